@@ -15,8 +15,8 @@ from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.liveness import Liveness
 from emulator.broker.debounced_writer import DebouncedWriter
 from emulator.broker.metadata.store import Metadata
+from emulator.broker.replication.entry_forms import RemoteSchemaVersions
 from emulator.broker.replication.peer_auth import publisher_of
-from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.broker.topic.non_persistent.store import nothing_kept
 from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.broker.topic_directory.stored_topics import Deletions

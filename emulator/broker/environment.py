@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.components import SHIPPED, Components
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
-from emulator.broker.topic.entry_cache import TailPool
+from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
 from emulator.config.region import RegionConfig
 from emulator.net.network import Network
@@ -65,7 +65,7 @@ class RegionResources:
         """Memory of the region; all other budgets are below it."""
         self.clients = MemoryBudget("clients", self.memory)
         """Memory of connections. 0 once all clients are gone (FC1)."""
-        self.tails = TailPool(MemoryBudget("newest entries", self.memory, tail_bytes_max))
+        self.entry_caches = EntryCachePool(MemoryBudget("newest entries", self.memory, tail_bytes_max))
         """Memory for the newest entries of all topics."""
         self.forms = ReplicatedEntryCache(region, MemoryBudget("replicated forms", self.memory))
         """Entries that were sent to other regions last, in their replicated form."""

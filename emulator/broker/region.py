@@ -238,7 +238,7 @@ class Region:
         """A link connected or disconnected; snapshots may become possible."""
         for topic in self.directory.serving.values():
             if topic.subscriptions.replicated is not None:
-                topic.subscriptions.replicated.links_changed()
+                topic.subscriptions.replicated.snapshots.schedule()
 
     def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
         """Return why clients should not be admitted yet, a sentence each. Only expected peers are waited for."""

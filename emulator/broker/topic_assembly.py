@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from emulator.broker.compaction.stored import log_names_of
+from emulator.broker.compaction.compacted_log import log_names_of
 from emulator.broker.components import SubscriptionComponents
 from emulator.broker.connection.connection import ClientConnections
 from emulator.broker.environment import RegionServices
@@ -145,11 +145,11 @@ class Assembly:
                 store.delete(key).add_done_callback(lambda done: done.exception())
 
     def serve(self, topic: Topic) -> None:
-        topic.access.look_after()
-        topic.transactions.look_after()
+        topic.access.start()
+        topic.transactions.end_orphans()
         for subscription in topic.subscriptions.values():
             if subscription.pending_acks is not None:
-                subscription.pending_acks.look_after()
+                subscription.pending_acks.end_orphans()
         topic.replicators.serve()
         topic.compaction.serve()
 
@@ -167,7 +167,7 @@ class Assembly:
         if not topic.replicators or not topic.keeps_messages:
             return False
         # Entries that became durable after the topic was closed count too: they are not acknowledged, but in the log.
-        last = max(topic.log.next_entry_id, topic.stored_end) - 1
+        last = max(topic.log.next_entry_id, topic.state.stored_end) - 1
         if any(replicator.progress.confirmed < last for replicator in topic.replicators.values()):
             return True
         # A replicated subscription takes part in snapshots, and sends its position to other regions.
@@ -192,7 +192,7 @@ class Assembly:
     async def write_pending(self, topic: Topic) -> None:
         writing = [subscription.flush() for subscription in topic.subscriptions.values()]
         writing += [replicator.flush() for replicator in topic.replicators.values()]
-        writing.append(topic.access.flush())
+        writing.append(topic.access.stored_queue.flush())
         await asyncio.gather(*writing)
 
     async def erase(self, name: str, *, for_good: bool) -> None:

@@ -139,11 +139,11 @@ async def test_a_damaged_part_of_a_checkpoint_is_rebuilt_from_the_log() -> None:
         for _ in range(20):
             await consumer.acknowledge(await consumer.receive(), confirmed=True)
         topic = world.running["us"].directory.serving[TOPIC]
-        await until(lambda: bool(topic.hidden_ids))
-        hidden = topic.hidden_ids.runs()
+        await until(lambda: bool(topic.state.visibility.hidden))
+        hidden = topic.state.visibility.hidden.runs()
         await restarted(world, damaged_part(0))
         topic = await world.running["us"].directory.acquire(TOPIC, OpenMode.EXISTING)
-        assert topic.hidden_ids.runs()[: len(hidden) - 1] == hidden[:-1]
+        assert topic.state.visibility.hidden.runs()[: len(hidden) - 1] == hidden[:-1]
 
 
 async def test_a_seek_into_a_damaged_part_is_rejected_until_the_topic_was_rebuilt() -> None:

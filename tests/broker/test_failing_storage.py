@@ -48,7 +48,10 @@ async def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again(worl
     first = await consumer.receive()
     acknowledged = asyncio.ensure_future(consumer.acknowledge(first, confirmed=True))
     await world.simulation.until(
-        lambda: broker_of(world).directory.serving[TOPIC].subscriptions["s"]._keeper._under_way is not None
+        lambda: (
+            broker_of(world).directory.serving[TOPIC].subscriptions["s"].stored_cursor._writer._under_way
+            is not None
+        )
     )
     broker_of(world).topic_failed(TOPIC, StorageError("an append failed", definite=False))
     await world.simulation.until(lambda: not consumer.session.is_connected)

@@ -51,18 +51,18 @@ async def test_a_terminated_topic_rejects_publishes_and_returns_its_last_positio
         await publish(world, 3)
         await client.open_producer(1)
         topic = await topic_of(world.running["us"])
-        last = await topic.ending.terminate()
+        last = await topic.termination.terminate()
         assert last == Position(topic.ledger_id, 2)
         assert (await client.next()).close_producer.producer_id == 1
         client.ask_for_producer(2, name="q")
         assert (await client.next()).error.error == int(ServerError.TopicTerminatedError)
-        assert await topic.ending.terminate() == last, "it is idempotent"
+        assert await topic.termination.terminate() == last, "it is idempotent"
 
 
 async def test_it_stays_terminated_over_a_crash() -> None:
     async with regions("us") as world:
         await publish(world, 1)
-        await (await topic_of(world.running["us"])).ending.terminate()
+        await (await topic_of(world.running["us"])).termination.terminate()
         await world.crash("us")
         await world.start("us")
         async with raw_client(world) as client:
@@ -76,7 +76,7 @@ async def test_consumers_read_to_the_end_and_are_notified() -> None:
         await publish(world, 2)
         assert (await client.subscribe(initialPosition=pb.CommandSubscribe.Earliest)).HasField("success")
         topic = await topic_of(world.running["us"])
-        await topic.ending.terminate()
+        await topic.termination.terminate()
         client.writer.write(frame_of(encode_flow(1, 10)))
         ids = [*await received(client), *await received(client)]
         client.writer.write(frame_of(encode_ack(1, [(*id_, None) for id_ in ids])))
@@ -101,7 +101,7 @@ async def test_a_topic_terminated_in_one_region_rejects_replicated_entries_and_b
         await producer.send(b"before")
         assert (await consumer.receive()).payload == b"before"
         there = world.running["eu"].directory.serving[TOPIC]
-        last = await there.ending.terminate()
+        last = await there.termination.terminate()
         await producer.send(b"after")
         replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
         await until(lambda: "was terminated" in replicator.life.why_not, DEADLINE)
@@ -109,7 +109,7 @@ async def test_a_topic_terminated_in_one_region_rejects_replicated_entries_and_b
         await (await us.producer(other)).send(b"other")
         assert (await elsewhere.receive()).payload == b"other"
         assert replicator.backlog == 1, "it is kept in case the topic is created again"
-        assert there.last_position == last
+        assert there.reading.last_position == last
 
 
 async def test_a_waiting_producer_of_a_terminated_topic_is_rejected_and_never_promoted() -> None:
@@ -117,7 +117,7 @@ async def test_a_waiting_producer_of_a_terminated_topic_is_rejected_and_never_pr
         await client.open_producer(1, name="owner", producer_access_mode=pb.WaitForExclusive)
         client.ask_for_producer(2, name="next", producer_access_mode=pb.WaitForExclusive)
         assert (await client.next()).producer_success.producer_ready is False
-        await (await topic_of(world.running["us"])).ending.terminate()
+        await (await topic_of(world.running["us"])).termination.terminate()
         answers = [await client.next(), await client.next()]
         assert [one.error.error for one in answers if one.HasField("error")] == [
             int(ServerError.TopicTerminatedError)

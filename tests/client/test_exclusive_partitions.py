@@ -31,7 +31,7 @@ FENCING = AccessMode.EXCLUSIVE_WITH_FENCING
 
 
 def in_line(w: World, index: int) -> list[str]:
-    return [one.producer_name for one in region(w).directory.serving[partition(index)].access.line]
+    return [one.producer_name for one in region(w).directory.serving[partition(index)].access.waiting]
 
 
 async def meets(producer: Producer, code: ServerError) -> None:

@@ -43,11 +43,11 @@ EACH_PAIR = pytest.mark.parametrize(
 def queue(scene: Scene) -> list[str]:
     """The names of the producers in the wait queue."""
     topic = scene.region.directory.serving.get(ORDERS)
-    return [] if topic is None else [producer.producer_name for producer in topic.access.line]
+    return [] if topic is None else [producer.producer_name for producer in topic.access.waiting]
 
 
 def epoch(scene: Scene) -> int | None:
-    return scene.region.directory.serving[ORDERS].access.epoch
+    return scene.region.directory.serving[ORDERS].access.machine.epoch
 
 
 async def unload(scene: Scene) -> None:

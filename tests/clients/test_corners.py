@@ -197,4 +197,4 @@ async def test_a_message_that_is_too_large_is_rejected_and_the_next_one_is_not(s
         assert error.name == TOO_LARGE.get(scene.client, "Unknown")
     await program.send_bytes(MAX_MESSAGE_BYTES - 1_000)
     topic = await scene.region.directory.acquire(ORDERS, OpenMode.EXISTING)
-    assert topic.stored_end == 1
+    assert topic.state.stored_end == 1

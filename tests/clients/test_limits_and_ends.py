@@ -36,7 +36,7 @@ async def test_a_full_backlog_fails_producers_until_it_is_smaller(scene: Scene) 
     assert "Quota" in error or "quota" in error, error
     topic = await loaded(scene)
     await scene.region.housekeeper.truncate(topic)
-    await until(lambda: topic.quota_refusal is None, 30)
+    await until(lambda: topic.retention.quota_refusal is None, 30)
     await program.producer(key="r")
     await program.send("after", key="r")
 
@@ -47,7 +47,7 @@ async def test_the_end_of_a_terminated_topic(scene: Scene) -> None:
     await program.subscribe()
     await program.producer()
     await program.send("last")
-    await (await loaded(scene)).ending.terminate()
+    await (await loaded(scene)).termination.terminate()
     assert await program.receive() == "last"
     error = str(await rejected(program.producer(key="q")))
     assert "Terminated" in error, error

@@ -56,7 +56,7 @@ async def test_an_exclusive_producer_of_a_partitioned_topic_has_all_partitions(s
         await program.send(str(number), key="owner", message_key=f"key-{number}")
     assert (await rejected(program.producer(key="other", access="Exclusive"))).name == "ProducerFenced"
     serving = scene.region.directory.serving
-    assert [serving[f"{ORDERS}-partition-{index}"].access.epoch for index in range(3)] == [0, 0, 0]
+    assert [serving[f"{ORDERS}-partition-{index}"].access.machine.epoch for index in range(3)] == [0, 0, 0]
     await program.ask("close", key="owner")
     await program.producer(key="next", access="Exclusive")
     await program.send("mine", key="next", message_key="key-0")

@@ -65,7 +65,7 @@ def _of_region(metrics: Metrics, region: Region) -> None:
         connected = int(peer.connected)
         metrics.add("geoemu_link_connected", "1: the link is up.", connected, **cluster, remote_cluster=name)
     serving, counted, prefix = region.directory.serving, region.resources.access_figures, "geoemu_exclusive"
-    waiting = sum(topic.access.waiting_count for topic in serving.values())
+    waiting = sum(len(topic.access.machine.queue) for topic in serving.values())
     metrics.add(f"{prefix}_waiting_sum", "Producers that wait for exclusive access, all topics.", waiting)
     promoted = "Producers that were promoted from the wait queue."
     metrics.add(f"{prefix}_promotions_total", promoted, counted.promotions)
@@ -74,9 +74,9 @@ def _of_region(metrics: Metrics, region: Region) -> None:
     ownerless = "Seconds that producers waited for topics without an owner."
     metrics.add(f"{prefix}_ownerless_seconds_total", ownerless, counted.ownerless_seconds)
     for name, topic in sorted(serving.items())[:TOPICS_MAX]:
-        if topic.access.waiting_count:
+        if len(topic.access.machine.queue):
             help_ = "Producers that wait for exclusive access, by topic."
-            metrics.add("geoemu_exclusive_waiting", help_, topic.access.waiting_count, topic=name)
+            metrics.add("geoemu_exclusive_waiting", help_, len(topic.access.machine.queue), topic=name)
     _add_transactions(metrics, region)
     for name, help_, value in metadata_metrics(region):
         metrics.add(name, help_, value)

@@ -46,11 +46,11 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
         "replication": {name: _replicator(topic, one, now) for name, one in topic.replicators.items()},
         "compaction": _compaction(topic),
         "deduplicationStatus": "Enabled" if topic.state.deduplicates else "Disabled",
-        "waitingPublishers": topic.access.waiting_count,
+        "waitingPublishers": len(topic.access.machine.queue),
         "nonContiguousDeletedMessagesRanges": sum(
             one["nonContiguousDeletedMessagesRanges"] for one in subscriptions.values()
         ),
-        **({} if topic.access.epoch is None else {"topicEpoch": topic.access.epoch}),
+        **({} if topic.access.machine.epoch is None else {"topicEpoch": topic.access.machine.epoch}),
     }
     if isinstance(topic, NonPersistentTopic):
         _add_drops(found, topic)
@@ -128,7 +128,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     ledger = {"ledgerId": ledger_id, "entries": entries, "size": topic.log.size_bytes, "offloaded": False}
     return {
-        "entriesAddedCounter": topic.readable_end - topic.metrics.loaded_end_entry_id,
+        "entriesAddedCounter": topic.state.readable_end - topic.metrics.loaded_end_entry_id,
         "numberOfEntries": entries,
         "totalSize": topic.log.size_bytes,
         "currentLedgerEntries": entries,
@@ -137,8 +137,8 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "waitingCursorsCount": sum(
             1 for one in topic.subscriptions.values() if one.consumers and not one.backlog()
         ),
-        "lastConfirmedEntry": str(topic.last_position),
-        "state": "Terminated" if topic.ending.is_over else "LedgerOpened",
+        "lastConfirmedEntry": str(topic.reading.last_position),
+        "state": "Terminated" if topic.termination.is_terminated else "LedgerOpened",
         "ledgers": [ledger],
         "schemaLedgers": [],
         "cursors": {name: _cursor(one, ledger_id) for name, one in topic.subscriptions.items()},
@@ -158,8 +158,8 @@ def ledger_info(topic: Topic) -> dict[str, Any]:
             name: _stored_cursor(one, ledger_id) for name, one in topic.subscriptions.items() if one.durable
         },
     }
-    if topic.ending.is_over:
-        info["terminatedPosition"] = _position(ledger_id, topic.last_position.entry)
+    if topic.termination.is_terminated:
+        info["terminatedPosition"] = _position(ledger_id, topic.reading.last_position.entry)
     return info
 
 
@@ -183,7 +183,7 @@ def topic_row(topic: Topic) -> dict[str, Any]:
     """One topic of `/geoemu/v1/topics`."""
     return {
         "topic": topic.full_name,
-        "last_position": str(topic.last_position),
+        "last_position": str(topic.reading.last_position),
         "entries": topic.log.next_entry_id - topic.log.first_entry_id,
         "replication": {
             name: {"backlog": one.backlog, "connected": one.life.is_connected, "why_not": one.why_not()}
@@ -276,7 +276,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
         "lastConsumedTimestamp": subscription.sent_ms,
         "lastConsumedFlowTimestamp": subscription.flow_ms,
         "lastAckedTimestamp": subscription.acked_ms,
-        "lastMarkDeleteAdvancedTimestamp": subscription.mark_delete_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.stored_cursor.mark_delete_ms,
         "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acked_ranges),
         "msgDelayed": subscription.dispatcher.delayed_entries,
         "consumersAfterMarkDeletePosition": {},

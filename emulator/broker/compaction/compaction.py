@@ -10,18 +10,23 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from emulator.broker.compaction.reading import CompactedReading, CompactedTopic
-from emulator.broker.compaction.stored import CompactedRow, log_name, log_names_of
-from emulator.broker.compaction.view import CompactedView, encode_record
-from emulator.broker.environment import RegionServices
+from emulator.broker.compaction.compacted_log import (
+    CompactedReading,
+    CompactedRow,
+    CompactedView,
+    encode_record,
+    log_name,
+    log_names_of,
+    read_row,
+)
 from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.view import TopicView
 from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
 from emulator.core.topic.retention import LogHold
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import CompactionKey
-from emulator.model.values import TopicName
 from emulator.storage.contract import Log
 from emulator.wire.payloads import last_index, read_keys, with_messages
 
@@ -29,23 +34,6 @@ logger = logging.getLogger(__name__)
 
 READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4_194_304
-
-
-class CompactionHost(CompactedTopic, Protocol):
-    """The topic, as this module needs it."""
-
-    closed: bool
-
-    @property
-    def region(self) -> RegionServices: ...
-    @property
-    def name(self) -> TopicName: ...
-    @property
-    def full_name(self) -> str: ...
-    @property
-    def log(self) -> Log: ...
-
-    def failed(self, failure: BaseException) -> None: ...
 
 
 class CompactionStatus(Enum):
@@ -57,7 +45,7 @@ class CompactionStatus(Enum):
     ERROR = "ERROR"
 
 
-class _Left(Exception):
+class _Unloaded(Exception):
     """The topic is not served any more."""
 
 
@@ -74,10 +62,10 @@ class _Written(NamedTuple):
 class Compaction:
     """Owned by its topic."""
 
-    def __init__(self, topic: CompactionHost) -> None:
+    def __init__(self, topic: TopicView) -> None:
         self._topic = topic
         self._store = topic.region.store
-        self.reading = CompactedReading(topic)
+        self.reading = CompactedReading(topic.reading)
         """Source for consumers that read compacted."""
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
@@ -92,9 +80,12 @@ class Compaction:
 
     # Loading.
 
-    def load(self, row: CompactedRow | None, log: Log | None) -> None:
-        """Start with the stored row, and the log that it names."""
-        topic = self._topic
+    async def load(self) -> None:
+        """Start with the stored row, and the log that it names. StorageDamaged when the row cannot be read."""
+        topic, log = self._topic, None
+        row = read_row(self._store, topic.full_name)
+        if row is not None:
+            log = await self._store.open_log(log_name(topic.name, row.generation), create=False)
         self._generation = 0 if row is None else row.generation
         if row is not None and row.ledger_id == topic.ledger_id:
             if log is not None:
@@ -124,7 +115,7 @@ class Compaction:
             return self.reading.horizon
         return None
 
-    def needs(self) -> list[LogHold]:
+    def holds(self) -> list[LogHold]:
         """The same, as holds for the trimmer."""
         return [] if self.needed_from is None else [LogHold(self.needed_from, "compaction")]
 
@@ -159,7 +150,7 @@ class Compaction:
         try:
             await self._compact()
             status, error = CompactionStatus.SUCCESS, ""
-        except _Left:
+        except _Unloaded:
             pass
         except (TooManyKeys, ProtocolError, StorageError) as failure:
             error = str(failure)
@@ -171,14 +162,14 @@ class Compaction:
         self._begin_if_grown()
 
     async def _compact(self) -> None:
-        topic, end = self._topic, self._topic.readable_end
+        topic, end = self._topic, self._topic.state.readable_end
         if end == self.reading.horizon:
             return
         former = self.view
         generation = self._generation + 1
         if self._deleting:
             await asyncio.wait(self._deleting)
-        await self._tidy()
+        await self._delete_leftovers()
         latest: LatestOfKeys = topic.region.environment.components.lifetime.latest_of_keys()
         async for entry in self._entries(end):
             latest.note(entry.entry_id, read_keys(entry.data))
@@ -187,7 +178,7 @@ class Compaction:
         written = await self._write(log, latest, end)
         row = self._row(generation, end, written)
         await self._put(row)
-        self._adopt(CompactedView(log, row))
+        self._use(CompactedView(log, row))
         if former is not None:
             former.retire(lambda: self._delete_soon(former.log.name))
 
@@ -198,7 +189,7 @@ class Compaction:
         while at < end:
             found = await self.reading.read(at, READ_ENTRIES, READ_BYTES)
             if self._topic.closed:
-                raise _Left
+                raise _Unloaded
             for entry in found:
                 if entry.entry_id < end and not entry.hidden:
                     yield entry
@@ -232,7 +223,7 @@ class Compaction:
     async def _append(self, log: Log, batch: Sequence[bytes]) -> None:
         await log.append(batch)
         if self._topic.closed:
-            raise _Left
+            raise _Unloaded
 
     def _row(self, generation: int, end: int, written: _Written) -> CompactedRow:
         last = written.last
@@ -252,16 +243,16 @@ class Compaction:
         """Write the row, which makes the new log current. If its outcome is unknown, the topic is loaded again."""
         key = CompactionKey(self._topic.full_name).text
         if self._topic.closed:
-            raise _Left
+            raise _Unloaded
         try:
             await self._store.put(key, row.encode())
         except StorageError as failure:
             self._topic.failed(failure)
             raise
         if self._topic.closed:
-            raise _Left
+            raise _Unloaded
 
-    def _adopt(self, view: CompactedView) -> None:
+    def _use(self, view: CompactedView) -> None:
         self.reading.view, row = view, view.row
         self._generation = row.generation
         logger.info(
@@ -275,16 +266,16 @@ class Compaction:
     # Deletion of unused logs.
 
     def _delete_soon(self, name: str) -> None:
-        self._later(self._store.delete_log(name))
+        self._in_background(self._store.delete_log(name))
 
     def serve(self) -> None:
         """The topic serves: delete what interrupted compactions left."""
         self._serves = True
-        if self._left_over():
-            self._later(self._tidy())
+        if self._leftovers():
+            self._in_background(self._delete_leftovers())
         self._begin_if_grown()
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in the background. If it fails, the next compaction repeats it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deleting.add(done)
@@ -302,15 +293,15 @@ class Compaction:
 
         self._topic.region.spawn(whole())
 
-    def _left_over(self) -> list[str]:
+    def _leftovers(self) -> list[str]:
         kept = None if self.view is None else self.view.log.name
         return [name for name in log_names_of(self._store, self._topic.name) if name != kept]
 
-    async def _tidy(self) -> None:
+    async def _delete_leftovers(self) -> None:
         """Delete a log that the row does not name. The row is written again first: a failed write of another row may
         have happened, and would name that log at the next start."""
-        left_over = self._left_over()
-        if not left_over:
+        leftovers = self._leftovers()
+        if not leftovers:
             return
         key = CompactionKey(self._topic.full_name).text
         stored = self._store.get(key)
@@ -318,7 +309,7 @@ class Compaction:
             await self._store.delete(key)
         else:
             await self._store.put(key, stored.value)
-        for name in left_over:
+        for name in leftovers:
             await self._store.delete_log(name)
 
     async def settled(self) -> None:

@@ -10,7 +10,7 @@ from emulator.broker.connection import schemas
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.replicated import status_follows_upstream
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
-from emulator.broker.topic import positions
+from emulator.broker.topic import reading
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.core.policies.subscribing import (
@@ -40,8 +40,8 @@ from emulator.wire.commands import (
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
+    from emulator.broker.topic.reading import Readable
     from emulator.broker.topic.topic import Topic
-    from emulator.broker.topic.view import Readable
 
 OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
 """Policies that this module acts upon (PO1)."""
@@ -111,9 +111,9 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     )
     consumer.metadata = command.metadata
     consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
-    if topic.caps.consumers or topic.caps.consumers_per_subscription:
+    if topic.client_limits.consumers or topic.client_limits.consumers_per_subscription:
         present = sum(len(one.consumers) for one in topic.subscriptions.values())
-        topic.caps.check_consumers(present, len(subscription.consumers), topic.full_name)
+        topic.client_limits.check_consumers(present, len(subscription.consumers), topic.full_name)
     connection.consumers.add(consumer, type_)
     return True
 
@@ -144,7 +144,7 @@ def _check_rate(topic: Topic, host: str, command: Subscribe) -> None:
     rate = topic.policies[SUBSCRIBE_RATE]
     consumer = (host, command.consumer_name, command.consumer_id)
     now_ms = asyncio.get_running_loop().time() * 1000
-    if not topic.subscriptions.arrivals.admit(consumer, rate, now_ms):
+    if not topic.subscriptions.subscribe_limiter.admit(consumer, rate, now_ms):
         raise ProtocolError(
             ServerError.NotAllowedError,
             "Subscribe limited by subscribe rate limit per consumer. "
@@ -176,15 +176,15 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
     else:
-        source = topic.compacted if command.read_compacted else topic
-        begin = topic.readable_end
+        source = topic.compacted if command.read_compacted else topic.reading
+        begin = topic.state.readable_end
         if topic.keeps_messages:
             start = command.start_message_id
-            begin = positions.begin_of(
+            begin = reading.begin_of(
                 source, None if start is None else start.position, from_earliest=command.from_earliest
             )
     if subscription is None:
-        topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
+        topic.client_limits.check_subscriptions(len(topic.subscriptions), topic.full_name)
         cursor = topic.region.environment.components.subscriptions.cursor(begin - 1)
         cursor.set_properties(command.subscription_properties)
         subscription = topic.subscriptions.create(command.subscription, cursor, durable=command.durable)
@@ -208,9 +208,9 @@ def _may_turn_on(topic: Topic, subscription: Subscription) -> bool:
 
 
 async def _rolled_back(topic: Topic, command: Subscribe) -> int:
-    source = topic.compacted if command.read_compacted else topic
+    source = topic.compacted if command.read_compacted else topic.reading
     since_ms = topic.region.environment.wall_clock_ms() - 1_000 * command.rollback_seconds
-    return await positions.published_from(source, max(since_ms, 0))
+    return await reading.published_from(source, max(since_ms, 0))
 
 
 async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
@@ -221,7 +221,7 @@ async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
     except StorageError:
         if not subscription.closed:
             raise
-        await subscription.ended()
+        await subscription.lifetime.ended()
         return False
     if type_ is SubscriptionType.EXCLUSIVE:
         for old in list(subscription.consumers.values()):
@@ -242,7 +242,7 @@ def _consumer(connection: ClientConnection, consumer_id: int) -> ConnectedConsum
 def _source(consumer: ConnectedConsumer) -> Readable:
     """Return the log to which its positions refer, also while another consumer is the active one."""
     topic = consumer.subscription.topic
-    return topic.compacted if consumer.reads_compacted else topic
+    return topic.compacted if consumer.reads_compacted else topic.reading
 
 
 async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
@@ -329,9 +329,9 @@ async def seek(connection: ClientConnection, command: Seek) -> None:
         return
     target = command.message_id
     if target is not None:
-        next_entry_id = positions.sought(source, target.position)
+        next_entry_id = reading.start_of(source, target.position)
     else:
-        next_entry_id = await positions.published_from(source, command.publish_time_ms or 0)
+        next_entry_id = await reading.published_from(source, command.publish_time_ms or 0)
     if target is not None and target.position == (source.ledger_id, next_entry_id):
         await subscription.seek(next_entry_id, target.ack_set)
     else:
@@ -346,7 +346,7 @@ async def get_last_message_id(connection: ClientConnection, command: ConsumerReq
         raise ProtocolError(
             ServerError.NotAllowedError, f"{topic.full_name} is not persistent: it has no last message"
         )
-    last, batch_index = await positions.last_message(_source(consumer))
+    last, batch_index = await reading.last_message(_source(consumer))
     mark_delete = Position(topic.ledger_id, subscription.cursor.mark_delete)
     partition = topic.name.partition_index
     connection.answer(

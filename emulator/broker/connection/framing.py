@@ -11,7 +11,7 @@ from itertools import chain
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.dispatch import CommandingConnection, dispatch, refuse
 from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX
-from emulator.broker.subscription.consumer import SubscriptionOfConsumer
+from emulator.broker.subscription.consumer import SubscriptionView
 from emulator.broker.topic.producer import ProducerHost
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec_hot.consuming import AckCommand, encode_ack_response
@@ -29,7 +29,7 @@ class CommandReader:
         """The rest of a chunk in which reading paused."""
         self.touched: dict[ProducerHost, None] = {}
         """Topics that received entries since the last flush."""
-        self.confirmations: dict[SubscriptionOfConsumer, list[AckCommand]] = {}
+        self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
         """Acknowledgements since the last flush whose client expects a response."""
         self.read_ms: int | None = None
         """Wall clock time when the current chunk was read; None until a command of the chunk asks for it."""
@@ -99,7 +99,7 @@ def _check_first(size_bytes: int) -> None:
 
 
 async def _confirm(
-    connection: CommandingConnection, subscription: SubscriptionOfConsumer, commands: list[AckCommand]
+    connection: CommandingConnection, subscription: SubscriptionView, commands: list[AckCommand]
 ) -> None:
     """Respond to acknowledgements once the cursor that includes them is durable."""
     try:

@@ -93,7 +93,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
 
 async def _enter(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
     if producer.source_region is None:
-        await topic.before_producers()
+        await topic.retention.before_producers()
     _check_may_publish(producer, topic)
     await _make_room(connection, producer, topic)
     # Sends of an earlier incarnation of this producer count even if they are not durable yet: given a lower number, the
@@ -120,19 +120,19 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
 
 def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
     """ProtocolError when the topic accepts no messages now, or never again."""
-    if topic.ending.is_over:
-        raise topic.ending.refusal()
+    if topic.termination.is_terminated:
+        raise topic.termination.refusal()
     if producer.source_region is not None:
         return
-    if topic.quota_refusal is not None:
-        raise topic.quota_refusal
-    if topic.caps.producers:
+    if topic.retention.quota_refusal is not None:
+        raise topic.retention.quota_refusal
+    if topic.client_limits.producers:
         others = [
             one
             for one in topic.producers.values()
             if one.source_region is None and not producer.replaces(one)
         ]
-        topic.caps.check_producers(len(others), topic.full_name)
+        topic.client_limits.check_producers(len(others), topic.full_name)
 
 
 def _holder(topic: Topic, name: str) -> ConnectedProducer | None:
@@ -151,8 +151,8 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
         raise ProtocolError(ServerError.NotAllowedError, sentence)
     subscription = topic.subscriptions.get(name)
     if subscription is None:
-        topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
-        cursor = topic.region.environment.components.subscriptions.cursor(topic.first_entry_id - 1)
+        topic.client_limits.check_subscriptions(len(topic.subscriptions), topic.full_name)
+        cursor = topic.region.environment.components.subscriptions.cursor(topic.reading.first_entry_id - 1)
         subscription = topic.subscriptions.create(name, cursor)
     await subscription.persisted()
 
@@ -165,7 +165,7 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
     if old is None or old is producer:
         return
     if old.connection is connection and old.producer_id == producer.producer_id:
-        topic.access.hand_over(old, producer)
+        topic.access.machine.hand_over(old, producer)
         connection.producers.forget(old, "its client opened it again")
         return
     if isinstance(producer.publisher, Peer):
@@ -179,7 +179,7 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
             f"ConnectedProducer with name '{name}' is already connected to topic {topic.full_name}",
         )
     if _holder(topic, name) is old:
-        topic.access.hand_over(old, producer)
+        topic.access.machine.hand_over(old, producer)
         old.connection.producers.forget(old, "its connection did not respond")
         old.connection.abort()
 

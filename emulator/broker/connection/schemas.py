@@ -51,7 +51,9 @@ async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema
 
 def _is_idle(topic: Topic) -> bool:
     """Whether it has no message, and no users but other regions and consumers that take any schema."""
-    if topic.last_data is not None or any(one.source_region is None for one in topic.producers.values()):
+    if topic.state.last_data is not None or any(
+        one.source_region is None for one in topic.producers.values()
+    ):
         return False
     consumers = (one for each in topic.subscriptions.values() for one in each.consumers.values())
     return all(one.takes_any_schema for one in consumers)

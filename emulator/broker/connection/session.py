@@ -33,7 +33,7 @@ def prove(connection: ClientConnection, command: AuthResponse) -> None:
     if handshake is None:
         sentence = "AUTH_RESPONSE without a challenge"
         raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
-    peer = handshake.challenge.judge(connection.region.config, command.method, command.data)
+    peer = handshake.challenge.verify(connection.region.config, command.method, command.data)
     _welcome(connection, handshake.greeting, peer)
 
 

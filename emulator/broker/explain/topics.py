@@ -161,40 +161,40 @@ def _lacking(topic: Topic) -> list[Reason]:
 def access_sentences(topic: Topic) -> list[str]:
     """The current state: owner, epoch, wait queue, last change. Empty for a topic that never had an owner."""
     access = topic.access
-    owner, line = access.owner, access.line
-    if access.epoch is None and owner is None and not line and not access.home:
+    machine, owner, line = access.machine, access.owner, access.waiting
+    if machine.epoch is None and owner is None and not line and not machine.exclusive_region:
         return []
     sentences = []
-    if access.home:
-        sentences.append(f"clients may publish in region {access.home} only")
+    if machine.exclusive_region:
+        sentences.append(f"clients may publish in region {machine.exclusive_region} only")
     if owner is not None and topic.producers.get(owner.producer_name) is owner:
-        sentences.append(f"{_producer(owner)} is the owner in epoch {access.epoch}")
+        sentences.append(f"{_producer(owner)} is the owner in epoch {machine.epoch}")
     elif owner is not None:
         sentences.append(f"{_producer(owner)} is becoming the owner")
-    elif access.awaited is not None:
-        sentences.append(f"it is reserved for {access.awaited!r}, the owner of epoch {access.epoch}")
+    elif machine.reserved_for is not None:
+        sentences.append(f"it is reserved for {machine.reserved_for!r}, the owner of epoch {machine.epoch}")
     else:
         sentences.append(
             "no producer owns it"
-            + (f"; the newest epoch is {access.epoch}" if access.epoch is not None else "")
+            + (f"; the newest epoch is {machine.epoch}" if machine.epoch is not None else "")
         )
     if line:
         sentences.append(f"{len(line):,} wait: {_listed([_waiting_producer(one) for one in line])}")
-    if access.standing.last_change:
-        sentences.append(f"last change: {access.standing.last_change}")
+    if access.ownership.last_change:
+        sentences.append(f"last change: {access.ownership.last_change}")
     return sentences
 
 
 def _why_producer_waits(topic: Topic) -> Reason:
     """Return why the first producer of the queue waits; empty when none waits."""
-    access = topic.access
-    if not access.line:
+    access, machine = topic.access, topic.access.machine
+    if not access.waiting:
         return NO_REASON
-    first, owner = access.line[0].producer_name, access.owner
-    if access.home:
-        return Cause.ACCESS_ELSEWHERE(producer=first, region=access.home)
-    if access.awaited is not None:
-        return Cause.ACCESS_KEPT(producer=first, owner=access.awaited)
+    first, owner = access.waiting[0].producer_name, access.owner
+    if machine.exclusive_region:
+        return Cause.ACCESS_ELSEWHERE(producer=first, region=machine.exclusive_region)
+    if machine.reserved_for is not None:
+        return Cause.ACCESS_KEPT(producer=first, owner=machine.reserved_for)
     if owner is not None and topic.producers.get(owner.producer_name) is owner:
         return Cause.ACCESS_OWNED(
             producer=first,
@@ -264,7 +264,7 @@ def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] 
     return (
         ()
         if topic.subscriptions.replicated is None
-        else tuple(sorted(topic.subscriptions.replicated.controller.remotes))
+        else tuple(sorted(topic.subscriptions.replicated.snapshots.controller.remotes))
     )
 
 
@@ -320,14 +320,14 @@ def _snapshot(region: Region, words: Words, answer: Answer) -> Explanation:
         f"{summary['completed']} of {_count(summary['started'], 'snapshot')} completed, "
         f"{summary['timed_out']} timed out, {summary['pending']} under way"
     )
-    return answer(f"{what}; {_newest(sync)}", None, [sync.why_no_snapshot()])
+    return answer(f"{what}; {_newest(sync)}", None, [sync.snapshots.why_not()])
 
 
 def _newest(sync: ReplicatedSubscriptions) -> str:
     """The newest snapshot: the local position, and the corresponding ones elsewhere."""
-    snapshot = sync.newest
-    if snapshot is None:
+    if not sync.snapshots.completed:
         return "none is known"
+    snapshot = sync.snapshots.completed[-1]
     elsewhere = ", ".join(f"{position} in {region}" for region, position in snapshot.positions)
     return f"the newest is {snapshot.local_position} here, {elsewhere}"
 

@@ -102,7 +102,7 @@ def why_not_readable(region: Region, topic: Topic) -> Reason:
     transaction = _live(region, txn)
     return Cause.TRANSACTION_OPEN(
         position=Position(topic.ledger_id, part.first_entry_id),
-        count=topic.stored_end - part.first_entry_id,
+        count=topic.state.stored_end - part.first_entry_id,
         transaction=txn.text,
         producers=f" of {', '.join(part.producers)}" if part.producers else "",
         seconds=max(0, region.environment.wall_clock_ms() - part.since_ms) / 1_000,

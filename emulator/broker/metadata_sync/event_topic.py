@@ -85,7 +85,9 @@ class EventTopic:
         topic = self._topic
         subscription = topic.subscriptions.get(SUBSCRIPTION)
         if subscription is None:
-            cursor = topic.region.environment.components.subscriptions.cursor(topic.first_entry_id - 1)
+            cursor = topic.region.environment.components.subscriptions.cursor(
+                topic.reading.first_entry_id - 1
+            )
             subscription = topic.subscriptions.create(SUBSCRIPTION, cursor)
         await subscription.persisted()
         if topic.closed or subscription.closed:

@@ -1,17 +1,26 @@
-"""Entries in the form in which they are replicated, computed once for all remote regions.
+"""Entries in the form in which they are replicated: with their source position and the remote version of their schema.
 
-The replicators of a topic are rarely far apart, so a region caches the newest forms, up to a bound. They are not stored
-with the entries that topics cache: they would double that memory, long after they were sent.
+Regions of one cluster share their schema versions, those of different clusters do not (docs/components/schemas.md). A
+replicator first requests the version of an entry's schema in the other region, which registers an unknown schema. It
+sends the entry with that version. So a region has the schema of an entry before it has the entry (INV-42).
+
+Forms are computed once for all remote regions. The replicators of a topic are rarely far apart, so a region caches the
+newest forms, up to a bound. They are not stored with the entries that topics cache: they would double that memory, long
+after they were sent.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, Protocol
 
 from emulator.broker.memory_budgets import MemoryBudget
+from emulator.broker.metadata.schemas import Schemas
 from emulator.broker.topic.entry_cache import StoredEntry
-from emulator.model.values import Position
+from emulator.core.schemas.versions import version_number
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.values import Position, Schema, TopicName
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
@@ -54,3 +63,51 @@ class ReplicatedEntryCache:
             form = self._forms.pop(self._oldest_first.popleft())
             self._held_bytes -= len(form) + FORM_OVERHEAD_BYTES
         self._charge.resize(self._held_bytes)
+
+
+NO_SCHEMA = b""
+"""Replaces a version that was never assigned here: it could be a valid version of the other region."""
+KNOWN_MAX = 1_024
+"""Number of cached versions. A topic has fewer, but the version in a message is set by its client."""
+
+
+class SchemaPeer(Protocol):
+    """The link to the other region."""
+
+    def request_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+        """Request the version of a schema there. ProtocolError when it is rejected, or there is no link."""
+        ...
+
+
+class RemoteSchemaVersions:
+    """The schema versions of one topic in one other region."""
+
+    def __init__(self, schemas: Schemas, topic: TopicName, peer: SchemaPeer) -> None:
+        self._schemas = schemas
+        self._topic = topic
+        self._peer = peer
+        self._remote_versions: dict[bytes, bytes] = {}
+
+    def remote_version(self, version: bytes) -> bytes | None:
+        """Return the remote version of a local one. None: `learn` has to request it."""
+        if version_number(version) < 0:
+            return NO_SCHEMA
+        return self._remote_versions.get(version)
+
+    async def learn(self, version: bytes) -> None:
+        """Request the remote version. ProtocolError, StorageError: retry later."""
+        found = await self._schemas.at(self._topic, version_number(version))
+        if found is None or found.schema is None:
+            remote = NO_SCHEMA
+        else:
+            remote = await self._peer.request_schema_version(str(self._topic), found.schema)
+            if len(remote) not in (0, len(version)):
+                sentence = f"its version there has {len(remote):,} bytes instead of {len(version)}"
+                raise ProtocolError(ServerError.UnknownError, sentence)
+        if len(self._remote_versions) >= KNOWN_MAX:
+            self._remote_versions.clear()
+        self._remote_versions[version] = remote
+
+    def forget(self) -> None:
+        """Drop all versions: the link broke, and the other region may have changed meanwhile."""
+        self._remote_versions.clear()

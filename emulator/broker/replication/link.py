@@ -99,25 +99,27 @@ class PeerLink(asyncio.Protocol):
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
         """Request a producer of the peer; the response arrives as `producer_ready` or `refused`."""
-        request_id = self.requests.producer_asked(user.producer_id)
+        request_id = self.requests.producer_requested(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
 
-    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+    def request_partitions(self, topic: str) -> asyncio.Future[int]:
         """Return how many partitions a topic has in the peer; 0: none, or no such topic. ProtocolError when the link is
         down or breaks."""
-        return self._ask(
+        return self._request(
             lambda request_id: commands.PartitionMetadata(request_id, topic, may_create=False).encode()
         )
 
-    def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+    def request_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
         """Return the version of a schema in the peer, which registers it if need be. ProtocolError when it is refused,
         or the link is down or breaks."""
-        return self._ask(lambda request_id: commands.GetOrCreateSchema(request_id, topic, schema).encode())
+        return self._request(
+            lambda request_id: commands.GetOrCreateSchema(request_id, topic, schema).encode()
+        )
 
-    def _ask(self, frame: Callable[[int], bytes]) -> asyncio.Future[Any]:
+    def _request(self, frame: Callable[[int], bytes]) -> asyncio.Future[Any]:
         if self.connected:
-            return self.requests.ask(lambda request_id: self.write(frame(request_id)))
+            return self.requests.send(lambda request_id: self.write(frame(request_id)))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
         return answer
@@ -265,7 +267,7 @@ class PeerLink(asyncio.Protocol):
             self.write(PONG_FRAME)
         elif type_ == CommandType.AUTH_CHALLENGE:
             challenge = commands.AuthChallenge.read(data)
-            self._prove(challenge.method, challenge.data)
+            self._send_proof(challenge.method, challenge.data)
         elif type_ == CommandType.CONNECTED:
             self._connected(commands.Connected.read(data).max_message_bytes)
         elif type_ == CommandType.PRODUCER_SUCCESS:
@@ -304,7 +306,7 @@ class PeerLink(asyncio.Protocol):
         producer_id = self.requests.producer_answered(request_id)
         return None if producer_id is None else self._users.get(producer_id)
 
-    def _prove(self, method: str, nonce: bytes) -> None:
+    def _send_proof(self, method: str, nonce: bytes) -> None:
         if method == peer_auth.METHOD:
             config = self.region.config
             answer = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)

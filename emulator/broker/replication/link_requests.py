@@ -18,18 +18,18 @@ class LinkRequests:
         """Request id -> id of the producer that the peer was asked to open."""
         self._newest: dict[int, int] = {}
         """Producer id -> its newest request. Invariant: the inverse of `_producers`."""
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
 
     @property
     def pending(self) -> int:
         """Number of requests without a response."""
-        return len(self._producers) + len(self._asked)
+        return len(self._producers) + len(self._pending)
 
     def new_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    def producer_asked(self, producer_id: int) -> int:
+    def producer_requested(self, producer_id: int) -> int:
         """Return the id for a request to open a producer. It replaces an earlier one: a peer that answers PINGs but
         never PRODUCER is asked again and again."""
         self.producer_gone(producer_id)
@@ -51,18 +51,18 @@ class LinkRequests:
         if request_id is not None:
             del self._producers[request_id]
 
-    def ask(self, send: Callable[[int], None]) -> asyncio.Future[Any]:
+    def send(self, send: Callable[[int], None]) -> asyncio.Future[Any]:
         """Send a request, given its id; the future gets the response."""
         request_id = self.new_id()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[request_id] = answer
-        answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
+        self._pending[request_id] = answer
+        answer.add_done_callback(lambda _: self._pending.pop(request_id, None))
         send(request_id)
         return answer
 
     def answered(self, request_id: int, response: Any) -> None:
         """Pass a response, or the error that the peer sent instead, to its caller."""
-        answer = self._asked.pop(request_id, None)
+        answer = self._pending.pop(request_id, None)
         if answer is None or answer.done():
             return
         if isinstance(response, ProtocolError):
@@ -74,7 +74,7 @@ class LinkRequests:
         """The link was lost."""
         self._producers.clear()
         self._newest.clear()
-        asked, self._asked = self._asked, {}
-        for answer in asked.values():
+        pending, self._pending = self._pending, {}
+        for answer in pending.values():
             if not answer.done():
                 answer.set_exception(failure)

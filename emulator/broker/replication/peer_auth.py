@@ -52,7 +52,7 @@ class Challenge:
     region: str
     nonce: bytes
 
-    def judge(self, config: RegionConfig, method: str, proof: bytes) -> Peer:
+    def verify(self, config: RegionConfig, method: str, proof: bytes) -> Peer:
         """Verify a proof and return its region. ProtocolError, which ends the connection, when the proof is not that
         region's."""
         expected = proof_of(config.run_secret, self.nonce, self.region, config.region)

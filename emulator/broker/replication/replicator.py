@@ -21,7 +21,7 @@ from emulator.wire.message_metadata import schema_version
 if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.view import ReplicatorHost
+    from emulator.broker.topic.view import TopicView
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ OPEN_SECONDS = 30.0
 class Replicator:
     """Owned by its topic. A LinkUser."""
 
-    def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
+    def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         components = topic.region.environment.components.replication
         self.topic = topic
         self.peer = peer
@@ -46,7 +46,7 @@ class Replicator:
         self.progress = self._stored.progress
         self.life = ReplicatorLife()
         self.life.lost(self._link_is_down())
-        self._numbers = components.schema_numbers(topic.region.schemas, topic.name, peer)
+        self._schema_versions = components.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
         """When it last connected or disconnected."""
@@ -60,7 +60,7 @@ class Replicator:
     def backlog(self) -> int:
         """Entries that the remote region has not confirmed (by ids; markers and others' messages included until they
         are passed)."""
-        return max(0, self.topic.replicable_end - 1 - self.progress.confirmed)
+        return max(0, self.topic.state.replicable_end - 1 - self.progress.confirmed)
 
     # Events of the link.
 
@@ -125,7 +125,7 @@ class Replicator:
             self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry.stop()
         self.progress.reset()
-        self._numbers.forget()
+        self._schema_versions.forget()
         return True
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
@@ -159,13 +159,13 @@ class Replicator:
             self.wake()
         while self.life.state is ReplicatorState.STREAMING and self.peer.writable:
             start, room = self.progress.next_entry_id, self.progress.room
-            if room <= 0 or start >= self.topic.replicable_end:
+            if room <= 0 or start >= self.topic.state.replicable_end:
                 return
             if self.rate.throttle is not None:
                 if self.rate.has_to_wait():
                     return
                 room = self.rate.throttle.portion(room)
-            entries = self.topic.recent(start, min(room, READ_ENTRIES))
+            entries = self.topic.reading.recent(start, min(room, READ_ENTRIES))
             if entries is None:
                 read = self.life.begin_read()
                 self.topic.region.spawn(self._read_and_send(start, min(room, READ_ENTRIES), read))
@@ -176,7 +176,7 @@ class Replicator:
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
-            entries = await self.topic.read(start, entries_max, READ_BYTES)
+            entries = await self.topic.reading.read(start, entries_max, READ_BYTES)
             if self.life.end_read(read):
                 self._send(entries)
                 self.pump()
@@ -201,11 +201,11 @@ class Replicator:
                 progress.skipped(entry.entry_id)
                 continue
             version = schema_version(entry.data, info.payload_offset)
-            there = self._numbers.there(version) if version else version
-            if there is None:
+            remote = self._schema_versions.remote_version(version) if version else version
+            if remote is None:
                 self._hold(version)
                 break
-            form = forms.of(ledger_id, entry, None if there == version else there)
+            form = forms.of(ledger_id, entry, None if remote == version else remote)
             if len(form) > self.peer.entry_bytes_max:
                 too_large = len(form)
                 break
@@ -252,7 +252,7 @@ class Replicator:
         while self.life.is_held(hold):
             try:
                 async with asyncio.timeout(OPEN_SECONDS):
-                    await self._numbers.learn(version)
+                    await self._schema_versions.learn(version)
             except (ProtocolError, StorageError, TimeoutError) as problem:
                 if self.life.is_held(hold):
                     # Retried: policies change, and so do the schemas of the other region.
@@ -278,7 +278,7 @@ class Replicator:
         """Return why the remote region lacks entries, or would lack new ones; empty when neither is the case."""
         if self.life.why_not or not self.backlog:
             return self.life.why_not
-        if self.progress.next_entry_id < self.topic.replicable_end:
+        if self.progress.next_entry_id < self.topic.state.replicable_end:
             wait_ms = self.rate.wait_ms
             if wait_ms > 0:
                 return Cause.REPLICATION_RATE(wait_ms=math.ceil(wait_ms))

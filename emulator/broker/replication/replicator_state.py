@@ -15,7 +15,7 @@ from emulator.model.stored_keys import ProgressKey
 from emulator.model.values import Position
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.view import ReplicatorHost
+    from emulator.broker.topic.view import TopicView
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ ROUNDING_SECONDS = 0.001
 class StoredProgress:
     """The position up to which one remote region has confirmed the log of a topic, stored in the region."""
 
-    def __init__(self, topic: ReplicatorHost, remote: str) -> None:
+    def __init__(self, topic: TopicView, remote: str) -> None:
         settings, components = topic.region.config.settings, topic.region.environment.components
         self._topic = topic
         self._remote = remote
@@ -43,7 +43,7 @@ class StoredProgress:
 
     def _stored(self, key: str) -> int:
         # A new replicator begins with the log's first entry: a region added later gets the history too.
-        beginning = self._topic.first_entry_id - 1
+        beginning = self._topic.reading.first_entry_id - 1
         stored = self._topic.region.store.get(key)
         if stored is None:
             return beginning
@@ -70,7 +70,7 @@ class StoredProgress:
 class ReplicationRate:
     """Limits the replicator's send rate. Calls `resume` when a wait is over or the rate changed."""
 
-    def __init__(self, topic: ReplicatorHost, resume: Callable[[], None]) -> None:
+    def __init__(self, topic: TopicView, resume: Callable[[], None]) -> None:
         self._topic = topic
         self._resume = resume
         self.throttle: Throttle | None = throttle_of(

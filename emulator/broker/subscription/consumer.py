@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.topic.metrics import Traffic
@@ -11,24 +11,36 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
 from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import ClaimedAck
+from emulator.wire.commands import ActiveConsumerChange
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.view import SubscriptionHost
+    from emulator.broker.subscription.cursor_store import DurableCursor
+    from emulator.broker.topic.reading import Readable
+    from emulator.broker.topic.view import TopicView
+    from emulator.core.flow.fair_queue import QueuedTask
 
 
-class SubscriptionOfConsumer(Protocol):
-    """A subscription, as the connections of its consumers see it. `Subscription` documents the methods."""
+class SubscriptionView(Protocol):
+    """A subscription, as its parts and the connections of its consumers see it. `Subscription` documents the
+    methods."""
+
+    topic: TopicView
+    name: str
+    durable: bool
+    closed: bool
+    cursor: Cursor
+    stored_cursor: DurableCursor
+    dispatcher: Dispatcher
+    consumers: dict[ConsumerState, ConnectedConsumer]
+    source: Readable
+    seeks: int
+    sent: Traffic
+    sent_ms: int
 
     @property
-    def topic(self) -> SubscriptionHost: ...
+    def dispatch_loop(self) -> QueuedTask: ...
     @property
-    def name(self) -> str: ...
-    @property
-    def cursor(self) -> Cursor: ...
-    @property
-    def dispatcher(self) -> Dispatcher: ...
-    @property
-    def consumers(self) -> Mapping[ConsumerState, ConnectedConsumer]: ...
+    def is_settling(self) -> bool: ...
 
     def attach(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None: ...
 
@@ -61,6 +73,8 @@ class SubscriptionOfConsumer(Protocol):
         self, consumer: ConnectedConsumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None
     ) -> None: ...
 
+    def dispatched(self) -> None: ...
+
     def backlog(self) -> int: ...
 
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None: ...
@@ -69,7 +83,13 @@ class SubscriptionOfConsumer(Protocol):
 
     async def flush(self) -> None: ...
 
+    async def settled(self) -> None: ...
+
     async def delete(self) -> None: ...
+
+    async def delete_stored(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class ConsumerConnection(Protocol):
@@ -105,7 +125,7 @@ class ConnectedConsumer:
         self,
         connection: ConsumerConnection,
         consumer_id: int,
-        subscription: SubscriptionOfConsumer,
+        subscription: SubscriptionView,
         state: ConsumerState,
         epoch: int | None,
         *,
@@ -131,3 +151,36 @@ class ConnectedConsumer:
         self.sent = Traffic(asyncio.get_running_loop().time())
         self.sent_ms = self.flow_ms = self.acked_ms = 0
         """When it last was sent messages, granted permits, and acknowledged, by the region's clock; 0: never."""
+
+
+class ActiveConsumerNotifier:
+    """Notifies the consumers of a FAILOVER subscription which of them is active."""
+
+    def __init__(self, subscription: SubscriptionView) -> None:
+        self._subscription = subscription
+        self._timer: asyncio.TimerHandle | None = None
+        """Set while a change of the active consumer has not been sent to consumers."""
+
+    def may_have_changed(self, before: ConsumerState | None, newcomer: ConnectedConsumer | None) -> None:
+        """Notify all consumers of a new active one `failover_delay_ms` later, as Pulsar does: the Go client drops a
+        notification that arrives before its SUBSCRIBE has returned. A newcomer without effect is notified at once."""
+        if self._subscription.dispatcher.active is not before:
+            if self._timer is None:
+                delay_ms = self._subscription.topic.subscriptions.limits.failover_delay_ms
+                self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._notify_all)
+        elif newcomer is not None and self._timer is None:
+            self._notify(newcomer)
+
+    def _notify_all(self) -> None:
+        self._timer = None
+        for consumer in self._subscription.consumers.values():
+            self._notify(consumer)
+
+    def _notify(self, consumer: ConnectedConsumer) -> None:
+        """Send ACTIVE_CONSUMER_CHANGE with the state as it is now."""
+        is_active = consumer.state is self._subscription.dispatcher.active
+        consumer.connection.answer(ActiveConsumerChange(consumer.consumer_id, is_active).encode())
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from emulator.broker.debounced_writer import KeyChanges
 from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.storage.contract import Store
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.view import TopicView
+
+CURSOR_WRITE_DELAY_SECONDS = 0.02
+"""How long acknowledgements that no caller waits for are collected before they are written."""
 
 
 class StoredCursor:
@@ -40,6 +47,66 @@ class StoredCursor:
             await store.delete(key)
 
 
+class DurableCursor:
+    """Keeps the cursor of one subscription durable, and reports a mark-delete that its consumers moved."""
+
+    def __init__(self, topic: TopicView, stored: StoredCursor, *, durable: bool) -> None:
+        name = stored.key.subscription
+        self._topic = topic
+        self._stored = stored
+        self._cursor = stored.cursor
+        self._durable = durable
+        self._writer = topic.region.environment.components.storage.debounced_writer(
+            topic.region.store, f"cursor {name}", stored.take_changes, topic.failed
+        )
+        self.mark_delete_ms = 0
+        """When mark-delete moved last, by the region's clock; 0: not since the topic was loaded."""
+        self._mark_delete_seen = stored.cursor.mark_delete
+        self._version_written = stored.cursor.version
+
+    @property
+    def is_changed(self) -> bool:
+        return self._cursor.version != self._version_written
+
+    def changed(self, now_ms: int | None = None) -> None:
+        """Write the cursor soon, and act on a mark-delete that moved."""
+        if self._cursor.version == self._version_written:
+            return
+        self._version_written = self._cursor.version
+        if self._durable:
+            self._writer.soon(CURSOR_WRITE_DELAY_SECONDS)
+        if self._cursor.mark_delete != self._mark_delete_seen:
+            self._mark_delete_seen = self._cursor.mark_delete
+            self.mark_delete_ms = self._topic.region.environment.wall_clock_ms() if now_ms is None else now_ms
+            self._topic.subscriptions.mark_delete_moved(self._stored.key.subscription)
+
+    def ignore_move(self) -> None:
+        """Mark-delete was moved by something other than consumers: it is not reported."""
+        self._mark_delete_seen = self._cursor.mark_delete
+
+    async def persisted(self) -> None:
+        """Wait until the cursor, as it is now, is durable. Returns at once if the subscription is not durable."""
+        if self._durable:
+            await self._writer.now()
+
+    async def flush(self) -> None:
+        """Write what is pending."""
+        pending = self._writer.flush()
+        if pending is not None:
+            await pending
+
+    async def settled(self) -> None:
+        """After `close`: wait until what is being written has its outcome."""
+        await self._writer.settled()
+
+    async def delete(self) -> None:
+        """Delete the stored cursor for good."""
+        await self._stored.delete(self._topic.region.store)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 def stored_cursors(
     values: Iterable[tuple[StoredKey | None, bytes]], parts_type: type[CursorParts] = CursorParts
 ) -> dict[CursorKey, StoredCursor]:
@@ -51,17 +118,17 @@ def stored_cursors(
             case CursorKey():
                 heads[key] = value
             case CursorPartKey(topic, subscription, part):
-                with _telling(key):
+                with _naming(key):
                     parts[CursorKey(topic, subscription)][PartName.parse(part)] = value
     found: dict[CursorKey, StoredCursor] = {}
     for cursor_key, head in heads.items():
-        with _telling(cursor_key):
+        with _naming(cursor_key):
             found[cursor_key] = StoredCursor(cursor_key, parts_type.load(head, parts.get(cursor_key, {})))
     return found
 
 
 @contextmanager
-def _telling(key: StoredKey) -> Iterator[None]:
+def _naming(key: StoredKey) -> Iterator[None]:
     """Add the key to StorageDamaged: the operator who repairs the record has to find it."""
     try:
         yield

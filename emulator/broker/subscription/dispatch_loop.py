@@ -5,73 +5,39 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from emulator.broker.subscription.dispatch_budget import ROUNDING_MS, Budget, Held
-from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read
-from emulator.core.flow.rate_limit import RateLimit
+from emulator.core.dispatch import ConsumerState, Delivery, Read
+from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.errors import StorageError
-from emulator.model.reasons import Cause, Reason, first_of
+from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
 from emulator.wire.codec_hot.consuming import message_header
 
 if TYPE_CHECKING:
-    from emulator.broker.subscription.consumer import ConnectedConsumer
+    from emulator.broker.subscription.consumer import SubscriptionView
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.metrics import Traffic
-    from emulator.broker.topic.view import Readable, SubscriptionHost
+    from emulator.broker.topic.view import TopicView
+    from emulator.core.flow.fair_queue import QueuedTask
 
 READ_BYTES = 4_194_304
 READS_PER_PUMP = 8
 """How many batches one subscription may dispatch before other tasks of the event loop run."""
 
 
-class Served(Protocol):
-    """The subscription, as this part needs it."""
-
-    name: str
-    dispatcher: Dispatcher
-    consumers: dict[ConsumerState, ConnectedConsumer]
-    sent: Traffic
-    sent_ms: int
-    closed: bool
-
-    @property
-    def topic(self) -> SubscriptionHost: ...
-
-    @property
-    def source(self) -> Readable:
-        """Where messages are read from."""
-        ...
-
-    @property
-    def is_seeking(self) -> bool:
-        """A seek is under way: nothing is dispatched meanwhile."""
-        ...
-
-    @property
-    def is_settling(self) -> bool:
-        """A cumulative acknowledgement is being committed: nothing is dispatched until it resumes dispatch itself."""
-        ...
-
-    def handed_out(self) -> None:
-        """Called after a dispatch: the cursor may have moved."""
-        ...
-
-    def backlog(self) -> int: ...
-
-    def unacknowledged_from(self, entry_id: int) -> int:
-        """Return the number of backlog entries at or behind this id."""
-        ...
+ROUNDING_MS: Final = 1.0
+Reservations: TypeAlias = "Sequence[tuple[Throttle, int]]"
+"""Messages that may be dispatched once they are read, and the rate limits where they are reserved."""
 
 
-class HandingOut:
+class DispatchLoop:
     """Owned by its Subscription."""
 
-    def __init__(self, subscription: Served) -> None:
+    def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
         self._topic = topic = subscription.topic
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
-        self._budget = Budget(topic, self, subscription.name)
+        self._budget = DispatchBudget(topic, self, subscription.name)
         self._reading = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -90,24 +56,26 @@ class HandingOut:
     def pump(self) -> None:
         """Dispatch everything that needs no waiting; start a read if the store must be asked."""
         subscription = self._subscription
-        if self._reading or subscription.closed or subscription.is_seeking or subscription.is_settling:
-            self._budget.give_way()
+        if self._reading or subscription.closed or subscription.seeks or subscription.is_settling:
+            self._budget.leave_queue()
             return
         for _ in range(READS_PER_PUMP):
-            match subscription.dispatcher.next(self._topic.readable_end, _now_ms(), self._wall_clock_ms()):
+            match subscription.dispatcher.next(
+                self._topic.state.readable_end, _now_ms(), self._wall_clock_ms()
+            ):
                 case Read() as read:
-                    if self._has_to_wait() or not self._go_on(read):
+                    if self._has_to_wait() or not self._dispatch(read):
                         break
                 case wake:
-                    self._budget.give_way()
+                    self._budget.leave_queue()
                     if wake is not None:
                         self._wake_at(wake.at_ms)
                     break
         else:
             self.schedule()
-        subscription.handed_out()
+        subscription.dispatched()
 
-    def _go_on(self, read: Read) -> bool:
+    def _dispatch(self, read: Read) -> bool:
         """Dispatch this read from memory, or start it. Returns whether it was dispatched at once."""
         read = self._budget.portion(read)
         entries = self._subscription.source.recent(read.from_entry_id, read.entries_max)
@@ -126,13 +94,13 @@ class HandingOut:
             if self._timer.when() <= at:
                 return  # dispatch is scheduled again when that ends
             self._timer.cancel()
-        self._timer = loop.call_at(at, self._time_has_come)
+        self._timer = loop.call_at(at, self._timer_due)
 
-    def _time_has_come(self) -> None:
+    def _timer_due(self) -> None:
         self._timer = None
         self.pump()
 
-    async def _read_and_deliver(self, read: Read, reserved: Held) -> None:
+    async def _read_and_deliver(self, read: Read, reserved: Reservations) -> None:
         try:
             entries = await self._subscription.source.read(read.from_entry_id, read.entries_max, READ_BYTES)
         except StorageError as failure:
@@ -143,7 +111,7 @@ class HandingOut:
             self._budget.release(reserved)
         if not self._subscription.closed:
             self._deliver(read, entries)
-            self._subscription.handed_out()
+            self._subscription.dispatched()
             self.schedule()
 
     def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
@@ -190,11 +158,12 @@ class HandingOut:
     def why_not(self) -> Reason:
         """Return why connected consumers get no messages; empty when messages are dispatched."""
         subscription, dispatcher = self._subscription, self._subscription.dispatcher
-        end, wall_ms = self._topic.readable_end, self._wall_clock_ms()
+        end, wall_ms = self._topic.state.readable_end, self._wall_clock_ms()
         if subscription.is_settling:
             return Cause.SETTLING()
-        unread = subscription.unacknowledged_from(dispatcher.read_entry_id)
-        reasons = [dispatcher.why_not(unread, subscription.backlog() - unread, _now_ms(), wall_ms)]
+        before = min(dispatcher.read_entry_id, end)
+        dispatched = subscription.cursor.unacked_count(before, self._topic.state.visibility.hidden)
+        reasons = [dispatcher.why_not(subscription.backlog() - dispatched, dispatched, _now_ms(), wall_ms)]
         if self._reading:
             reasons.append(Cause.READING_MESSAGES())
         if self._reading or isinstance(dispatcher.next(end, _now_ms(), wall_ms), Read):
@@ -224,10 +193,111 @@ class HandingOut:
 
     def close(self) -> None:
         """Stop dispatching; a read that is under way is dropped."""
-        self._budget.give_way()
+        self._budget.leave_queue()
         if self._timer is not None:
             self._timer.cancel()
 
 
+class DispatchBudget:
+    """How much one subscription may dispatch now, by its own rate limit and, in its turn, by its topic's. Owned by its
+    DispatchLoop."""
+
+    def __init__(self, topic: TopicView, owner: QueuedTask, subscription: str) -> None:
+        self._topic = topic
+        self._owner = owner
+        self._throttle_of = topic.region.environment.components.topics.throttle_of
+        self._throttle = self._made(topic.subscriptions.rate_of(subscription))
+
+    def set_rate(self, rate: RateLimit) -> None:
+        """Set the subscription's rate limit."""
+        self._throttle = self._made(rate)
+
+    def _made(self, rate: RateLimit) -> Throttle | None:
+        return self._throttle_of(rate, _exact_now_ms(), self._topic.metrics.publish_rate)
+
+    @property
+    def is_limited(self) -> bool:
+        return self._throttle is not None or self._topic.subscriptions.throttle is not None
+
+    @property
+    def _throttles(self) -> list[Throttle]:
+        both = (self._throttle, self._topic.subscriptions.throttle)
+        return [one for one in both if one is not None]
+
+    def wait_ms(self) -> float:
+        """How long dispatch has to wait, for an owner that has messages to dispatch; 0: it may dispatch now."""
+        mine, topics = self._throttle, self._topic.subscriptions.throttle
+        if mine is None and topics is None:
+            return 0.0
+        now_ms = _exact_now_ms()
+        wait_ms = 0.0 if mine is None else mine.wait_ms(now_ms)
+        if wait_ms > 0 or topics is None:
+            self.leave_queue()
+            return wait_ms
+        return self._wait_for_turn_ms(topics.wait_ms(now_ms))
+
+    def why_not(self) -> Reason:
+        """Return the rate limit that allows no more now. Changes nothing, unlike `wait_ms`."""
+        of_topic = self._topic.subscriptions.throttle
+        for setting, throttle in ("subscription_dispatch_rate", self._throttle), ("dispatch_rate", of_topic):
+            wait_ms = 0.0 if throttle is None else throttle.wait_ms(_exact_now_ms())
+            if wait_ms > 0:
+                return Cause.DISPATCH_RATE(setting=setting, wait_ms=math.ceil(wait_ms))
+        return NO_REASON
+
+    def _wait_for_turn_ms(self, wait_ms: float) -> float:
+        """The topic's rate goes to the subscription that has waited longest. Non-persistent topics have no queue."""
+        turns = self._topic.subscriptions.turns
+        if not self._topic.keeps_messages:
+            return wait_ms
+        if wait_ms <= 0 and turns.is_next(self._owner):
+            turns.leave(self._owner)
+            return 0.0
+        turns.wait(self._owner)
+        if wait_ms <= 0:
+            self._wake_next()
+        return max(wait_ms, ROUNDING_MS)
+
+    def leave_queue(self) -> None:
+        """Leave the queue: the owner has nothing to dispatch in its turn."""
+        turns = self._topic.subscriptions.turns
+        was_first = turns.first is self._owner
+        turns.leave(self._owner)
+        if was_first:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        first = self._topic.subscriptions.turns.first
+        if first is not None:
+            first.schedule()
+
+    def portion(self, read: Read) -> Read:
+        """Limit a read to what may be dispatched now."""
+        for throttle in self._throttles:
+            read = read._replace(entries_max=throttle.portion(read.entries_max))
+        return read
+
+    def reserve(self, read: Read) -> Reservations:
+        """Reserve what may be dispatched after this read, whatever other subscriptions dispatch meanwhile."""
+        return [(one, one.reserve(read.entries_max, _exact_now_ms())) for one in self._throttles]
+
+    def release(self, held: Reservations) -> None:
+        """Release the reservation of a finished read; `take` then counts what is dispatched of it."""
+        for throttle, reserved in held:
+            throttle.release(reserved, _exact_now_ms())
+        self._wake_next()
+
+    def take(self, entries: Sequence[StoredEntry], deliveries: Sequence[Delivery]) -> None:
+        """Count these as dispatched."""
+        messages = sum(max(1, entries[index].messages) for _, index, _, _ in deliveries)
+        size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
+        for throttle in self._throttles:
+            throttle.take(messages, size_bytes, _exact_now_ms())
+
+
 def _now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _exact_now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from emulator.broker.debounced_writer import KeyChanges
 from emulator.core.admission import MESSAGE_BYTES_MIN
-from emulator.core.cursor.cursor import WORD_BITS, Cursor
-from emulator.core.dispatch import ConsumerState, Dispatcher
+from emulator.core.cursor.cursor import WORD_BITS
+from emulator.core.dispatch import ConsumerState
 from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
 from emulator.core.transactions.pending_acks import ClaimedAck, commit
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
+from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.stored_keys import PendingAckKey, parse_key
 from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
-    from emulator.broker.subscription.dispatch_loop import HandingOut
-    from emulator.broker.topic.view import SubscriptionHost
+    from emulator.broker.subscription.consumer import SubscriptionView
 
 logger = logging.getLogger(__name__)
 
@@ -33,43 +33,16 @@ ASK_AGAIN_SECONDS = 1.0
 """How long to wait before a coordinator that is being loaded is asked again for the status of a transaction."""
 
 
-class TransactionalSubscription(Protocol):
-    """The subscription, as this module needs it."""
-
-    @property
-    def topic(self) -> SubscriptionHost: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def cursor(self) -> Cursor: ...
-    @property
-    def dispatcher(self) -> Dispatcher: ...
-    @property
-    def durable(self) -> bool: ...
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def handing_out(self) -> HandingOut: ...
-
-    def acknowledged(self) -> None:
-        """Called when a commit moved its cursor."""
-        ...
-
-    async def cursor_persisted(self) -> None:
-        """Wait until its cursor, as it is now, is durable."""
-        ...
-
-
 class PendingAcksOfSubscription:
     """Owned by its subscription."""
 
-    def __init__(self, subscription: TransactionalSubscription) -> None:
+    def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
         topic = subscription.topic
         self.acks = topic.region.environment.components.transactions.pending_acks()
         self._rows = PendingRows(self.acks)
         self._key = PendingAckKey(topic.full_name, subscription.name, "")
-        self._keeper = topic.region.environment.components.storage.debounced_writer(
+        self._writer = topic.region.environment.components.storage.debounced_writer(
             topic.region.store,
             f"pending acknowledgements of {subscription.name}",
             self._changes,
@@ -106,7 +79,7 @@ class PendingAcksOfSubscription:
         if not claim.ack_set:
             return claim
         topic = self._subscription.topic
-        recent = topic.recent(claim.entry_id, 1)
+        recent = topic.reading.recent(claim.entry_id, 1)
         if recent and recent[0].entry_id == claim.entry_id:
             return claim._replace(batch_size=recent[0].messages)
         most = min(
@@ -132,7 +105,7 @@ class PendingAcksOfSubscription:
         held = self.acks.end(txn)
         if held is None:
             if txn in self._committing:
-                await self._subscription.cursor_persisted()
+                await self._subscription.stored_cursor.persisted()
             return
         if committed:
             commit(held, self._subscription.cursor)
@@ -141,14 +114,16 @@ class PendingAcksOfSubscription:
             self._rows.ended(txn)
             self._write_soon()
             self._subscription.dispatcher.released([*held.entries, *held.batches])
-            self._subscription.handing_out.schedule()
+            self._subscription.dispatch_loop.schedule()
 
     async def _commit(self, txn: TxnId) -> None:
         """Delete the rows only after the cursor is durable: until then a restart needs them."""
-        self._subscription.acknowledged()
+        # The dispatcher released its messages when they were acknowledged.
+        self._subscription.stored_cursor.changed()
+        self._subscription.dispatch_loop.schedule()
         self._committing.add(txn)
         try:
-            await self._subscription.cursor_persisted()
+            await self._subscription.stored_cursor.persisted()
         finally:
             self._committing.discard(txn)
         self._rows.ended(txn)
@@ -165,39 +140,45 @@ class PendingAcksOfSubscription:
         except ProtocolError:
             status = None
         if status is None or status.is_over:
-            self._look_again()
+            self._try_again()
         return status is None or status.is_committed
+
+    def why_held(self) -> Reason:
+        """Return the open transaction that acknowledged messages of the subscription first."""
+        for txn in self.acks.by_txn:
+            return Cause.HELD_BY_TRANSACTION(transaction=txn.text)
+        return NO_REASON
 
     # Orphaned transactions.
 
-    def look_after(self) -> None:
+    def end_orphans(self) -> None:
         """End transactions that their coordinator does not know any more (TP4)."""
         self._stop_timer()
-        self._subscription.handing_out.schedule()
+        self._subscription.dispatch_loop.schedule()
         region = self._subscription.topic.region
         for txn in list(self.acks.by_txn):
             try:
                 status = region.coordinators.status(txn)
             except ProtocolError:
-                self._look_again()
+                self._try_again()
                 return
             if status is None or status.is_over:
-                region.spawn(self._end_alone(txn, status is TransactionStatus.COMMITTED))
+                region.spawn(self._end_orphan(txn, status is TransactionStatus.COMMITTED))
             elif status.is_decided:
                 # The coordinator may have sent the outcome to an earlier load of this subscription, which wrote no
                 # abort.
-                self._look_again()
+                self._try_again()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look_again(self) -> None:
+    def _try_again(self) -> None:
         if self._timer is None and not self._subscription.closed:
-            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.look_after)
+            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.end_orphans)
 
-    async def _end_alone(self, txn: TxnId, committed: bool) -> None:
+    async def _end_orphan(self, txn: TxnId, committed: bool) -> None:
         logger.warning(
             "%s, subscription %s: transaction %s is not open at its coordinator; its pending acknowledgements are "
             "ended",
@@ -210,11 +191,11 @@ class PendingAcksOfSubscription:
         except GeoemuError as failure:
             logger.warning("transaction %s is not ended yet: %s", txn.text, failure)
 
-    def over_upto(self, most: int, low_watermark: int) -> None:
+    def ended_upto(self, most: int, low_watermark: int) -> None:
         """All transactions of this coordinator up to this number have ended."""
         oldest = next(iter(self.acks.by_txn), None)
         if oldest is not None and oldest.most == most and oldest.least <= low_watermark:
-            self.look_after()
+            self.end_orphans()
 
     def sought(self) -> None:
         """The cursor was reset: acknowledgements of open transactions belong to the position before (PA7)."""
@@ -239,15 +220,15 @@ class PendingAcksOfSubscription:
 
     def _write_soon(self) -> None:
         if self._subscription.durable and self._rows.has_changes:
-            self._keeper.soon(WRITE_DELAY_SECONDS)
+            self._writer.soon(WRITE_DELAY_SECONDS)
 
     async def persisted(self) -> None:
         """Wait until everything that was acknowledged is durable. StorageError when that is not known."""
-        pending = self._keeper.flush()
+        pending = self._writer.flush()
         if pending is not None:
             await pending
-        elif self._keeper.is_writing:
-            await self._keeper.now()
+        elif self._writer.is_writing:
+            await self._writer.now()
 
     async def delete(self, store: Store) -> None:
         """Delete the rows of a deleted subscription, whose cursor is deleted already."""
@@ -257,11 +238,11 @@ class PendingAcksOfSubscription:
             await store.delete(key)
 
     async def settled(self) -> None:
-        await self._keeper.settled()
+        await self._writer.settled()
 
     def close(self) -> None:
         self._stop_timer()
-        self._keeper.close()
+        self._writer.close()
 
 
 def pending_rows_of_topic(store: Store, topic: str) -> dict[str, dict[RowName, bytes]]:

@@ -1,4 +1,7 @@
-"""Writes and reads the checkpoints of one topic: the keys that hold them. The topic's state encodes their content."""
+"""The checkpoints of one topic: the keys that hold them, and the replay of the log behind the last one.
+
+The topic's state encodes their content.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,20 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from emulator.config.compatibility import Compatibility
+from emulator.config.region import RegionConfig
 from emulator.core.cursor.id_set import PART_BITS
 from emulator.core.topic.state import TopicState
 from emulator.errors import CheckpointDamaged
 from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, parse_key
-from emulator.storage.contract import Store
+from emulator.model.values import TopicName
+from emulator.storage.contract import Log, Store
+from emulator.wire.message_metadata import scan_entry
 
 logger = logging.getLogger(__name__)
+
+REPLAY_ENTRIES = 1_000
+REPLAY_BYTES = 4_194_304
 
 
 class Checkpoints:
@@ -24,6 +34,8 @@ class Checkpoints:
         self._topic = topic
         self._ledger_id = ledger_id
         self._state = state
+        self.entries_since = 0
+        """Number of entries stored since the last checkpoint."""
         self._parts_from = 0
         """Parts with a lower number were deleted."""
 
@@ -46,6 +58,7 @@ class Checkpoints:
 
     def write(self) -> list[asyncio.Future[int]]:
         """Write a checkpoint. Losing it only costs time after a restart, so only trimming waits for it."""
+        self.entries_since = 0
         visibility = self._state.visibility
         puts = [
             self._put(self._part_key(number), part, partial(visibility.outcome, number))
@@ -92,7 +105,7 @@ class Checkpoints:
         stored = self._store.get(self._part_key(number))
         return None if stored is None else stored.value
 
-    def _put(self, key: str, value: bytes, told: Callable[[bool], None] | None) -> asyncio.Future[int]:
+    def _put(self, key: str, value: bytes, report: Callable[[bool], None] | None) -> asyncio.Future[int]:
         # After a failed put the store rejects the key until it is read (S5). It does not matter here: any mix of old
         # and new parts is valid.
         self._store.get(key)
@@ -101,9 +114,32 @@ class Checkpoints:
             failure = put.exception()
             if failure is not None:
                 logger.warning("checkpoint of topic %s could not be written: %s", self._topic, failure)
-            if told is not None:
-                told(failure is None)
+            if report is not None:
+                report(failure is None)
 
         put = self._store.put(key, value)
         put.add_done_callback(done)
         return put
+
+
+def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None:
+    """CheckpointDamaged when entries were trimmed: their effect is stored only in the checkpoint."""
+    if log.first_entry_id > 0:
+        raise CheckpointDamaged(
+            f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: earlier state cannot be rebuilt"
+        ) from None
+
+
+async def replay(config: RegionConfig, log: Log, state: TopicState, from_entry_id: int) -> int:
+    """Fold the log from an id on. Returns the number of entries."""
+    state.begins_at(log.first_entry_id)
+    chosen = Compatibility(config.compatibility)
+    state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")
+    at, count = from_entry_id, 0
+    while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
+        for entry in entries:
+            state.fold(entry.entry_id, scan_entry(entry.data))
+        count += len(entries)
+        at = entries[-1].entry_id + 1
+    state.ends_at(log.next_entry_id)
+    return count

@@ -104,10 +104,10 @@ BLOCK_BYTES = 65_536
 class Block:
     """Consecutive entries of one topic, which are dropped together."""
 
-    __slots__ = ("charge", "entries", "first_entry_id", "tail")
+    __slots__ = ("cache", "charge", "entries", "first_entry_id")
 
-    def __init__(self, tail: TailCache, first_entry_id: int, charge: Reservation) -> None:
-        self.tail = tail
+    def __init__(self, cache: EntryCache, first_entry_id: int, charge: Reservation) -> None:
+        self.cache = cache
         self.first_entry_id = first_entry_id
         self.entries: list[StoredEntry] = []
         self.charge = charge
@@ -122,7 +122,7 @@ class Block:
         self.charge.resize(self.charge.size_bytes + size)
 
 
-class TailPool:
+class EntryCachePool:
     """The memory that the caches of all topics of a region share. Over its limit the oldest block of any topic is
     dropped."""
 
@@ -131,8 +131,8 @@ class TailPool:
         self._blocks: OrderedDict[Block, None] = OrderedDict()
         """Oldest first. Also within a topic the oldest block is dropped first, so that its newest entries are left."""
 
-    def open_block(self, tail: TailCache, first_entry_id: int) -> Block:
-        block = Block(tail, first_entry_id, self._account.charge(0))
+    def open_block(self, cache: EntryCache, first_entry_id: int) -> Block:
+        block = Block(cache, first_entry_id, self._account.charge(0))
         self._blocks[block] = None
         return block
 
@@ -140,7 +140,7 @@ class TailPool:
         while self._account.is_over:
             oldest, _ = self._blocks.popitem(last=False)
             oldest.charge.release()
-            oldest.tail.forget_oldest(oldest)
+            oldest.cache.forget_oldest(oldest)
 
     def release(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -148,10 +148,10 @@ class TailPool:
             block.charge.release()
 
 
-class TailCache:
+class EntryCache:
     """One topic's consecutive newest entries, as many as the pool allows; possibly none."""
 
-    def __init__(self, end_entry_id: int, pool: TailPool) -> None:
+    def __init__(self, end_entry_id: int, pool: EntryCachePool) -> None:
         self.start_entry_id = end_entry_id
         """Every entry with an id >= this is in memory; others are in the store."""
         self._pool = pool

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.metrics import Traffic
 from emulator.broker.topic.pending_publish import CheckedEntry
+from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, RefusalScope, scope_of
 from emulator.core.policies.consuming import DELAYED_DELIVERY
 from emulator.core.transactions.names import TxnId
@@ -22,11 +23,10 @@ from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
-    from emulator.broker.environment import RegionServices
-    from emulator.broker.topic.metrics import TopicMetrics
+    from emulator.broker.connection.flow_control import FlowControl
+    from emulator.broker.connection.liveness import Liveness
     from emulator.broker.topic.pending_publish import Attachment, PendingPublish
-    from emulator.core.policies.topic_policies import TopicPolicies
-    from emulator.core.topic.state import TopicState
+    from emulator.broker.topic.transactions import TopicTransactions
     from emulator.wire.commands import CreateProducer
 
 logger = logging.getLogger(__name__)
@@ -55,28 +55,6 @@ class ProducersOfConnection(Protocol):
     def close(self, producer: ConnectedProducer) -> None: ...
 
 
-class PublishFlowControl(Protocol):
-    """Decides when the connection of a producer is read."""
-
-    def answered(self, size_bytes: int) -> None: ...
-
-    def slow_down(self, seconds: float) -> None:
-        """Read nothing from the client for this long."""
-        ...
-
-    def speed_up(self) -> None:
-        """Resume reading at once."""
-        ...
-
-
-class KeepAlive(Protocol):
-    """Sets how often the client of a producer has to answer a PING."""
-
-    def hurry(self, interval_ms: int) -> None:
-        """Send the next PING within this interval. 0: no effect."""
-        ...
-
-
 class ProducerConnection(Protocol):
     """A client's connection, as its producers and their topic see it."""
 
@@ -86,9 +64,9 @@ class ProducerConnection(Protocol):
     @property
     def producers(self) -> ProducersOfConnection: ...
     @property
-    def flow_control(self) -> PublishFlowControl: ...
+    def flow_control(self) -> FlowControl: ...
     @property
-    def liveness(self) -> KeepAlive: ...
+    def liveness(self) -> Liveness: ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -102,18 +80,6 @@ class AccessToTopic(Protocol):
 
     def left(self, producer: ConnectedProducer, why: str) -> None:
         """The producer no longer wants the topic."""
-        ...
-
-
-class TransactionsOfTopic(Protocol):
-    """How messages of transactions come into a topic, as its producers see it."""
-
-    def check(self, txn: TxnId) -> None:
-        """ProtocolError unless a message of the transaction may be stored now."""
-        ...
-
-    def admitted(self, txn: TxnId) -> None:
-        """A message of the transaction is being appended to the log."""
         ...
 
 
@@ -139,30 +105,15 @@ class PublishingOfTopic(Protocol):
         ...
 
 
-class ProducerHost(Protocol):
+class ProducerHost(PublishingTopic, Protocol):
     """The topic, as its producers see it."""
-
-    @property
-    def region(self) -> RegionServices: ...
-    @property
-    def full_name(self) -> str: ...
-    @property
-    def ledger_id(self) -> int: ...
-    @property
-    def policies(self) -> TopicPolicies: ...
 
     @property
     def publishing(self) -> PublishingOfTopic: ...
     @property
-    def state(self) -> TopicState: ...
-    @property
-    def metrics(self) -> TopicMetrics: ...
-
-    @property
     def access(self) -> AccessToTopic: ...
-
     @property
-    def transactions(self) -> TransactionsOfTopic: ...
+    def transactions(self) -> TopicTransactions: ...
 
     def publish(
         self,
@@ -173,14 +124,6 @@ class ProducerHost(Protocol):
         marker: Marker | None,
     ) -> None:
         """Admit one entry into the current batch."""
-        ...
-
-    def flush(self) -> None:
-        """Issue everything admitted as one group."""
-        ...
-
-    async def issued_so_far(self) -> None:
-        """Wait until everything issued before has its outcome."""
         ...
 
 
@@ -237,10 +180,10 @@ class ConnectedProducer:
     @property
     def held_bytes(self) -> int:
         """The region's memory that it uses; constant for one producer."""
-        said = sum(len(key) + len(value) for key, value in self.request.metadata.items())
+        size = sum(len(key) + len(value) for key, value in self.request.metadata.items())
         schema = self.request.schema
-        said += 0 if schema is None else len(schema.data)
-        return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + said
+        size += 0 if schema is None else len(schema.data)
+        return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + size
 
     def last_sequence_id(self) -> int:
         """Where its client continues: the highest durable sequence id of its name, -1 for none."""
@@ -313,11 +256,11 @@ class ConnectedProducer:
                 "an entry of a transaction came from another region: a transaction belongs to one region"
             )
             raise self._refused(Refusal(LASTING, sentence, scope_of(self.publisher)), info.source_position)
-        told = None if send.txn_least is None else TxnId(send.txn_most or 0, send.txn_least)
-        if told is not None and info.txn is not None and told != info.txn:
-            sentence = f"the command names transaction {told.text}, the entry {TxnId(*info.txn).text}"
+        named = None if send.txn_least is None else TxnId(send.txn_most or 0, send.txn_least)
+        if named is not None and info.txn is not None and named != info.txn:
+            sentence = f"the command names transaction {named.text}, the entry {TxnId(*info.txn).text}"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
-        txn = told if told is not None else TxnId(*(info.txn or (0, 0)))
+        txn = named if named is not None else TxnId(*(info.txn or (0, 0)))
         self.topic.transactions.check(txn)
         if info.txn is None:
             data = with_transaction(data, txn)

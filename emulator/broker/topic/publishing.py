@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from emulator.broker.environment import RegionServices
 from emulator.broker.topic.pending_publish import PendingPublish, limits_of
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.admission import ClientProducer
@@ -18,37 +17,19 @@ from emulator.core.policies.topics import DEDUPLICATION, KEEP_ALIVE_INTERVAL
 from emulator.errors import StorageError
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.checkpoints import Checkpoints
     from emulator.broker.topic.exclusive_access import TopicAccess
-    from emulator.broker.topic.subscriptions import Subscriptions
-    from emulator.core.topic.state import TopicState
+    from emulator.broker.topic.view import TopicView
 
 OBEYS = (DEDUPLICATION, KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
 """Policies that this module acts upon (PO1)."""
 
 
-class PublishedTopic(Protocol):
-    """The topic, as this module needs it."""
-
-    access: TopicAccess
-    checkpoints: Checkpoints
-    closed: bool
-    policies: TopicPolicies
-    region: RegionServices
-    state: TopicState
-    subscriptions: Subscriptions
-
-    @property
-    def keeps_messages(self) -> bool: ...
-
-    def failed(self, failure: BaseException) -> None: ...
-
-
 class TopicPublishing:
     """Owned by its topic."""
 
-    def __init__(self, topic: PublishedTopic) -> None:
+    def __init__(self, topic: TopicView, access: TopicAccess) -> None:
         self._topic = topic
+        self._access = access
         self.producers: dict[str, ConnectedProducer] = {}
         """Connected producers by name, inbound replicators included."""
         self.limits = self.client_limits = limits_of(topic.region.config)
@@ -66,7 +47,7 @@ class TopicPublishing:
         """Follow changed policies."""
         topic = self._topic
         if new.differs(old, KEEP_ALIVE_INTERVAL):
-            for producer in (*self.producers.values(), *topic.access.line):
+            for producer in (*self.producers.values(), *self._access.waiting):
                 producer.connection.liveness.hurry(new[KEEP_ALIVE_INTERVAL])
         if new.differs(old, MAX_MESSAGE_SIZE):
             limits, most = limits_of(topic.region.config), new[MAX_MESSAGE_SIZE]
@@ -112,7 +93,7 @@ class TopicPublishing:
             return
         del self.producers[producer.producer_name]
         if producer.source_region is None:
-            self._topic.access.left(producer, why)
+            self._access.left(producer, why)
         else:
             self._topic.subscriptions.link_lost(producer.source_region)
 

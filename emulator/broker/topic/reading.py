@@ -1,40 +1,91 @@
-"""Reads a topic's entries, from memory or from its log, without those that are not readable yet."""
+"""Reads a topic's entries, from memory or from its log, without those that are not readable yet; converts the message
+ids of clients to entry ids of the log."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
-from emulator.broker.topic.entry_cache import StoredEntry, TailCache
+from emulator.broker.topic.checkpoints import Checkpoints
+from emulator.broker.topic.entry_cache import EntryCache, StoredEntry
 from emulator.broker.topic.metrics import TopicMetrics
+from emulator.core.topic.state import UNKNOWN_MESSAGES, LastData, TopicState
 from emulator.errors import CheckpointDamaged
-
-if TYPE_CHECKING:
-    from emulator.broker.topic.checkpoints import Checkpoints
-    from emulator.core.topic.state import TopicState
-    from emulator.storage.contract import Log
+from emulator.model.values import BEFORE_EVERYTHING, Position
+from emulator.storage.contract import Log
 
 
-class ReadTopic(Protocol):
-    """The topic, as this module needs it."""
+class Readable(Protocol):
+    """Where messages are read from: a topic, or a topic as it is read compacted (`compaction.compacted_log`)."""
 
-    log: Log
-    tail: TailCache
-    state: TopicState
-    checkpoints: Checkpoints
-    metrics: TopicMetrics
+    @property
+    def ledger_id(self) -> int:
+        """Ledger id of the topic's log: the first half of every position here."""
+        ...
 
-    def failed(self, failure: BaseException) -> None: ...
+    @property
+    def first_entry_id(self) -> int:
+        """The first entry that is left."""
+        ...
+
+    @property
+    def readable_end(self) -> int: ...
+    @property
+    def last_data(self) -> LastData | None: ...
+
+    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        """Return readable entries from an id on, from memory; None when the store must be read."""
+        ...
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Return readable entries from an id on, from memory or the store. StorageError when the store fails."""
+        ...
 
 
 class TopicReading:
     """Owned by its topic."""
 
-    def __init__(self, topic: ReadTopic) -> None:
-        self._topic = topic
+    def __init__(
+        self,
+        log: Log,
+        cache: EntryCache,
+        state: TopicState,
+        checkpoints: Checkpoints,
+        metrics: TopicMetrics,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """`failed`: called when the topic has to be loaded again."""
+        self.ledger_id = log.ledger_id
+        self.cache = cache
+        """The newest entries."""
+        self.floor = 0
+        """Everything below is trimmed or being trimmed: no cursor may move there."""
+        self._log = log
+        self._state = state
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+        self._failed = failed
+
+    @property
+    def first_entry_id(self) -> int:
+        return max(self._log.first_entry_id, self.floor)
+
+    @property
+    def readable_end(self) -> int:
+        return self._state.readable_end
+
+    @property
+    def last_data(self) -> LastData | None:
+        return self._state.last_data
+
+    @property
+    def last_position(self) -> Position:
+        """Position of the newest applied entry, marker or not; (ledger, -1) when there is none."""
+        return Position(self.ledger_id, self._state.readable_end - 1)
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
         """Return entries from an id on that are in memory. None: the log must be read."""
-        entries = self._topic.tail.read(from_entry_id, entries_max)
+        entries = self.cache.read(from_entry_id, entries_max)
         if entries is None:
             return None
         try:
@@ -47,9 +98,9 @@ class TopicReading:
         cached = self.recent(from_entry_id, entries_max)
         if cached is not None:
             return cached
-        entries = await self._topic.log.read(from_entry_id, entries_max, bytes_max)
-        self._topic.metrics.storing.read += len(entries)
-        end = self._topic.state.readable_end
+        entries = await self._log.read(from_entry_id, entries_max, bytes_max)
+        self._metrics.storing.read += len(entries)
+        end = self._state.readable_end
         return self._readable(
             from_entry_id, [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
         )
@@ -57,7 +108,7 @@ class TopicReading:
     def _readable(self, from_entry_id: int, entries: list[StoredEntry]) -> list[StoredEntry]:
         """Return the entries before the first one of an open transaction; those of aborted ones are hidden.
         CheckpointDamaged when it is unknown which were aborted."""
-        state = self._topic.state
+        state = self._state
         visibility = state.visibility
         if state.buffer.open_from is not None:
             end = state.readable_end
@@ -73,10 +124,64 @@ class TopicReading:
     def remember_from(self, entry_id: int) -> None:
         """Prepare for a cursor that is about to move back to an id. CheckpointDamaged when the checkpoint's part cannot
         be read: then the topic is loaded again, from its log."""
-        checkpoints = self._topic.checkpoints
         try:
-            checkpoints.remember_from(entry_id)
+            self._checkpoints.remember_from(entry_id)
         except CheckpointDamaged as damage:
-            checkpoints.discard().add_done_callback(lambda done: done.exception())
-            self._topic.failed(damage)
+            self._checkpoints.discard().add_done_callback(lambda done: done.exception())
+            self._failed(damage)
             raise
+
+
+_LATEST = 2**63 - 1
+
+
+def start_of(source: Readable, message_id: Position) -> int:
+    """Return where a reader that starts at `message_id` begins: at that entry itself, because clients drop what they
+    did not ask for. SEEK to an id includes that message in Pulsar's broker, too. Ids of an older log of the topic mean
+    its beginning, of a newer one its end."""
+    ledger_id, entry_id = message_id
+    if ledger_id == _LATEST or ledger_id > source.ledger_id:
+        return source.readable_end
+    if ledger_id < source.ledger_id or entry_id < 0:
+        return source.first_entry_id
+    return min(max(entry_id, source.first_entry_id), source.readable_end)
+
+
+def begin_of(source: Readable, message_id: Position | None, *, from_earliest: bool) -> int:
+    """Return where a new subscription begins: at the id in the request, else at one of the log's ends."""
+    if message_id is not None:
+        return start_of(source, message_id)
+    return source.first_entry_id if from_earliest else source.readable_end
+
+
+async def published_from(source: Readable, publish_time_ms: int) -> int:
+    """Return the id of the first entry published at or after a time; the end when there is none.
+
+    Binary search, as upstream does: publish times of several origins are only nearly sorted, so entries close to the
+    time may be on either side.
+    """
+    low, high = source.first_entry_id, source.readable_end
+    while low < high:
+        middle = (low + high) // 2
+        entries = await source.read(middle, 1, 1)
+        if not entries or entries[0].entry_id >= high or entries[0].info.publish_time_ms >= publish_time_ms:
+            high = middle
+        else:
+            low = entries[0].entry_id + 1
+    return low
+
+
+async def last_message(source: Readable) -> tuple[Position, int]:
+    """Return the newest entry that a consumer may see and the index of its last message, -1 for no batch; (-1, -1)
+    when there is none. Markers and messages of open or aborted transactions do not count: readers would hang.
+    StorageError."""
+    if source.last_data is None or source.last_data[0] < source.first_entry_id:
+        return BEFORE_EVERYTHING, -1
+    entry_id, messages = source.last_data
+    if messages == UNKNOWN_MESSAGES:
+        found = await source.read(entry_id, 1, 1)
+        if not found or found[0].entry_id != entry_id:
+            return BEFORE_EVERYTHING, -1  # it was trimmed meanwhile
+        info = found[0].info
+        messages = info.num_messages if info.is_batch else -1
+    return Position(source.ledger_id, entry_id), messages - 1 if messages > 0 else -1

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+from emulator.broker.subscription.replicated import ReplicatedSubscriptions, ReplicatedTopic
 from emulator.broker.topic.subscriptions import Subscriptions
-from emulator.broker.topic.view import PositionsHost, ReplicatorHost
 from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import REPLICATION_CLUSTERS
@@ -22,6 +21,7 @@ from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
+    from emulator.broker.topic.publishing import TopicPublishing
 
 logger = logging.getLogger(__name__)
 
@@ -29,24 +29,13 @@ OBEYS = (REPLICATION_CLUSTERS, REPLICATOR_DISPATCH_RATE)
 """Policies that this module acts upon (PO1)."""
 
 
-class ReplicatedTopic(ReplicatorHost, PositionsHost, Protocol):
+class TopicOfReplicators(ReplicatedTopic, Protocol):
     """The topic, as this module needs it."""
 
     @property
-    def closed(self) -> bool: ...
-    @property
     def subscriptions(self) -> Subscriptions: ...
     @property
-    def producers(self) -> Mapping[str, Publisher]: ...
-    @property
-    def replicator_type(self) -> type[Replicator]: ...
-
-
-class Publisher(Protocol):
-    """A producer of the topic."""
-
-    @property
-    def source_region(self) -> str | None: ...
+    def publishing(self) -> TopicPublishing: ...
 
 
 def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> list[str]:
@@ -66,10 +55,13 @@ async def note_owing(region: RegionServices, topic: TopicName) -> None:
 class Replicators(dict[str, Replicator]):
     """By remote region."""
 
-    def __init__(self, topic: ReplicatedTopic, peers: Mapping[str, PeerLink]) -> None:
+    def __init__(
+        self, topic: TopicOfReplicators, peers: Mapping[str, PeerLink], replicator_type: type[Replicator]
+    ) -> None:
         super().__init__()
         self._topic = topic
         self._peers = peers
+        self._replicator_type = replicator_type
         self._changing = asyncio.Lock()
         """One change of the set of regions after the other."""
 
@@ -84,7 +76,7 @@ class Replicators(dict[str, Replicator]):
     def add(self, remote: str) -> None:
         """Add a replicator. It continues where a former one to this region ended, or begins with the log's first
         entry."""
-        self[remote] = self._topic.replicator_type(self._topic, self._peers[remote])
+        self[remote] = self._replicator_type(self._topic, self._peers[remote])
 
     def serve(self) -> None:
         """The topic accepts clients: connect to the remote regions."""
@@ -121,7 +113,7 @@ class Replicators(dict[str, Replicator]):
     def _start(self, wanted: list[str]) -> None:
         topic = self._topic
         if topic.subscriptions.replicated is not None:
-            topic.subscriptions.replicated.remotes_changed(wanted)
+            topic.subscriptions.replicated.snapshots.remotes_changed(wanted)
         elif wanted and topic.keeps_messages:
             topic.subscriptions.replicated = ReplicatedSubscriptions(topic, wanted)
             for subscription in topic.subscriptions.values():
@@ -138,15 +130,15 @@ class Replicators(dict[str, Replicator]):
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
         """Return the regions that have a replicator, or are among `remotes`, to or from which no entries pass now."""
         without_producer = {name for name, replicator in self.items() if not replicator.life.is_connected}
-        return frozenset(without_producer | {name for name in remotes if not self._hears(name)})
+        return frozenset(without_producer | {name for name in remotes if not self._receives_from(name)})
 
     def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
         """Return the reason for each of `remotes` to or from which no entries pass now."""
         return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
 
-    def _hears(self, region: str) -> bool:
+    def _receives_from(self, region: str) -> bool:
         """Whether that region's replicator is connected to this topic: only then can its responses arrive."""
-        return any(producer.source_region == region for producer in self._topic.producers.values())
+        return any(producer.source_region == region for producer in self._topic.publishing.producers.values())
 
     def _obstacle(self, region: str) -> ReasonRow | None:
         """Return what keeps requests from the region, or its responses from this one."""
@@ -155,7 +147,7 @@ class Replicators(dict[str, Replicator]):
             return Cause.SNAPSHOT_LINK_TO_DOWN
         if replicator is not None and not replicator.life.is_connected:
             return Cause.SNAPSHOT_REPLICATOR_DOWN
-        if self._hears(region):
+        if self._receives_from(region):
             return None
         if self._topic.region.is_linked_from(region):
             return Cause.SNAPSHOT_ONE_WAY

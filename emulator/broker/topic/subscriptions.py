@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from emulator.broker.subscription.cursor_store import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.topic.view import CarriedSubscription, SubscriptionHost
+from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import DispatchLimits
 from emulator.core.flow.fair_queue import Turns
@@ -33,7 +33,6 @@ from emulator.model.stored_keys import CursorKey
 if TYPE_CHECKING:
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.reading import TopicReading
 
 DISPATCH: Final = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)
 SUBSCRIPTION_RATES: Final = (SUBSCRIPTION_DISPATCH_RATE, DISPATCH_RATES_BY_SUBSCRIPTION)
@@ -45,21 +44,10 @@ UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
 _UNSET: Final = Delays(active=True, tick_ms=TICK_MS, delay_ms_max=0)
 
 
-class SubscribedTopic(SubscriptionHost, Protocol):
-    """The topic, as this module needs it."""
-
-    @property
-    def policies(self) -> TopicPolicies: ...
-    @property
-    def reading(self) -> TopicReading: ...
-
-    def pump(self) -> None: ...
-
-
 class Subscriptions(dict[str, Subscription]):
     """Subscriptions by name."""
 
-    def __init__(self, topic: SubscribedTopic) -> None:
+    def __init__(self, topic: TopicView) -> None:
         super().__init__()
         self._topic = topic
         self._components = topic.region.environment.components
@@ -75,7 +63,7 @@ class Subscriptions(dict[str, Subscription]):
         """Rate limit of all consumers together. None: no limit."""
         self.turns = Turns()
         """Subscriptions that wait for the rate limit."""
-        self.arrivals = SubscribeRateLimiter()
+        self.subscribe_limiter = SubscribeRateLimiter()
         """Limits how often each consumer subscribes."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
@@ -86,10 +74,11 @@ class Subscriptions(dict[str, Subscription]):
             now_ms = asyncio.get_running_loop().time() * 1000
             publish_rate = self._topic.metrics.publish_rate
             self.throttle = self._components.topics.throttle_of(new[DISPATCH_RATE], now_ms, publish_rate)
-            self._topic.pump()
+            for subscription in list(self.values()):
+                subscription.dispatch_loop.pump()
         if new.differs(old, *SUBSCRIPTION_RATES):
             for subscription in self.values():
-                subscription.handing_out.set_rate(self.rate_of(subscription.name))
+                subscription.dispatch_loop.set_rate(self.rate_of(subscription.name))
 
     def _limit_dispatch(self, policies: TopicPolicies) -> None:
         delays = policies[DELAYED_DELIVERY] or _UNSET
@@ -99,7 +88,7 @@ class Subscriptions(dict[str, Subscription]):
         limits.unacked_messages_per_consumer_max = _number(policies[UNACKED_PER_CONSUMER], of_region)
         limits.unacked_messages_max = _number(policies[UNACKED_PER_SUBSCRIPTION], UNACKED_OF_SUBSCRIPTION_MAX)
         for subscription in self.values():
-            subscription.handing_out.limits_changed()
+            subscription.dispatch_loop.limits_changed()
 
     def rate_of(self, name: str) -> RateLimit:
         """Return how fast a subscription may send: its own rate, else that of all subscriptions."""
@@ -130,11 +119,11 @@ class Subscriptions(dict[str, Subscription]):
 
     # Replication (PIP-33).
 
-    def check_replicable(self, subscription: CarriedSubscription) -> None:
+    def check_replicable(self, subscription: Subscription) -> None:
         """ProtocolError when it cannot be replicated."""
         self._components.replication.check_replicable(subscription.name, durable=subscription.durable)
 
-    def replicate(self, subscription: CarriedSubscription) -> None:
+    def replicate(self, subscription: Subscription) -> None:
         """Send the subscription's position to the other regions from now on, and apply theirs. ProtocolError when it is
         not durable."""
         self.check_replicable(subscription)
@@ -142,7 +131,7 @@ class Subscriptions(dict[str, Subscription]):
         if self.replicated is not None:
             self.replicated.subscription_added(subscription)
 
-    def disable_replication(self, subscription: CarriedSubscription) -> None:
+    def disable_replication(self, subscription: Subscription) -> None:
         """Send and apply no position of the subscription until an administrator enables it again."""
         subscription.move(lambda cursor: cursor.disable_replication())
         if self.replicated is not None:
@@ -151,12 +140,12 @@ class Subscriptions(dict[str, Subscription]):
     def links_changed(self) -> None:
         """A replicator to or from a remote region connected."""
         if self.replicated is not None:
-            self.replicated.links_changed()
+            self.replicated.snapshots.schedule()
 
     def link_lost(self, remote: str) -> None:
         """A replicator to or from a remote region lost its connection."""
         if self.replicated is not None:
-            self.replicated.link_lost(remote)
+            self.replicated.snapshots.link_lost(remote)
 
     # Events of a subscription.
 

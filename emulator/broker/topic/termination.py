@@ -7,52 +7,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import TerminatedKey
 from emulator.model.values import Position
 
 if TYPE_CHECKING:
-    from emulator.broker.environment import RegionServices
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.topic.exclusive_access import TopicAccess
-    from emulator.broker.topic.producer import ConnectedProducer
+    from emulator.broker.topic.publishing import TopicPublishing
+    from emulator.broker.topic.view import PublishingTopic
 
 logger = logging.getLogger(__name__)
 
 TERMINATED: Final = ServerError.TopicTerminatedError
 
 
-class EndingTopic(Protocol):
-    """The topic, as this module needs it."""
-
-    region: RegionServices
-    full_name: str
-    ledger_id: int
-    closed: bool
-    access: TopicAccess
-
-    @property
-    def producers(self) -> Mapping[str, ConnectedProducer]: ...
-    @property
-    def subscriptions(self) -> Mapping[str, Subscription]: ...
-    @property
-    def last_position(self) -> Position: ...
-
-    def flush(self) -> None: ...
-
-    async def issued_so_far(self) -> None: ...
-
-    def failed(self, failure: BaseException) -> None: ...
-
-
-class Ending:
+class TopicTermination:
     """Owned by its topic."""
 
-    def __init__(self, topic: EndingTopic) -> None:
+    def __init__(
+        self,
+        topic: PublishingTopic,
+        access: TopicAccess,
+        publishing: TopicPublishing,
+        subscriptions: Mapping[str, Subscription],
+    ) -> None:
         self._topic = topic
-        self.is_over = topic.region.store.get(TerminatedKey(topic.full_name).text) is not None
+        self._access = access
+        self._publishing = publishing
+        self._subscriptions = subscriptions
+        self.is_terminated = topic.region.store.get(TerminatedKey(topic.full_name).text) is not None
         """Nothing more is published. Termination is final."""
 
     def refusal(self) -> ProtocolError:
@@ -62,13 +48,13 @@ class Ending:
     async def terminate(self) -> Position:
         """Terminate the topic and return its last position. Idempotent. StorageError when it may not be durable."""
         topic = self._topic
-        self.is_over = True
-        self._send_producers_away()
+        self.is_terminated = True
+        self._disconnect_producers()
         topic.flush()
         await topic.issued_so_far()
         if topic.closed:
             raise GoneMeanwhile(f"{topic.full_name} was unloaded")
-        key, last = TerminatedKey(topic.full_name).text, topic.last_position
+        key, last = TerminatedKey(topic.full_name).text, topic.reading.last_position
         try:
             topic.region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)
             await topic.region.store.put(key, str(last).encode())
@@ -76,15 +62,14 @@ class Ending:
             topic.failed(failure)
             raise
         logger.info("%s: terminated at %s", topic.full_name, last)
-        for subscription in list(topic.subscriptions.values()):
-            subscription.tell_end()
+        for subscription in list(self._subscriptions.values()):
+            subscription.notify_end_of_topic()
         return last
 
-    def _send_producers_away(self) -> None:
+    def _disconnect_producers(self) -> None:
         """Disconnect waiting producers first, or one of them would be promoted."""
-        topic = self._topic
-        for waiting in list(topic.access.line):
+        for waiting in list(self._access.waiting):
             waiting.connection.producers.refused(waiting, self.refusal())
-            topic.access.left(waiting, "the topic was terminated")
-        for producer in list(topic.producers.values()):
+            self._access.left(waiting, "the topic was terminated")
+        for producer in list(self._publishing.producers.values()):
             producer.connection.producers.close(producer)

@@ -8,33 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from emulator.broker.compaction.compaction import Compaction
-from emulator.broker.compaction.reading import CompactedReading
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.topic.checkpoints import Checkpoints
-from emulator.broker.topic.entry_cache import StoredEntry, TailCache
+from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, replay
+from emulator.broker.topic.entry_cache import EntryCache, StoredEntry
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.metrics import TopicMetrics
-from emulator.broker.topic.pending_publish import (
-    Attachment,
-    CheckedEntry,
-    PendingPublish,
-)
+from emulator.broker.topic.pending_publish import Attachment, CheckedEntry, PendingPublish
 from emulator.broker.topic.publishing import TopicPublishing
-from emulator.broker.topic.reading import TopicReading
-from emulator.broker.topic.recovery import check_is_whole, replay
+from emulator.broker.topic.reading import Readable, TopicReading
 from emulator.broker.topic.replicators import Replicators
+from emulator.broker.topic.retention import TopicRetention, Trimmer
 from emulator.broker.topic.subscriptions import Subscriptions
-from emulator.broker.topic.termination import Ending
+from emulator.broker.topic.termination import TopicTermination
 from emulator.broker.topic.transactions import TopicTransactions
-from emulator.broker.topic.trimming import Trimmer
-from emulator.core.cursor.id_set import IdSet
 from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
 from emulator.core.policies.limits import (
     MAX_CONSUMERS,
@@ -45,17 +38,15 @@ from emulator.core.policies.limits import (
 from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
 from emulator.core.policies.topics import EXCLUSIVE_HOME
 from emulator.core.topic.limits import TopicLimits
-from emulator.core.topic.state import LastData
-from emulator.core.transactions.names import TxnId
-from emulator.errors import CheckpointDamaged, ProtocolError
+from emulator.errors import CheckpointDamaged
 from emulator.model.markers import Marker
-from emulator.model.values import Position, TopicName
+from emulator.model.values import TopicName
 from emulator.storage.contract import Log
 from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.message_metadata import EntryInfo
 
-CAPS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
-OBEYS = (*CAPS, COMPACTION_THRESHOLD, EXCLUSIVE_HOME)
+LIMITS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
+OBEYS = (*LIMITS, COMPACTION_THRESHOLD, EXCLUSIVE_HOME)
 """Policies that this module acts upon (PO1)."""
 
 if TYPE_CHECKING:
@@ -65,10 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _attachment: Final = attrgetter("attachment")
-
-
-async def _nothing() -> None:
-    """Default of `before_producers`."""
 
 
 class Topic:
@@ -98,7 +85,6 @@ class Topic:
         """The effective policies; replaced by `apply`."""
         self.log = log
         self.ledger_id = log.ledger_id
-        self.tail = TailCache(log.next_entry_id, region.resources.tails)
         components = region.environment.components.topics
         self.state = components.topic_state(
             region.config.region,
@@ -107,28 +93,29 @@ class Topic:
             watermarks=components.watermarks,
         )
         self.checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
-        self.reading = TopicReading(self)
         self.metrics = TopicMetrics(region.environment.wall_clock_ms, log.next_entry_id)
-        self.publishing = TopicPublishing(self)
-        self.subscriptions = self.subscriptions_type(self)
-        self.replicators = Replicators(self, peers)
-        self.trimmer = Trimmer(self)
-        """Trims the log's oldest entries, and knows which are still needed."""
-        self.quota_refusal: ProtocolError | None = None
-        """The error that clients' producers receive because a backlog is over its quota; None: they are accepted."""
-        self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _nothing
-        """Awaited before a client's producer attaches; updates `quota_refusal`."""
-        self.access = self.access_type(self)
-        """Decides which clients may publish."""
-        self.ending = Ending(self)
-        """The topic's termination."""
+        self.reading = TopicReading(
+            log,
+            EntryCache(log.next_entry_id, region.resources.entry_caches),
+            self.state,
+            self.checkpoints,
+            self.metrics,
+            self.failed,
+        )
+        self.closed = False
         self.transactions = TopicTransactions(self)
         """Tracks open transactions, which limit what is readable, and ends them."""
+        self.access = self.access_type(self, self.transactions)
+        """Decides which clients may publish."""
+        self.publishing = TopicPublishing(self, self.access)
+        self.subscriptions = self.subscriptions_type(self)
+        self.replicators = Replicators(self, peers, self.replicator_type)
         self.compaction = Compaction(self)
-        self.trimmer.needs.add("compaction", self.compaction.needs)
-        self.trimmer.needs.add("transactions", self.transactions.needs)
-        self.closed = False
-        self._entries_since_checkpoint = 0
+        trimmer = Trimmer(self, self.subscriptions, self.replicators)
+        trimmer.holds.add("compaction", self.compaction.holds)
+        trimmer.holds.add("transactions", self.transactions.holds)
+        self.retention = TopicRetention(self, self.publishing, trimmer)
+        self.termination = TopicTermination(self, self.access, self.publishing, self.subscriptions)
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
         """Follow `new` from this step on; `old` is None when the topic was loaded. Return the number of objects that
@@ -137,7 +124,7 @@ class Topic:
         if new is not old:
             if new.differs(old, EXCLUSIVE_HOME):
                 home = new[EXCLUSIVE_HOME]
-                self.access.move_home("" if home == self.region.config.region else home)
+                self.access.set_exclusive_region("" if home == self.region.config.region else home)
             if self.keeps_messages and new.differs(old, COMPACTION_THRESHOLD):
                 self.compaction.set_threshold(new[COMPACTION_THRESHOLD])
             self.subscriptions.apply(old, new)
@@ -148,10 +135,10 @@ class Topic:
         return 1 + len(self.subscriptions) + len(self.producers)
 
     @property
-    def caps(self) -> TopicLimits:
+    def client_limits(self) -> TopicLimits:
         """How many clients may use it at once."""
         return self.region.environment.components.topics.topic_limits(
-            *(self.policies[policy] for policy in CAPS)
+            *(self.policies[policy] for policy in LIMITS)
         )
 
     # Loading.
@@ -178,19 +165,23 @@ class Topic:
             topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
             at = 0
         try:
-            topic._entries_since_checkpoint = await replay(topic, at)
+            topic.checkpoints.entries_since = await replay(region.config, log, topic.state, at)
+            await topic.compaction.load()
         except BaseException:
             topic.close("its log cannot be read")
             raise
         return topic
 
-    def _checkpoint(self) -> None:
-        """Write a checkpoint from which a restart begins, and trim what every cursor has passed."""
-        self._entries_since_checkpoint = 0
+    def _count_towards_checkpoint(self, entries: int) -> None:
+        """Write a checkpoint from which a restart begins when enough entries were stored since the last one, and forget
+        what every cursor has passed."""
+        self.checkpoints.entries_since += entries
+        if self.checkpoints.entries_since < self.region.config.settings.state_checkpoint_entries:
+            return
         self.checkpoints.write()
         needed = [subscription.cursor.mark_delete + 1 for subscription in self.subscriptions.values()]
         needed += [replicator.progress.confirmed + 1 for replicator in self.replicators.values()]
-        self.state.visibility.forget_below(min([*needed, self.readable_end]))
+        self.state.visibility.forget_below(min([*needed, self.state.readable_end]))
 
     # Publishing.
 
@@ -221,11 +212,6 @@ class Topic:
         self.publishing.batch.append(
             PendingPublish(attachment, None, data, cast(CheckedEntry, info), None, False)
         )
-
-    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """Commit or abort what a transaction published here. Done when the marker is durable."""
-        self.transactions.over_upto(txn.most, low_watermark)
-        return self.transactions.end(txn, committed=committed)
 
     def flush(self) -> None:
         """Issue everything admitted as one group."""
@@ -264,7 +250,7 @@ class Topic:
             await replicator.settled()
         await self.access.settled()
         await self.compaction.settled()
-        await self.trimmer.settled()
+        await self.retention.trimmer.settled()
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
         self.publishing.issued -= 1
@@ -283,7 +269,7 @@ class Topic:
                 fold(next_id, publish.info)
                 next_id += 1
         if entries:
-            self.tail.extend(entries)
+            self.reading.cache.extend(entries)
         self._acknowledge(batch)
         self._notify(entries)
 
@@ -304,73 +290,38 @@ class Topic:
             self.subscriptions.replicated.entries_stored(entries)
         if self.compaction.threshold_bytes:
             self.compaction.grew(entries)
-        self._entries_since_checkpoint += len(entries)
-        if self._entries_since_checkpoint >= self.region.config.settings.state_checkpoint_entries:
-            self._checkpoint()
+        self._count_towards_checkpoint(len(entries))
 
     def pump(self) -> None:
         """Resume dispatch to consumers and replicators."""
         for subscription in list(self.subscriptions.values()):
-            subscription.handing_out.pump()
+            subscription.dispatch_loop.pump()
         for replicator in self.replicators.values():
             replicator.pump()
 
     @property
+    def is_terminated(self) -> bool:
+        return self.termination.is_terminated
+
+    @property
     def is_over(self) -> bool:
         # An open transaction may still be committed: consumers must not receive REACHED_END_OF_TOPIC yet.
-        return self.ending.is_over and self.state.buffer.open_from is None
+        return self.termination.is_terminated and self.state.buffer.open_from is None
 
     @property
     def producers(self) -> dict[str, ConnectedProducer]:
         """Connected producers by name, inbound replicators included."""
         return self.publishing.producers
 
-    # Reading.
-
-    @property
-    def first_entry_id(self) -> int:
-        return max(self.log.first_entry_id, self.trimmer.floor)
-
     @property
     def is_used(self) -> bool:
         """Whether clients or other regions' replicators use it."""
-        if self.producers or self.access.is_in_use:
+        if self.producers or self.access.machine.is_in_use:
             return True
         return any(one.consumers for one in self.subscriptions.values())
 
     @property
-    def stored_end(self) -> int:
-        return self.state.stored_end
-
-    @property
-    def readable_end(self) -> int:
-        return self.state.readable_end
-
-    @property
-    def replicable_end(self) -> int:
-        return self.state.replicable_end
-
-    @property
-    def last_data(self) -> LastData | None:
-        return self.state.last_data
-
-    @property
-    def hidden_ids(self) -> IdSet:
-        return self.state.visibility.hidden
-
-    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        return self.reading.recent(from_entry_id, entries_max)
-
-    @property
-    def last_position(self) -> Position:
-        """Position of the newest applied entry, marker or not; (ledger, -1) when there is none."""
-        return Position(self.ledger_id, self.readable_end - 1)
-
-    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        return await self.reading.read(from_entry_id, entries_max, bytes_max)
-
-    @property
-    def compacted(self) -> CompactedReading:
+    def compacted(self) -> Readable:
         return self.compaction.reading
 
     # Closing.
@@ -389,7 +340,7 @@ class Topic:
             self.subscriptions.replicated.close()
         for subscription in list(self.subscriptions.values()):
             subscription.close()
-        self.tail.close()
+        self.reading.cache.close()
 
     def failed(self, failure: BaseException) -> None:
         """A write of this topic failed, so its state in memory may be wrong: load it again."""

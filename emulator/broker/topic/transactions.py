@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from emulator.broker.environment import RegionServices
 from emulator.core.admission import Own, Publisher
 from emulator.core.topic.retention import LogHold
-from emulator.core.topic.state import TopicState
 from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
 from emulator.wire.markers import encode_transaction_end
-from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.pending_publish import Attachment, PendingPublish
+    from emulator.broker.topic.pending_publish import PendingPublish
+    from emulator.broker.topic.view import PublishingTopic
 
 logger = logging.getLogger(__name__)
 
@@ -29,27 +27,10 @@ ASK_AGAIN_SECONDS = 1.0
 """How long to wait before a coordinator that is being loaded is asked again for the status of a transaction."""
 
 
-class TransactionalTopic(Protocol):
-    """The topic, as this module needs it."""
-
-    @property
-    def region(self) -> RegionServices: ...
-    @property
-    def full_name(self) -> str: ...
-    @property
-    def state(self) -> TopicState: ...
-    @property
-    def closed(self) -> bool: ...
-
-    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
-        """Append an entry of our own, in one write with everything else admitted in this turn of the event loop."""
-        ...
-
-
 class TopicTransactions:
     """Owned by its topic; the attachment that writes its commit and abort markers."""
 
-    def __init__(self, topic: TransactionalTopic) -> None:
+    def __init__(self, topic: PublishingTopic) -> None:
         self.publisher: Publisher = Own(topic.region.config.region)
         self._topic = topic
         self._admitted: set[TxnId] = set()
@@ -81,6 +62,11 @@ class TopicTransactions:
         self._admitted.add(txn)
 
     # Ending.
+
+    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
+        """Commit or abort what a transaction published here. Done when the marker is durable."""
+        self.ended_upto(txn.most, low_watermark)
+        return self.end(txn, committed=committed)
 
     def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
         """Write the marker, unless there is one or the topic has no message of the transaction. Done when it is
@@ -117,7 +103,7 @@ class TopicTransactions:
     def _being_loaded(self) -> ProtocolError:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
 
-    def needs(self) -> list[LogHold]:
+    def holds(self) -> list[LogHold]:
         """A restart folds the log from the first message of an open transaction."""
         blocking = self._topic.state.buffer.blocking
         return (
@@ -135,7 +121,7 @@ class TopicTransactions:
 
     # Orphaned transactions.
 
-    def look_after(self) -> None:
+    def end_orphans(self) -> None:
         """Abort transactions that their coordinator does not know any more (TP4): no client received a commit of
         them."""
         self._stop_timer()
@@ -143,7 +129,7 @@ class TopicTransactions:
             try:
                 status = self._topic.region.coordinators.status(txn)
             except ProtocolError:
-                self._look_again()
+                self._try_again()
                 return
             if status is None or status.is_over:
                 logger.warning(
@@ -151,18 +137,18 @@ class TopicTransactions:
                     self._topic.full_name,
                     txn.text,
                 )
-                self._topic.region.spawn(self._end_alone(txn, status is TransactionStatus.COMMITTED))
+                self._topic.region.spawn(self._end_orphan(txn, status is TransactionStatus.COMMITTED))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look_again(self) -> None:
+    def _try_again(self) -> None:
         if self._timer is None and not self._topic.closed:
-            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.look_after)
+            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.end_orphans)
 
-    async def _end_alone(self, txn: TxnId, committed: bool) -> None:
+    async def _end_orphan(self, txn: TxnId, committed: bool) -> None:
         try:
             await asyncio.shield(self.end(txn, committed=committed))
         except GeoemuError as failure:
@@ -170,11 +156,11 @@ class TopicTransactions:
                 "%s: transaction %s is not ended yet: %s", self._topic.full_name, txn.text, failure
             )
 
-    def over_upto(self, most: int, low_watermark: int) -> None:
+    def ended_upto(self, most: int, low_watermark: int) -> None:
         """All transactions of this coordinator up to this number have ended."""
         blocking = self._topic.state.buffer.blocking
         if blocking is not None and blocking[0].most == most and blocking[0].least <= low_watermark:
-            self.look_after()
+            self.end_orphans()
 
     def close(self) -> None:
         """The topic is unloaded. Markers under way may still become durable: callers that wait for them retry."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.metadata.policies import Policies
-from emulator.broker.topic.backlogs import Backlogs
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION, QuotaAction, QuotaKind
@@ -47,7 +46,6 @@ class TrackedTopic:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.backlogs = Backlogs(topic)
         self.inactivity = topic.region.environment.components.lifetime.inactivity(topic)
 
     @property
@@ -77,12 +75,12 @@ class TrackedTopic:
 
     async def apply(self, now_ms: int) -> None:
         """Delete what the policies allow. StorageError."""
-        topic, backlogs = self.topic, self.backlogs
+        topic, retention = self.topic, self.topic.retention
         if ttl_seconds := topic.policies[MESSAGE_TTL]:
-            await backlogs.expire(ttl_seconds * 1000, now_ms)
+            await retention.expire(ttl_seconds * 1000, now_ms)
         await self.check_quotas(now_ms)
         if topic.policies[RETENTION].lets_go:
-            await backlogs.trim(topic.policies[RETENTION], now_ms)
+            await retention.trim(topic.policies[RETENTION], now_ms)
         if minutes := topic.policies[SUBSCRIPTION_EXPIRATION]:
             await self.inactivity.expire_subscriptions(minutes, now_ms)
 
@@ -94,8 +92,8 @@ class TrackedTopic:
     async def check_quotas(self, now_ms: int) -> None:
         """Compare the backlogs with their quotas. StorageError."""
         quotas = self.topic.policies[BACKLOG_QUOTAS]
-        if quotas or self.topic.quota_refusal is not None:
-            await self.backlogs.hold_to(quotas, now_ms)
+        if quotas or self.topic.retention.quota_refusal is not None:
+            await self.topic.retention.enforce_quotas(quotas, now_ms)
 
 
 class HousekeptRegion(RegionServices, Protocol):
@@ -157,7 +155,7 @@ class Housekeeper:
     def follow(self, topic: Topic) -> None:
         """Apply the topic's policies from now on."""
         tracked = self._tracked[topic.full_name] = TrackedTopic(topic)
-        topic.before_producers = lambda: self._before_producers(tracked)
+        topic.retention.before_producers = lambda: self._before_producers(tracked)
         self._wake((tracked,))
 
     def policies_changed(self, topic_name: str) -> None:
@@ -198,13 +196,13 @@ class Housekeeper:
         """Trim now what retention allows. StorageError."""
         tracked = self._tracked.get(topic.full_name)
         if tracked is not None and tracked.topic.policies[RETENTION].lets_go:
-            await tracked.backlogs.trim(tracked.topic.policies[RETENTION], self._now_ms())
+            await tracked.topic.retention.trim(tracked.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
         """Move every subscription to the end, and trim everything. StorageError."""
         tracked = self._tracked.get(topic.full_name)
         if tracked is not None:
-            await tracked.backlogs.truncate()
+            await tracked.topic.retention.truncate()
 
     # Rounds.
 
@@ -212,7 +210,7 @@ class Housekeeper:
         """Start a round if one of these topics needs it."""
         if self._timer is not None or self._running or self._closed:
             return
-        if any(tracked.has_policies or tracked.topic.quota_refusal for tracked in changed):
+        if any(tracked.has_policies or tracked.topic.retention.quota_refusal for tracked in changed):
             seconds = self._region.config.settings.housekeeping_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_round)
 
@@ -223,7 +221,7 @@ class Housekeeper:
     async def _round(self) -> None:
         try:
             for number, tracked in enumerate(list(self._tracked.values()), start=1):
-                if tracked.has_policies or tracked.topic.quota_refusal is not None:
+                if tracked.has_policies or tracked.topic.retention.quota_refusal is not None:
                     await self._apply_to(tracked)
                 if number % TOPICS_PER_STEP == 0:
                     await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sized
 from typing import Protocol
 
+from emulator.core.access import Access
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.core.policies.lifetime import MS_PER_MINUTE
@@ -43,7 +44,7 @@ class UsedByRegion(Protocol):
 
 class Claimed(Protocol):
     @property
-    def is_in_use(self) -> bool: ...
+    def machine(self) -> Access: ...
 
 
 class UsedTopic(Protocol):
@@ -104,7 +105,7 @@ class InactivityTracker:
     def _is_idle(self, mode: DeleteMode) -> bool:
         """Whether no client uses it, and no other region lacks any of its entries."""
         topic = self._topic
-        if topic.closed or topic.access.is_in_use:
+        if topic.closed or topic.access.machine.is_in_use:
             return False
         if any(producer.source_region is None for producer in topic.producers.values()):
             return False

@@ -33,7 +33,7 @@ class Exists(Exception):
 class PartitionCountPeer(Protocol):
     """The link to another region."""
 
-    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+    def request_partitions(self, topic: str) -> asyncio.Future[int]:
         """Return the number of partitions there; 0: none, or no such topic. ProtocolError without a response."""
         ...
 
@@ -217,7 +217,7 @@ class PartitionedTopics:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         try:
             async with asyncio.timeout(PEER_ANSWER_SECONDS):
-                count = await self._peers[region].ask_partitions(str(base))
+                count = await self._peers[region].request_partitions(str(base))
         except (ProtocolError, TimeoutError) as problem:
             raise ProtocolError(
                 ServerError.ServiceNotReady,

@@ -55,7 +55,9 @@ class ParticipantNotifier:
             if topic is None or topic.closed:
                 return None
             committed = transaction.status.is_committed
-            confirmed.append(topic.end_partition(transaction.txn, committed, self._low_watermark()))
+            confirmed.append(
+                topic.transactions.end_partition(transaction.txn, committed, self._low_watermark())
+            )
         return confirmed[0] if len(confirmed) == 1 else asyncio.gather(*confirmed)
 
     async def notify_all(self, transaction: LiveTransaction, stopped: Callable[[], bool]) -> None:
@@ -94,7 +96,7 @@ class ParticipantNotifier:
         topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)
         committed, txn = transaction.status.is_committed, transaction.txn
         if subscription_name is None:
-            await asyncio.shield(topic.end_partition(txn, committed, self._low_watermark()))
+            await asyncio.shield(topic.transactions.end_partition(txn, committed, self._low_watermark()))
         else:
             subscription = topic.subscriptions.get(subscription_name)
             if subscription is not None:

@@ -64,7 +64,7 @@ async def test_explain_shows_owner_epoch_order_and_the_last_change(world: World)
     assert one["waits_for"][2:] == ["or a producer with ExclusiveWithFencing to take the topic"]
     owner.die()
     await world.simulation.until(lambda: in_line(world) == ["low"])
-    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC].access.epoch == 1)
+    await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC].access.machine.epoch == 1)
     one = (await world.ask_admin("us", "GET", EXPLAIN)).json()
     assert (
         "'high' became the owner in epoch 1, because 'owner' closed: its connection was lost" in one["what"]

@@ -137,7 +137,9 @@ async def test_replication_has_figures_by_region() -> None:
         producer = await client.producer(TOPIC)
         await producer.send(b"x")
         eu = world.running["eu"]
-        await until(lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].stored_end > 0)
+        await until(
+            lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].state.stored_end > 0
+        )
         families = {one.name: one for one in await region_metrics.families_of(world.running["us"])}
         for name in REPLICATION:
             assert families[name].samples, name

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.compaction.stored import CompactedRow
+from emulator.broker.compaction.compacted_log import CompactedRow
 from emulator.client import (
     EARLIEST,
     Batching,
@@ -22,7 +22,7 @@ from emulator.errors import ServerError
 from emulator.model.stored_keys import CompactionKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 TOPIC = "persistent://public/default/orders"
 PATH = "/admin/v2/persistent/public/default/orders"
@@ -78,33 +78,35 @@ STAYS = [(None, b"3"), ("a", b"4"), ("d", b"6")]
 
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=3)])
-@pytest.mark.parametrize("disk", [DiskFaults(), DiskFaults(id_jump_probability=0.5), RemoteFaults()])
-def test_the_newest_message_of_each_key_stays(disk: DiskFaults, batching: Batching | None) -> None:
-    with world("us", disk=disk) as w:
-
-        async def scenario() -> None:
-            client = w.client("us")
-            assert (await _status_of_new_topic(w, client)) == "NOT_RUN"
-            await send(client, *PAIRS, batching=batching)
-            await compact(w)
-            assert await left(client) == STAYS
-            assert await left(client, receiver_queue_size=1) == STAYS
-            assert await left(client, read_compacted=False) == PAIRS
-            await send(client, ("a", b"7"), ("e", b"8"), batching=batching)
-            assert await left(client) == [*STAYS, ("a", b"7"), ("e", b"8")]
-            await compact(w)
-            assert await left(client) == [(None, b"3"), ("d", b"6"), ("a", b"7"), ("e", b"8")]
-            assert compacted_logs(w) == ["compacted://public/default/2/orders"]
-            figures = await ask(w, "GET", f"{PATH}/internalStats")
-            assert figures["compactedLedger"]["entries"] > 0
-
-        w.play(scenario())
-
-
-async def _status_of_new_topic(w: World, client: Client) -> str:
+@pytest.mark.parametrize(
+    "disk",
+    [
+        pytest.param(name, marks=pytest.mark.world("us", disk=disk))
+        for name, disk in (
+            ("own", DiskFaults()),
+            ("own with gaps", DiskFaults(id_jump_probability=0.5)),
+            ("remote", RemoteFaults()),
+        )
+    ],
+)
+async def test_the_newest_message_of_each_key_is_kept(
+    world: World, disk: str, batching: Batching | None
+) -> None:
+    client = world.client("us")
     await send(client)
-    status: str = (await ask(w, "GET", f"{PATH}/compaction"))["status"]
-    return status
+    assert (await ask(world, "GET", f"{PATH}/compaction"))["status"] == "NOT_RUN"
+    await send(client, *PAIRS, batching=batching)
+    await compact(world)
+    assert await left(client) == STAYS
+    assert await left(client, receiver_queue_size=1) == STAYS
+    assert await left(client, read_compacted=False) == PAIRS
+    await send(client, ("a", b"7"), ("e", b"8"), batching=batching)
+    assert await left(client) == [*STAYS, ("a", b"7"), ("e", b"8")]
+    await compact(world)
+    assert await left(client) == [(None, b"3"), ("d", b"6"), ("a", b"7"), ("e", b"8")]
+    assert compacted_logs(world) == ["compacted://public/default/2/orders"]
+    figures = await ask(world, "GET", f"{PATH}/internalStats")
+    assert figures["compactedLedger"]["entries"] > 0
 
 
 async def test_when_everything_was_deleted_there_is_no_last_message(world: World) -> None:
@@ -119,7 +121,7 @@ async def test_when_everything_was_deleted_there_is_no_last_message(world: World
     assert (await waiting).payload == b"2"
 
 
-async def test_the_last_message_is_the_last_that_is_left(world: World) -> None:
+async def test_the_last_message_of_a_compacted_topic_is_the_last_kept_one(world: World) -> None:
     client = world.client("us")
     await send(client, ("a", b"1"), ("b", b"2"), ("c", b"3"), ("c", b""), batching=Batching(messages_max=4))
     await compact(world)
@@ -133,7 +135,7 @@ async def test_the_last_message_is_the_last_that_is_left(world: World) -> None:
     assert last.batch_index == 3
 
 
-async def test_a_subscription_reads_compacted_goes_on_after_a_restart_and_owes_nothing_of_what_was_left_out(
+async def test_a_compacted_subscription_continues_after_a_restart_without_backlog_of_removed_messages(
     world: World,
 ) -> None:
     client = world.client("us")
@@ -162,7 +164,7 @@ async def received(consumer: Consumer, count: int) -> list[Message]:
     return [await consumer.receive() for _ in range(count)]
 
 
-async def test_a_reader_begins_anywhere_and_goes_on_while_the_topic_is_compacted_again(world: World) -> None:
+async def test_a_reader_begins_anywhere_and_continues_during_a_compaction(world: World) -> None:
     client = world.client("us")
     await send(client, *[(f"key-{number}", b"%d" % number) for number in range(50)])
     await compact(world)
@@ -181,14 +183,14 @@ async def test_a_reader_begins_anywhere_and_goes_on_while_the_topic_is_compacted
 
 
 @pytest.mark.parametrize("type_", [ConsumerType.SHARED, ConsumerType.KEY_SHARED])
-async def test_several_consumers_at_once_cannot_read_compacted(world: World, type_: ConsumerType) -> None:
+async def test_shared_consumers_cannot_read_compacted(world: World, type_: ConsumerType) -> None:
     with pytest.raises(ClientError, match="readCompacted only allowed") as refused:
         await world.client("us").subscribe(TOPIC, "s", type_=type_, read_compacted=True)
     assert refused.value.code is ServerError.NotAllowedError
 
 
 @pytest.mark.world("us", disk=SLOW)
-async def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_second_request_at_once_is_refused(
+async def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_concurrent_request_is_refused(
     world: World,
 ) -> None:
     client = world.client("us")
@@ -209,7 +211,7 @@ async def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_second_requ
     assert (await world.ask_admin("us", "PUT", f"{PATH}-not-there/compaction")).status == 404
 
 
-async def test_a_topic_that_is_deleted_leaves_nothing_and_a_new_one_of_its_name_is_empty(
+async def test_a_deleted_topic_leaves_nothing_and_a_new_one_of_its_name_is_empty(
     world: World,
 ) -> None:
     client = world.client("us")
@@ -263,7 +265,7 @@ async def test_a_kill_at_any_moment_leaves_the_topic_as_it_was_or_compacted(
     assert await left(client) == [(None, b"3"), ("a", b"7")]
 
 
-async def test_a_row_whose_write_failed_and_happened_all_the_same_names_a_log_that_is_there(
+async def test_a_row_that_was_stored_although_its_write_failed_names_an_existing_log(
     world: World,
 ) -> None:
     """The region believes its former row, as its store reported, and discards the new log. After a restart the store

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.entry_cache import StoredEntry
-from emulator.broker.topic.positions import last_message
+from emulator.broker.topic.reading import last_message
 from emulator.client import Batching
 from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING

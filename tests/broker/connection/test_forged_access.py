@@ -23,7 +23,7 @@ EXCLUSIVE, WAITING, FENCING = pb.Exclusive, pb.WaitForExclusive, pb.ExclusiveWit
 
 def line(world: Regions) -> list[str]:
     topic = world.running["us"].directory.serving.get(TOPIC)
-    return [] if topic is None else [one.producer_name for one in topic.access.line]
+    return [] if topic is None else [one.producer_name for one in topic.access.waiting]
 
 
 def owner_of(world: Regions) -> str:
@@ -141,10 +141,10 @@ async def test_thousands_of_waiting_producers_of_one_connection_leave_without_de
                 for _ in range(100):
                     await many.next()
         topic = world.running["us"].directory.serving[TOPIC]
-        assert topic.access.waiting_count == count
+        assert len(topic.access.machine.queue) == count
         began = time.thread_time()
         many.writer.transport.abort()
-        await until(lambda: topic.access.waiting_count == 0)
+        await until(lambda: len(topic.access.machine.queue) == 0)
         assert time.thread_time() - began < 0.5
 
 
@@ -185,7 +185,7 @@ async def test_a_waiting_producer_closed_during_an_unload_is_not_created_again()
                 pass
         topic = await region.directory.acquire(TOPIC, OpenMode.EXISTING)
         await until(lambda: not connection.producers.opening)
-        assert topic.access.waiting_count == 0
+        assert len(topic.access.machine.queue) == 0
 
 
 async def test_a_waiting_producer_gets_no_error_while_its_topic_cannot_be_loaded_again(

@@ -147,7 +147,7 @@ async def test_an_exclusive_owner_that_reconnects_keeps_the_topic_before_waiting
                 client.producer("orders", name="waiter", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
             )
             topic = world.running["us"].directory.serving["persistent://public/default/orders"]
-            await until(lambda: [one.producer_name for one in topic.access.line] == ["waiter"])
+            await until(lambda: [one.producer_name for one in topic.access.waiting] == ["waiter"])
             back = await new.open_producer(
                 name="owner", producer_access_mode=exclusive, topic_epoch=0, epoch=1
             )

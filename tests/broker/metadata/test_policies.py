@@ -107,7 +107,7 @@ async def test_a_loaded_topic_follows_the_replication_clusters_of_its_namespace(
         await until(
             lambda: (
                 topic.subscriptions.replicated is not None
-                and topic.subscriptions.replicated.controller.remotes == {"eu"}
+                and topic.subscriptions.replicated.snapshots.controller.remotes == {"eu"}
             )
         )
         await producer.send(b"1")
@@ -140,7 +140,7 @@ async def test_a_topic_policy_of_one_region_stops_only_that_regions_replicator()
 
 def stored(region: object) -> int:
     topic = region.directory.serving.get(TOPIC)  # type: ignore[attr-defined]
-    return 0 if topic is None else int(topic.stored_end)
+    return 0 if topic is None else int(topic.state.stored_end)
 
 
 async def test_a_region_removed_from_the_replication_clusters_replicates_nothing() -> None:

@@ -121,7 +121,7 @@ async def test_a_client_that_publishes_too_fast_is_read_more_slowly() -> None:
         await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
         assert connection.flow_control.is_ours, "the region itself stopped reading the client"
         await sending
-        assert us.directory.serving[TOPIC].stored_end == 30
+        assert us.directory.serving[TOPIC].state.stored_end == 30
 
 
 async def test_the_publish_rate_belongs_to_the_topic_and_not_to_connections() -> None:
@@ -264,7 +264,7 @@ async def test_a_replicator_sends_no_more_than_the_rate_allows() -> None:
         await set_policy(us, REPLICATOR_DISPATCH_RATE, None)
         await until(lambda: not topic.replicators["eu"].backlog, DEADLINE)
         there = await eu.directory.acquire(TOPIC, OpenMode.EXISTING)
-        await until(lambda: there.stored_end == 10, DEADLINE)
+        await until(lambda: there.state.stored_end == 10, DEADLINE)
 
 
 # Deduplication.
@@ -278,18 +278,18 @@ async def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
         for number in (0, 0):
             send(client, entry(b"x", number), number)
             await client.next()
-        assert topic.stored_end == 2, "deduplication is still off"
+        assert topic.state.stored_end == 2, "deduplication is still off"
         await set_policy(us, DEDUPLICATION, True, OF_TOPIC)
         await until(lambda: topic.state.deduplicates, DEADLINE)
         for number in (1, 1):
             send(client, entry(b"x", number), number)
             assert (await client.next()).send_receipt.sequence_id == number
-        assert topic.stored_end == 3
+        assert topic.state.stored_end == 3
         await set_policy(us, DEDUPLICATION, False, OF_TOPIC)
         await until(lambda: not topic.state.deduplicates, DEADLINE)
         send(client, entry(b"x", 1), 1)
         await client.next()
-        assert topic.stored_end == 4
+        assert topic.state.stored_end == 4
 
 
 async def test_sequence_ids_of_before_a_pause_of_deduplication_drop_no_message() -> None:
@@ -315,12 +315,12 @@ async def test_sequence_ids_of_before_a_pause_of_deduplication_drop_no_message()
             await set_policy(us, DEDUPLICATION, True)
             topic = await us.directory.acquire(TOPIC, OpenMode.EXISTING)
             await until(lambda topic=topic: topic.state.deduplicates, DEADLINE)
-            before = topic.stored_end
+            before = topic.state.stored_end
             async with raw_client(world) as client:
                 await client.open_producer(1)
                 send(client, entry(b"x", 1), 1)
                 assert (await client.next()).send_receipt.sequence_id == 1
-            assert topic.stored_end == before + 1
+            assert topic.state.stored_end == before + 1
 
 
 async def test_concurrent_creations_do_not_exceed_the_maximum_number_of_topics() -> None:

@@ -15,7 +15,7 @@ def entry(entry_id: int, size: int = 100) -> StoredEntry:
     return StoredEntry(entry_id, data, scan_entry(data))
 
 
-def test_a_form_is_made_once() -> None:
+def test_a_replicated_form_is_computed_once() -> None:
     forms = ReplicatedEntryCache("us", MemoryBudget("forms"))
     one = entry(5)
     form = forms.of(7, one)
@@ -24,7 +24,7 @@ def test_a_form_is_made_once() -> None:
     assert forms.of(8, one) != form, "of another topic"
 
 
-def test_the_oldest_forms_go_and_what_is_held_is_charged() -> None:
+def test_the_oldest_forms_are_dropped_and_memory_is_charged() -> None:
     account = MemoryBudget("forms")
     forms = ReplicatedEntryCache("us", account)
     first = forms.of(7, entry(0, 100_000))

@@ -31,7 +31,7 @@ class _Replicator:
     def pump(self) -> None: ...
 
 
-async def test_a_peer_that_never_answers_producer_costs_one_pending_request_per_replicator(
+async def test_a_peer_that_never_answers_has_one_pending_request_per_replicator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A peer that answers PINGs keeps its link, and each of its replicators repeats its request every 30 s."""

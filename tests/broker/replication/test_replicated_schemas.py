@@ -10,8 +10,8 @@ from struct import pack
 import pytest
 
 from emulator.broker.region import Region
+from emulator.broker.replication.entry_forms import RemoteSchemaVersions
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
 from emulator.client import InitialPosition, Message, Schema, SchemaType
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
@@ -116,7 +116,7 @@ async def test_regions_of_one_cluster_share_the_numbers(world: World) -> None:
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_clusters_have_their_own_numbers_and_mean_the_same(world: World) -> None:
+async def test_clusters_have_their_own_version_numbers_for_the_same_schema(world: World) -> None:
     await publish(world, "ap", NEWEST_TO_OLDEST[0], b"ap")
     await world.quiet()
     by_payload = dict(zip((b"old", b"newer", b"newest"), reversed(NEWEST_TO_OLDEST), strict=True))
@@ -135,7 +135,7 @@ async def test_clusters_have_their_own_numbers_and_mean_the_same(world: World) -
 
 @pytest.mark.parametrize("killed", ["us", "ap"])
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_a_kill_on_either_side_changes_no_meaning(world: World, killed: str) -> None:
+async def test_a_kill_on_either_side_changes_no_schema(world: World, killed: str) -> None:
     await publish(world, "ap", WITH_DEFAULT, b"ap")
     await world.quiet()
     world.hold("us", "ap")
@@ -152,7 +152,7 @@ async def test_a_kill_on_either_side_changes_no_meaning(world: World, killed: st
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_until_it_does(
+async def test_messages_wait_until_the_other_cluster_accepts_their_schema(
     world: World,
 ) -> None:
     await publish(world, "ap", FIRST, b"ap")
@@ -178,7 +178,7 @@ async def test_a_schema_that_the_other_cluster_does_not_take_holds_its_messages_
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_other_regions_are_no_producers_without_a_schema_and_bring_new_ones(world: World) -> None:
+async def test_replicators_need_no_schema_and_register_new_ones(world: World) -> None:
     """Policies about the schemas of clients do not apply to replicators."""
     await publish(world, "ap", FIRST, b"ap")
     for policy, value in ((SCHEMA_UPDATES, False), (SCHEMA_VALIDATION, True)):
@@ -204,7 +204,7 @@ async def test_entries_that_are_read_from_the_store_wait_for_their_schema_too(wo
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_while_the_store_of_the_other_cluster_is_away_a_new_schema_waits_and_a_known_one_does_not(
+async def test_without_the_remote_store_a_new_schema_waits_and_a_known_one_does_not(
     world: World,
 ) -> None:
     await publish(world, "us", FIRST, b"0")
@@ -222,7 +222,7 @@ async def test_while_the_store_of_the_other_cluster_is_away_a_new_schema_waits_a
 
 
 @pytest.mark.world(topology=clusters(("us", "eu"), ("ap",)))
-async def test_two_clusters_that_register_at_once_keep_what_each_message_means(world: World) -> None:
+async def test_concurrent_registrations_in_two_clusters_keep_the_schema_of_each_message(world: World) -> None:
     made = [record("id", f"field{number}=") for number in range(3)]
     for region, schema in zip(("us", "eu", "ap"), made, strict=True):
         world.client(region)
@@ -233,7 +233,7 @@ async def test_two_clusters_that_register_at_once_keep_what_each_message_means(w
         assert dict(found) == {b"us": made[0], b"eu": made[1], b"ap": made[2]}
 
 
-async def test_a_version_that_nobody_gave_out_means_nothing_there() -> None:
+async def test_an_unknown_schema_version_is_replicated_without_a_schema() -> None:
     """Otherwise a number that a client invented would name another schema in another cluster."""
     async with (
         regions("us", "eu") as world,
@@ -253,7 +253,7 @@ async def test_a_version_that_nobody_gave_out_means_nothing_there() -> None:
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_schemas_of_other_types_travel_too(world: World) -> None:
+async def test_schemas_of_other_types_are_replicated(world: World) -> None:
     await publish(world, "us", STRING, b"0")
     await world.quiet()
     assert await meaning(world, "ap", await received(world, "ap", 1)) == [(b"0", STRING)]
@@ -262,7 +262,7 @@ async def test_schemas_of_other_types_travel_too(world: World) -> None:
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
-async def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there(world: World) -> None:
+async def test_the_compatibility_strategy_of_the_remote_cluster_applies(world: World) -> None:
     await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await publish(world, "us", WITHOUT_DEFAULT, b"0")
     await publish(world, "us", FIRST, b"1")
@@ -273,11 +273,11 @@ async def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there(wor
 
 
 @pytest.mark.parametrize("answer", [b"x" * 7, b"x" * 5_000_000])
-async def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
+async def test_a_remote_version_of_another_size_is_refused(answer: bytes) -> None:
     """It would be sent in each entry, and stored."""
 
     class Lying:
-        def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+        def request_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
             told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
             told.set_result(answer)
             return told
@@ -287,4 +287,4 @@ async def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> No
         numbers = RemoteSchemaVersions(world.running["us"].schemas, NAME, Lying())
         with pytest.raises(ProtocolError, match="bytes instead of 8"):
             await numbers.learn(version(0))
-        assert numbers.there(version(0)) is None
+        assert numbers.remote_version(version(0)) is None

@@ -58,7 +58,7 @@ async def check_all_have(world: Regions, producers: dict[str, int]) -> None:
         assert by_producer == {producer: list(range(count)) for producer, count in producers.items()}
 
 
-async def test_every_region_gets_every_message_once_and_in_order_of_its_origin() -> None:
+async def test_every_region_receives_every_message_once_and_in_order_of_its_origin() -> None:
     """Three regions publish at once."""
     async with regions("us", "eu", "ap") as world:
         async with world.client("us") as us, world.client("eu") as eu, world.client("ap") as ap:
@@ -67,7 +67,7 @@ async def test_every_region_gets_every_message_once_and_in_order_of_its_origin()
         await check_all_have(world, {"p-us": 50, "p-eu": 60, "p-ap": 70})
 
 
-async def test_a_message_tells_where_it_came_from() -> None:
+async def test_a_message_names_its_source_region() -> None:
     """`replicated_from` is the origin; it is absent in the origin itself."""
     async with regions("us", "eu") as world, world.client("us") as client:
         await publish(client, "p", 1)
@@ -92,12 +92,12 @@ async def test_a_message_goes_only_to_the_regions_its_sender_named() -> None:
 
 
 @pytest.mark.parametrize("victim", ["us", "eu"])
-async def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: str) -> None:
+async def test_a_crash_of_either_side_loses_and_duplicates_nothing(victim: str) -> None:
     """The source or the target crashes in the middle of a stream."""
     async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
         stream = asyncio.create_task(publish(client, "p", 300))
         topics = world.running["us"].directory.serving
-        await until(lambda: TOPIC in topics and topics[TOPIC].readable_end > 100)
+        await until(lambda: TOPIC in topics and topics[TOPIC].state.readable_end > 100)
         await world.crash(victim)
         await world.start(victim)
         await stream
@@ -106,7 +106,7 @@ async def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: 
 
 
 @pytest.mark.parametrize("state", ["cut", "held"])
-async def test_a_link_that_was_away_catches_up(state: str) -> None:
+async def test_a_healed_link_replicates_the_backlog(state: str) -> None:
     """In order, from where it stopped."""
     fast = {"peer_keep_alive_interval_ms": 30}
     async with regions("us", "eu", **fast) as world, world.client("us") as client:
@@ -161,7 +161,7 @@ def batch_without_its_last_id(*sequence_ids: int) -> bytes:
     return build_entry(metadata, payload)
 
 
-async def test_a_replicator_that_gives_way_is_told() -> None:
+async def test_a_replaced_replicator_is_notified() -> None:
     """A late request of an earlier connection, over a healed link, displaced the live replicator. It got no response
     and waited for receipts for ever. Found by the swarm."""
     async with regions("us", "eu") as world, world.client("eu") as client:
@@ -176,7 +176,7 @@ async def test_a_replicator_that_gives_way_is_told() -> None:
         await check_all_have(world, {"before": 1, "after": 1})
 
 
-def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it() -> None:
+def test_a_read_that_began_before_a_link_loss_is_not_sent_afterwards() -> None:
     """The link broke between the request of a read and its beginning, and was back before its end: the result was sent
     as the next entry, and entries in flight were never sent again. Found by the swarm."""
     link = LinkShape(latency_ms=1.0)
@@ -212,7 +212,7 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
         w.play(scenario())
 
 
-def test_an_entry_that_takes_longer_than_the_peer_is_waited_for_arrives() -> None:
+def test_an_entry_that_takes_longer_than_the_keep_alive_arrives() -> None:
     """The PING was queued behind the entry; the peer was taken for dead, the entry was sent again, and the PING was
     queued behind it again. Found by the swarm."""
     link = LinkShape(latency_ms=1.0, bandwidth_bytes_per_second=20_000)

@@ -51,7 +51,7 @@ async def break_link(w: World, here: str, there: str) -> None:
 
 
 @pytest.mark.world("us", "eu", settings=QUICK_ROUNDS)
-async def test_a_link_flap_shortly_before_a_topic_rests_does_not_end_its_replication(world: World) -> None:
+async def test_a_link_flap_before_a_replicator_rests_does_not_end_replication(world: World) -> None:
     """The remote region refused the producer, so a retry was due. The link broke and opened the producer at once, the
     topic became inactive and its replicator closed the producer. The retry that was still due opened a producer that
     the link did not know: the response was dropped, and the replicator waited for it for ever."""
@@ -79,7 +79,7 @@ async def test_a_link_flap_shortly_before_a_topic_rests_does_not_end_its_replica
 
 
 @pytest.mark.world("us", "eu")
-async def test_a_higher_rate_counts_at_once(world: World) -> None:
+async def test_a_higher_rate_applies_at_once(world: World) -> None:
     """The delay of the lower rate still ran, and no other one started meanwhile."""
     producer = await world.client("us").producer(TOPIC)
     await producer.send(b"0")
@@ -117,7 +117,7 @@ async def test_a_request_for_a_producer_that_is_never_answered_is_repeated(
 
 
 @pytest.mark.world("us", "eu")
-async def test_a_refusal_of_many_entries_in_flight_is_followed_by_one_short_back_off(world: World) -> None:
+async def test_a_refusal_of_many_entries_in_flight_causes_one_short_back_off(world: World) -> None:
     """Each of them doubled the back-off and started a timer of its own."""
     producer = await world.client("us").producer(TOPIC)
     await producer.send(b"0")
@@ -194,7 +194,7 @@ async def inside(broker: Region, action: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(st.tuples(ACTIONS, st.sampled_from([0.0, 0.03, 0.2])), max_size=14))
-def test_whatever_happened_to_a_replicator_its_backlog_drains_once_links_are_healed(
+def test_the_backlog_of_a_replicator_drains_once_links_are_healed(
     steps: list[tuple[str, float]],
 ) -> None:
     """Link flaps, rejections, idle topics, unloading and policy changes, in any order and at any distance."""

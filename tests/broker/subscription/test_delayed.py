@@ -37,7 +37,9 @@ async def receive(w: World, consumer: Consumer, region: str = "us") -> tuple[byt
 
 @BOTH
 @pytest.mark.within(90)
-async def test_each_message_comes_at_its_time_and_not_before(world: World, type_: ConsumerType) -> None:
+async def test_each_message_is_delivered_at_its_time_and_not_before(
+    world: World, type_: ConsumerType
+) -> None:
     consumer, producer = await subscribed(world, type_), await world.client("us").producer(TOPIC)
     begin = now_ms(world)
     dues = {b"c": begin + 3_000, b"a": begin + 1_000, b"d": begin + 60_000, b"b": begin + 2_000}
@@ -62,7 +64,7 @@ async def test_an_exclusive_consumer_gets_everything_at_once(world: World) -> No
 
 
 @pytest.mark.within(90)
-async def test_what_waits_survives_a_kill_and_holds_mark_delete_back(world: World) -> None:
+async def test_delayed_messages_survive_a_kill_and_hold_mark_delete_back(world: World) -> None:
     consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
     due = now_ms(world) + 20_000
     await producer.send(b"late", deliver_at_ms=due)
@@ -78,7 +80,7 @@ async def test_what_waits_survives_a_kill_and_holds_mark_delete_back(world: Worl
 
 @pytest.mark.world("us", "eu")
 @pytest.mark.within(90)
-async def test_the_time_of_a_message_holds_in_every_region(world: World) -> None:
+async def test_delivery_times_apply_in_every_region(world: World) -> None:
     await world.ready()
     producer = await world.client("us").producer(TOPIC)
     there = await subscribed(world, region="eu")
@@ -92,7 +94,7 @@ async def test_the_time_of_a_message_holds_in_every_region(world: World) -> None
 
 
 @pytest.mark.within(60)
-async def test_a_consumer_without_permits_is_given_what_is_due_when_it_asks(world: World) -> None:
+async def test_a_consumer_without_permits_gets_due_messages_with_its_next_permits(world: World) -> None:
     consumer = await subscribed(world, receiver_queue_size=1)
     producer = await world.client("us").producer(TOPIC)
     due = now_ms(world) + 1_000
@@ -103,7 +105,7 @@ async def test_a_consumer_without_permits_is_given_what_is_due_when_it_asks(worl
 
 
 @pytest.mark.within(60)
-async def test_policies_switch_delays_off_and_limit_them_while_clients_run(world: World) -> None:
+async def test_policies_disable_and_limit_delays_of_running_clients(world: World) -> None:
     consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
     policies, place = broker_of(world).policies, NamespacePath("public/default")
     await producer.send(b"late", deliver_at_ms=now_ms(world) + 3_600_000)
@@ -119,7 +121,7 @@ async def test_policies_switch_delays_off_and_limit_them_while_clients_run(world
 
 
 @pytest.mark.within(60)
-async def test_stats_count_what_waits(world: World) -> None:
+async def test_stats_count_delayed_messages(world: World) -> None:
     await subscribed(world)
     producer = await world.client("us").producer(TOPIC)
     for _ in range(3):
@@ -131,7 +133,9 @@ async def test_stats_count_what_waits(world: World) -> None:
 
 
 @pytest.mark.within(120)
-async def test_three_thousand_that_wait_are_given_in_the_order_of_their_times(world: World) -> None:
+async def test_three_thousand_delayed_messages_are_delivered_in_the_order_of_their_times(
+    world: World,
+) -> None:
     producer = await world.client("us").producer(TOPIC, pending_messages_max=10_000)
     begin = now_ms(world) + 5_000
     dues = [begin + number * 7_919 % 10_000 for number in range(3_000)]
@@ -142,7 +146,7 @@ async def test_three_thousand_that_wait_are_given_in_the_order_of_their_times(wo
 
 
 @pytest.mark.within(60)
-async def test_times_that_cannot_be_meant_do_no_harm(world: World) -> None:
+async def test_extreme_delivery_times_are_handled(world: World) -> None:
     """The smallest number means at once, the largest never."""
     consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
     await producer.send(b"never", deliver_at_ms=2**63 - 1)
@@ -159,7 +163,7 @@ async def test_times_that_cannot_be_meant_do_no_harm(world: World) -> None:
 
 
 @pytest.mark.within(60)
-async def test_a_clock_that_is_set_back_makes_late_and_never_early(world: World) -> None:
+async def test_a_clock_that_is_set_back_delays_messages_and_never_delivers_early(world: World) -> None:
     consumer, producer = await subscribed(world), await world.client("us").producer(TOPIC)
     subscription, ahead_ms, back_ms = subscription_of(world, "s"), 1_000, 3_000
     began, due = world.simulation.now, now_ms(world) + ahead_ms
@@ -173,7 +177,9 @@ async def test_a_clock_that_is_set_back_makes_late_and_never_early(world: World)
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.within(300)
-async def test_whatever_dies_nothing_is_early_and_all_of_it_comes(world: World, seed: int) -> None:
+async def test_after_kills_and_redeliveries_no_message_is_early_and_all_are_delivered(
+    world: World, seed: int
+) -> None:
     """Consumers that return messages and leave, and a region that is killed twice."""
     chance, came = random.Random(seed), set[bytes]()
     producer = await world.client("us").producer(TOPIC)

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.client import Consumer, ConsumerType, InitialPosition, Producer
 from emulator.config.region import BrokerSettings
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
 
 TOPIC = "persistent://public/default/orders"
 KEYS = [f"key-{number}" for number in range(40)]
@@ -29,7 +29,7 @@ def count(consumer: Consumer) -> int:
     return len(consumer.waiting)
 
 
-async def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_no_room_for(
+async def test_shared_consumers_of_lower_priority_get_messages_when_higher_ones_have_no_permits(
     world: World,
 ) -> None:
     client = world.client("us")
@@ -55,7 +55,7 @@ async def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_n
 
 
 @pytest.mark.world("us", settings=BrokerSettings(failover_delay_ms=200))
-async def test_consumers_learn_of_a_new_active_one_after_their_subscribe_and_only_of_the_last(
+async def test_consumers_are_notified_of_the_last_active_consumer_after_their_subscribe(
     world: World,
 ) -> None:
     """Pulsar also waits; the Go client drops a notification that arrives before its SUBSCRIBE has returned."""
@@ -71,7 +71,9 @@ async def test_consumers_learn_of_a_new_active_one_after_their_subscribe_and_onl
     await world.simulation.until(lambda: first.is_active is True)
 
 
-async def test_the_failover_consumer_of_the_best_level_is_active_whenever_it_came(world: World) -> None:
+async def test_the_failover_consumer_of_highest_priority_is_active_in_any_order_of_arrival(
+    world: World,
+) -> None:
     client = world.client("us")
     worse, best = [
         await client.subscribe(TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level)
@@ -93,59 +95,50 @@ async def all_keys(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("out_of_order", [False, True])
-def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_matter(
-    out_of_order: bool,
+async def test_a_moved_key_waits_for_its_former_consumer_unless_out_of_order_is_allowed(
+    world: World, out_of_order: bool
 ) -> None:
     """Stats show how many keys wait for each consumer."""
-    with world("us") as w:
+    client = world.client("us")
 
-        async def scenario() -> None:
-            client = w.client("us")
+    async def joined(name: str) -> Consumer:
+        return await client.subscribe(
+            TOPIC,
+            "s",
+            type_=ConsumerType.KEY_SHARED,
+            name=name,
+            initial_position=InitialPosition.EARLIEST,
+            out_of_order=out_of_order,
+        )
 
-            async def joined(name: str) -> Consumer:
-                return await client.subscribe(
-                    TOPIC,
-                    "s",
-                    type_=ConsumerType.KEY_SHARED,
-                    name=name,
-                    initial_position=InitialPosition.EARLIEST,
-                    out_of_order=out_of_order,
-                )
-
-            former = await joined("former")
-            producer = await client.producer(TOPIC)
-            await all_keys(producer)
-            held = [await former.receive() for _ in KEYS]
-            newcomer = await joined("newcomer")
-            await all_keys(producer)
-            draining = {
-                one["consumerName"]: one["drainingHashesCount"] for one in (await stats_of(w))["consumers"]
-            }
-            if out_of_order:
-                await w.simulation.until(lambda: count(former) + count(newcomer) == len(KEYS))
-                assert count(newcomer) > 0
-                assert draining == {"former": 0, "newcomer": 0}
-                return
-            await asyncio.sleep(5)  # of virtual time: nothing is to come
-            assert count(newcomer) == 0
-            moved = len(KEYS) - count(former)
-            assert draining == {"former": moved, "newcomer": 0}
-            assert moved > 0
-            for message in held:
-                await former.acknowledge(message)
-            await w.simulation.until(lambda: count(newcomer) == moved)
-            after = {
-                one["consumerName"]: one["drainingHashesCount"] for one in (await stats_of(w))["consumers"]
-            }
-            assert after == {"former": 0, "newcomer": 0}
-
-        w.play(scenario())
+    former = await joined("former")
+    producer = await client.producer(TOPIC)
+    await all_keys(producer)
+    held = [await former.receive() for _ in KEYS]
+    newcomer = await joined("newcomer")
+    await all_keys(producer)
+    draining = {
+        one["consumerName"]: one["drainingHashesCount"] for one in (await stats_of(world))["consumers"]
+    }
+    if out_of_order:
+        await world.simulation.until(lambda: count(former) + count(newcomer) == len(KEYS))
+        assert count(newcomer) > 0
+        assert draining == {"former": 0, "newcomer": 0}
+        return
+    await asyncio.sleep(5)  # of virtual time: nothing is to come
+    assert count(newcomer) == 0
+    moved = len(KEYS) - count(former)
+    assert draining == {"former": moved, "newcomer": 0}
+    assert moved > 0
+    for message in held:
+        await former.acknowledge(message)
+    await world.simulation.until(lambda: count(newcomer) == moved)
+    after = {one["consumerName"]: one["drainingHashesCount"] for one in (await stats_of(world))["consumers"]}
+    assert after == {"former": 0, "newcomer": 0}
 
 
 @pytest.mark.parametrize("names", [("same", "same", "same"), ("a", "a0", "a"), (None, None, None)])
-async def test_consumers_share_the_keys_also_when_their_names_are_equal(
-    world: World, names: tuple[str | None, ...]
-) -> None:
+async def test_consumers_with_equal_names_share_the_keys(world: World, names: tuple[str | None, ...]) -> None:
     """90 keys at three consumers of three clients; then one leaves, and the two others take over its keys."""
     clients = [world.client("us") for _ in names]
     consumers = [
@@ -164,7 +157,7 @@ async def test_consumers_share_the_keys_also_when_their_names_are_equal(
     assert left_behind > 0
 
 
-async def test_stats_say_which_one_of_two_consumers_with_equal_names_is_waited_for(world: World) -> None:
+async def test_stats_show_which_of_two_consumers_with_equal_names_holds_keys(world: World) -> None:
     clients = [world.client("us"), world.client("us")]
     first = await clients[0].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
     producer = await clients[0].producer(TOPIC)

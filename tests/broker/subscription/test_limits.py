@@ -36,7 +36,7 @@ async def taken(consumer: Consumer, count: int) -> list[Message]:
 
 
 @pytest.mark.within(60)
-async def test_a_consumer_that_holds_as_many_as_it_may_waits_for_its_acknowledgements(world: World) -> None:
+async def test_a_consumer_at_its_unacknowledged_limit_waits_for_its_acknowledgements(world: World) -> None:
     await broker_of(world).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 4)
     consumer = await subscribed(world, "a")
     await publish(world, 10)
@@ -52,7 +52,7 @@ async def test_a_consumer_that_holds_as_many_as_it_may_waits_for_its_acknowledge
 
 
 @pytest.mark.within(300)
-async def test_all_consumers_together_hold_no_more_than_the_subscription_may(world: World) -> None:
+async def test_all_consumers_together_obey_the_limit_of_the_subscription(world: World) -> None:
     await publish(world, 100)
     await broker_of(world).policies.set(TopicPoliciesPath(TOPIC), UNACKED_PER_SUBSCRIPTION, 6)
     await broker_of(world).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 5)

@@ -38,7 +38,7 @@ async def publish_steadily(w: World) -> None:
 
 @pytest.mark.parametrize(("relative", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.1)])
 @pytest.mark.parametrize("segment", ["dispatchRate", "subscriptionDispatchRate"])
-async def test_consumers_are_sent_what_is_published_and_no_more_than_a_little_beyond(
+async def test_consumers_receive_at_the_relative_rate(
     world: World, segment: str, relative: bool, least: float, most: float
 ) -> None:
     consumer = await world.client("us").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
@@ -49,7 +49,7 @@ async def test_consumers_are_sent_what_is_published_and_no_more_than_a_little_be
 
 @pytest.mark.parametrize(("relative", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.1)])
 @pytest.mark.world("us", "eu")
-async def test_a_replicator_sends_what_is_published(
+async def test_a_replicator_sends_at_the_relative_rate(
     world: World, relative: bool, least: float, most: float
 ) -> None:
     consumer = await world.client("eu").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -80,6 +82,39 @@ async def consume_in(client: Client, count: int = 3) -> None:
     await consumer.close()
 
 
+async def idle(world: Regions) -> None:
+    """Everything is replicated, and `us` takes no snapshot."""
+    sync = topic(world, "us").subscriptions.replicated
+    assert sync is not None
+    await until(lambda: drained(world) and sync.snapshots._timer is None)
+
+
+@contextlib.asynccontextmanager
+async def conflicting() -> AsyncIterator[Regions]:
+    """The positions of `us` are not applied in eu, where `s` is not replicated."""
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await begun(world, us, "eu")
+        await consume_in(us)
+        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+        yield world
+
+
+@contextlib.asynccontextmanager
+async def local_beside_replicated(*others: str) -> AsyncIterator[Regions]:
+    """In `us` two subscriptions consumed five messages: `other` is replicated to eu, `s` is not replicated."""
+    async with regions("us", "eu", *others) as world, world.client("us") as us:
+        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
+        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+        producer = await us.producer(TOPIC)
+        for _ in range(5):
+            await producer.send(b"x")
+        await consume(other, 5)
+        await consume(consumer, 5)
+        await until(lambda: backlog(world, "eu", "other") == 0)
+        await idle(world)
+        yield world
+
+
 async def test_an_update_neither_moves_nor_replicates_a_subscription_that_is_not_replicated() -> None:
     """A local subscription of another region that happens to have the same name stays local."""
     async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
@@ -96,7 +131,7 @@ async def test_an_update_neither_moves_nor_replicates_a_subscription_that_is_not
 
 
 @pytest.mark.parametrize("names", [("us", "eu"), ("us", "eu", "ap")], ids=["two regions", "three regions"])
-async def test_a_subscription_that_was_turned_off_stays_off(names: tuple[str, ...]) -> None:
+async def test_a_subscription_whose_replication_was_disabled_stays_disabled(names: tuple[str, ...]) -> None:
     """Across updates, a restart, a kill, and consumers that ask for replication when they connect again."""
     async with regions(*names) as world, world.client("us") as us:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
@@ -129,7 +164,7 @@ async def test_a_subscription_that_was_turned_off_stays_off(names: tuple[str, ..
             await until(lambda: backlog(world, "ap") == 0)
 
 
-async def test_one_that_is_turned_off_is_not_brought_back_by_a_deletion_elsewhere() -> None:
+async def test_disabled_replication_is_not_enabled_by_a_deletion_elsewhere() -> None:
     async with regions("us", "eu", "ap") as world, world.client("us") as us:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
         producer = await us.producer(TOPIC)
@@ -149,24 +184,21 @@ async def test_one_that_is_turned_off_is_not_brought_back_by_a_deletion_elsewher
             assert backlog(world, "eu") == 1
 
 
-async def test_what_was_decided_before_it_was_turned_off_is_not_written_afterwards() -> None:
+async def test_an_update_decided_before_replication_was_disabled_is_not_written() -> None:
     """The update waits until the cursor is durable; meanwhile the subscription is turned off."""
-    async with regions("us", "eu") as world, world.client("us") as us:
-        await begun(world, us, "eu")
-        await consume_in(us)
-        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+    async with conflicting() as world:
         here = topic(world, "us")
         sync, one = here.subscriptions.replicated, here.subscriptions["s"]
         assert sync is not None
-        snapshot = sync.controller.last_completed
+        snapshot = sync.snapshots.controller.last_completed
         assert snapshot is not None
         update = update_for("s", snapshot.snapshot)
-        writing = sync._tell_when_durable(one, sync._subscriptions["s"], update)
+        writing = sync._send_when_durable(one, sync._machines["s"], update)
         here.subscriptions.disable_replication(one)
-        before = here.readable_end
+        before = here.state.readable_end
         await writing
         await here.issued_so_far()
-        assert here.readable_end == before
+        assert here.state.readable_end == before
 
 
 async def test_a_subscription_without_replication_writes_no_markers() -> None:
@@ -176,52 +208,43 @@ async def test_a_subscription_without_replication_writes_no_markers() -> None:
         producer = await us.producer(TOPIC)
         sync = topic(world, "us").subscriptions.replicated
         assert sync is not None
-        while sync.controller.counters.started < 2:
+        while sync.snapshots.controller.counters.started < 2:
             await producer.send(b"x")
         await switch(world, "us", False)
-        started = sync.controller.counters.started
-        assert not sync.controller.pending
+        started = sync.snapshots.controller.counters.started
+        assert not sync.snapshots.controller.pending
         loop = asyncio.get_running_loop()
         begin = loop.time()
         while loop.time() < begin + 0.1:
             await producer.send(b"x")
-        assert sync.controller.counters.started == started
+        assert sync.snapshots.controller.counters.started == started
 
 
 # Turned on.
 
 
-async def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_the_others_do() -> None:
+async def test_a_subscription_enabled_in_an_idle_topic_is_replicated() -> None:
     """The last completed snapshot is still valid, and another subscription has used it."""
-    async with regions("us", "eu") as world, world.client("us") as us:
-        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
-        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-        producer = await us.producer(TOPIC)
-        for _ in range(5):
-            await producer.send(b"x")
-        await consume(other, 5)
-        await consume(consumer, 5)
-        await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
+    async with local_beside_replicated() as world:
         await switch(world, "us", True)
         await until(lambda: backlog(world, "eu") == 0)
         assert is_replicated(world, "eu")
 
 
-async def test_one_without_consumers_is_carried_over_past_the_markers_behind_its_last_message() -> None:
+async def test_a_subscription_without_consumers_is_replicated_past_trailing_markers() -> None:
     """The markers were written after its last consumer left, and the snapshot is among them."""
     async with regions("us", "eu") as world, world.client("us") as us:
         await (await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)).close()
         await consume_in(us)
         other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
         await consume(other, 3)
-        await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
+        await until(lambda: backlog(world, "eu", "other") == 0)
+        await idle(world)
         await switch(world, "us", True)
         await until(lambda: backlog(world, "eu") == 0)
 
 
-async def test_a_position_in_the_middle_is_carried_over_too() -> None:
+async def test_a_position_in_the_middle_is_replicated() -> None:
     """Uses the snapshots that were completed while it was not replicated."""
     async with regions("us", "eu") as world, world.client("us") as us:
         other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
@@ -231,8 +254,8 @@ async def test_a_position_in_the_middle_is_carried_over_too() -> None:
             for _ in range(5):
                 await producer.send(b"x")
             await consume(other, 5)
-            await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-            await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
+            await until(lambda: backlog(world, "eu", "other") == 0)
+            await idle(world)
         await consume(consumer, 11)
         await switch(world, "us", True)
         await until(lambda: backlog(world, "eu") is not None and backlog(world, "eu") <= 5)  # type: ignore[operator]
@@ -240,16 +263,7 @@ async def test_a_position_in_the_middle_is_carried_over_too() -> None:
 
 async def test_after_a_restart_the_snapshots_in_the_log_are_still_used() -> None:
     """A third region is gone, so no new snapshot can be completed."""
-    async with regions("us", "eu", "ap") as world, world.client("us") as us:
-        other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
-        consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
-        producer = await us.producer(TOPIC)
-        for _ in range(5):
-            await producer.send(b"x")
-        await consume(other, 5)
-        await consume(consumer, 5)
-        await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
-        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
+    async with local_beside_replicated("ap") as world:
         await world.crash("ap")
         await world.stop("us")
         await world.start("us")
@@ -259,13 +273,10 @@ async def test_after_a_restart_the_snapshots_in_the_log_are_still_used() -> None
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "after a restart"])
-async def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restarts: bool) -> None:
+async def test_an_enabled_subscription_applies_the_positions_that_it_refused(restarts: bool) -> None:
     """The other region sent its position once, and has no newer one to send."""
-    async with regions("us", "eu") as world, world.client("us") as us:
-        await begun(world, us, "eu")
-        await consume_in(us)
-        await until(lambda: refused(world, "eu") >= 1 and drained(world))
-        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
+    async with conflicting() as world:
+        await idle(world)
         if restarts:
             await world.stop("eu")
             await world.start("eu")
@@ -275,39 +286,33 @@ async def test_one_that_is_turned_on_takes_the_positions_that_it_refused(restart
         await until(lambda: backlog(world, "eu") == 0)
 
 
-async def test_a_position_that_was_refused_before_a_seek_is_not_taken() -> None:
+async def test_a_position_refused_before_a_seek_is_not_applied() -> None:
     """The users of the region have since chosen another position."""
-    async with regions("us", "eu") as world, world.client("us") as us:
-        await begun(world, us, "eu")
-        await consume_in(us)
-        await until(lambda: refused(world, "eu") >= 1 and drained(world))
-        await until(lambda: topic(world, "us").subscriptions.replicated._timer is None)  # type: ignore[union-attr]
+    async with conflicting() as world:
+        await idle(world)
         await subscription(world, "eu").seek(1)
         await switch(world, "eu", True)
         assert not subscription(world, "eu").cursor.unapplied
         assert backlog(world, "eu") == 2
 
 
-async def test_of_an_update_that_is_not_applied_no_more_is_stored_than_there_are_regions() -> None:
+async def test_an_update_that_is_not_applied_stores_at_most_the_known_regions() -> None:
     """A remote region may name as many as fit into an entry."""
-    async with regions("us", "eu") as world, world.client("us") as us:
-        await begun(world, us, "eu")
-        await consume_in(us)
-        await until(lambda: refused(world, "eu") >= 1 and drained(world))
+    async with conflicting() as world:
         there = topic(world, "eu")
         assert there.subscriptions.replicated is not None
         invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
-        update = SubscriptionUpdate("s", (("eu", there.last_position), *invented))
+        update = SubscriptionUpdate("s", (("eu", there.reading.last_position), *invented))
         there.subscriptions.replicated._update_stored(update, "us")
         (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
-        assert unapplied == (there.last_position.entry, ("eu",))
+        assert unapplied == (there.reading.last_position.entry, ("eu",))
         assert backlog(world, "eu") == 3
 
 
 # Not durable.
 
 
-async def test_a_consumer_that_keeps_nothing_cannot_ask_for_replication() -> None:
+async def test_a_non_durable_consumer_cannot_enable_replication() -> None:
     async with regions("us", "eu") as world, raw_client(world) as us:
         refusal = await us.subscribe(topic="orders", durable=False, replicate_subscription_state=True)
         assert refusal.error.error == pb.NotAllowedError
@@ -351,7 +356,7 @@ async def test_an_update_leaves_a_readers_subscription_alone(choice: str) -> Non
 # Upstream's rule.
 
 
-async def test_with_upstreams_rule_the_position_is_applied_and_the_status_left() -> None:
+async def test_with_the_upstream_rule_the_position_is_applied_and_the_status_unchanged() -> None:
     chosen = {"replicated_subscription_status": "upstream"}
     async with regions("us", "eu", compatibility=chosen) as world, world.client("us") as us:
         await begun(world, us, "eu")
@@ -403,11 +408,8 @@ async def test_a_subscription_that_no_other_region_has_is_no_conflict() -> None:
         assert len(set(said["eu"].waits_for)) == len(said["eu"].waits_for)
 
 
-async def test_status_is_asked_of_the_region_that_does_not_apply() -> None:
-    async with regions("us", "eu") as world, world.client("us") as us:
-        await begun(world, us, "eu")
-        await consume_in(us)
-        await until(lambda: refused(world, "eu") >= 1)
+async def test_the_region_that_does_not_apply_updates_reports_the_conflict() -> None:
+    async with conflicting() as world:
         target = "/geoemu/v1/replication-conflicts"
         assert (await ask(world, "us", "GET", target)).json() == []
         (conflict,) = (await ask(world, "eu", "GET", target)).json()
@@ -433,7 +435,7 @@ async def rises(world: Regions, region: str, name: str, label: str = "", over: f
             pass
 
 
-async def test_figures_tell_what_becomes_of_snapshots_when_a_third_region_does_not_answer() -> None:
+async def test_metrics_count_snapshots_when_a_third_region_does_not_answer() -> None:
     """First it does not respond, and then it is dead."""
     async with regions("us", "eu", "ap", snapshot_timeout_ms=100) as world, world.client("us") as us:
         await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)

@@ -27,7 +27,7 @@ def backlog(world: Regions, region: str, subscription: str = "s") -> int | None:
     return found.backlog() if found is not None else None
 
 
-async def test_a_consumer_goes_on_in_another_region_where_it_stopped() -> None:
+async def test_a_consumer_continues_in_another_region_at_its_position() -> None:
     """Everything acknowledged in one region is acknowledged in the other, and no more."""
     async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
@@ -57,7 +57,7 @@ async def test_with_three_regions_the_position_arrives_in_both_others() -> None:
             await client.close()
 
 
-async def test_what_was_not_acknowledged_is_not_skipped() -> None:
+async def test_unacknowledged_messages_are_not_skipped() -> None:
     """A hole holds the position back everywhere."""
     async with regions("us", "eu") as world, world.client("us") as us:
         consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
@@ -71,7 +71,7 @@ async def test_what_was_not_acknowledged_is_not_skipped() -> None:
             await consume(consumer, 1)
         sync = world.running["us"].directory.serving[TOPIC].subscriptions.replicated
         assert sync is not None
-        await until(lambda: sync.controller.counters.completed >= 2)
+        await until(lambda: sync.snapshots.controller.counters.completed >= 2)
         await until(lambda: drained(world))
         async with world.client("eu") as eu:
             reader = await eu.reader(TOPIC, EARLIEST)
@@ -101,7 +101,7 @@ def no_snapshot_is_due(world: Regions) -> bool:
     controllers = [
         region.directory.serving[TOPIC].subscriptions.replicated for region in world.running.values()
     ]
-    return all(one is not None and one._timer is None for one in controllers)
+    return all(one is not None and one.snapshots._timer is None for one in controllers)
 
 
 async def test_without_traffic_nothing_is_written() -> None:
@@ -114,11 +114,11 @@ async def test_without_traffic_nothing_is_written() -> None:
         await until(lambda: backlog(world, "eu") == 0)
         topic = world.running["us"].directory.serving[TOPIC]
         await until(lambda: drained(world) and no_snapshot_is_due(world))
-        end = topic.readable_end
+        end = topic.state.readable_end
         loop = asyncio.get_running_loop()
         started = loop.time()
         await until(lambda: loop.time() > started + 0.1)
-        assert topic.readable_end == end
+        assert topic.state.readable_end == end
 
 
 async def test_a_link_that_is_down_is_named_as_the_reason() -> None:

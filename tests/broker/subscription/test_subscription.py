@@ -43,7 +43,7 @@ async def a_moment_later(w: World) -> None:
     await w.simulation.until(lambda: clock() > before)
 
 
-async def test_a_reader_that_seeks_by_time_goes_on_there(world: World) -> None:
+async def test_a_reader_continues_at_the_time_that_it_sought(world: World) -> None:
     """The reader is disconnected and comes back with its original start position, which must not count."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
@@ -59,7 +59,7 @@ async def test_a_reader_that_seeks_by_time_goes_on_there(world: World) -> None:
 
 
 @pytest.mark.within(120)
-async def test_a_reader_that_seeks_and_never_comes_back_is_forgotten(world: World) -> None:
+async def test_a_reader_that_never_returns_after_a_seek_is_removed(world: World) -> None:
     """After a minute."""
     client = world.client("us")
     await (await client.producer(TOPIC)).send(b"x")
@@ -73,7 +73,7 @@ async def test_a_reader_that_seeks_and_never_comes_back_is_forgotten(world: Worl
 
 
 @pytest.mark.within(120)
-async def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for_it(world: World) -> None:
+async def test_the_position_of_two_seeks_is_kept_while_the_reader_is_away(world: World) -> None:
     """The second seek, by an administrator, ended the subscription, and the reader came back at another position."""
     client = world.client("us")
     await (await client.producer(TOPIC)).send(b"x")
@@ -90,7 +90,7 @@ async def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for
 
 
 @pytest.mark.world("us", disk=SLOW)
-async def test_a_seek_whose_client_goes_away_holds_up_no_other_consumer(world: World) -> None:
+async def test_a_seek_whose_client_disconnects_delays_no_other_consumer(world: World) -> None:
     """The others were neither disconnected nor served until another event happened."""
     client = world.client("us")
     consumer = await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
@@ -98,12 +98,12 @@ async def test_a_seek_whose_client_goes_away_holds_up_no_other_consumer(world: W
     await consumer.acknowledge(await consumer.receive(), confirmed=True)
     subscription = subscription_of(world, "s")
     seeking = asyncio.ensure_future(subscription.seek(0))
-    await world.simulation.until(lambda: subscription.is_seeking)
+    await world.simulation.until(lambda: subscription.seeks > 0)
     seeking.cancel()
     assert (await consumer.receive()).payload == b"x"
 
 
-async def test_nobody_attaches_to_a_closed_subscription(world: World) -> None:
+async def test_no_consumer_attaches_to_a_closed_subscription(world: World) -> None:
     """It would wait for messages for ever."""
     consumer = await world.client("us").subscribe(TOPIC, "s")
     subscription = subscription_of(world, "s")
@@ -136,7 +136,7 @@ async def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one
 
 @pytest.mark.world("us", disk=SLOW)
 @pytest.mark.within(60)
-async def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name(world: World) -> None:
+async def test_an_unsubscribe_whose_client_disconnects_frees_the_name(world: World) -> None:
     """The deletion was abandoned half-way: the closed subscription kept the name, and the next consumer kept the whole
     region busy for ever."""
     client, hasty = world.client("us"), world.client_host("hasty", "us")
@@ -156,7 +156,7 @@ async def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name(world: W
 
 @pytest.mark.world("us", disk=SLOW)
 @pytest.mark.within(60)
-async def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_name_along(
+async def test_two_concurrent_deletions_do_not_delete_a_new_subscription_of_the_name(
     world: World,
 ) -> None:
     """The second deletion was still running when the name was free: it deleted the subscription that was created
@@ -182,7 +182,7 @@ async def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_na
 
 
 @pytest.mark.within(60)
-async def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again(world: World) -> None:
+async def test_a_consumer_whose_unsubscribe_failed_receives_messages_again(world: World) -> None:
     """Its region had removed it, and the consumer did not know."""
     client, disk = world.client("us"), world.regions["us"].disk
     consumer = await client.subscribe(TOPIC, "s")
@@ -195,7 +195,7 @@ async def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again(world
 
 
 @pytest.mark.within(120)
-async def test_what_is_acknowledged_here_and_there_survives_a_kill(world: World) -> None:
+async def test_scattered_acknowledgements_survive_a_kill(world: World) -> None:
     """Holes in several parts of the cursor."""
     client = world.client("us")
     producer = await client.producer(TOPIC)
@@ -216,7 +216,7 @@ async def test_what_is_acknowledged_here_and_there_survives_a_kill(world: World)
     assert [one for one in range(5000) if not cursor.is_done(one, -1)] == list(range(0, 5000, 100))
 
 
-async def test_a_seek_that_comes_too_late_changes_nothing(world: World) -> None:
+async def test_a_seek_after_the_close_changes_nothing(world: World) -> None:
     """The topic was closed while the position for a time was searched: after the reload it has the old cursor."""
     client = world.client("us")
     producer = await client.producer(TOPIC)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from emulator.broker.explain.access import access_sentences
 
-from emulator.broker.explain.topics import access_sentences
-from emulator.broker.topic import recovery as loading
+from emulator.broker.topic import checkpoints
 from emulator.broker.topic import topic as topics
-from emulator.broker.topic.exclusive_access import newest_grant
-from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.access_store import newest_grant
 from emulator.client import AccessMode, ClientError
 from emulator.errors import ServerError, StorageError
 from emulator.model.stored_keys import GrantKey, LineKey
@@ -62,7 +62,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("value", DAMAGED, ids=lambda value: repr(value[:24]))
-async def test_a_damaged_grant_costs_its_topic_one_clear_sentence_and_other_topics_nothing(
+async def test_a_damaged_grant_makes_only_its_topic_unavailable_with_a_clear_error(
     world: World, value: bytes
 ) -> None:
     (owner,) = await contenders(world, "owner")
@@ -81,7 +81,7 @@ async def test_a_damaged_grant_costs_its_topic_one_clear_sentence_and_other_topi
     "value", [*DAMAGED, b'[["c"]]', b'[["c", null]]', b'[["c", 1e999]]'], ids=lambda v: repr(v[:24])
 )
 @pytest.mark.world("us", settings=PATIENT)
-async def test_a_damaged_line_costs_an_order_and_nothing_else(world: World, value: bytes) -> None:
+async def test_a_damaged_wait_queue_loses_only_the_order(world: World, value: bytes) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a")
     world.kill("us")
     world.regions["us"].disk.values[LineKey(TOPIC).text] = Versioned(value, 0)
@@ -91,7 +91,7 @@ async def test_a_damaged_line_costs_an_order_and_nothing_else(world: World, valu
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_fifty_unloads_at_once_leave_the_owner_its_topic_and_the_line_its_order(world: World) -> None:
+async def test_owner_and_queue_order_survive_fifty_concurrent_unloads(world: World) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a", "b")
     began = world.simulation.now
     await unload(world, 50)
@@ -103,7 +103,7 @@ async def test_fifty_unloads_at_once_leave_the_owner_its_topic_and_the_line_its_
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.world("us", settings=PATIENT)
-async def test_when_a_topic_is_deleted_those_who_wait_are_served_in_the_new_one(
+async def test_waiting_producers_are_served_in_the_new_topic_after_a_deletion(
     world: World, seed: int
 ) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
@@ -123,7 +123,7 @@ def owns(w: World) -> str:
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_those_who_wait_notice_nothing_of_a_store_that_fails_for_a_while(world: World) -> None:
+async def test_waiting_producers_survive_a_failing_store(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
     disk = world.regions["us"].disk
     disk.faults = DiskFaults(failure_probability=1.0)
@@ -139,7 +139,7 @@ async def test_those_who_wait_notice_nothing_of_a_store_that_fails_for_a_while(w
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_again(world: World) -> None:
+async def test_a_failed_promotion_is_repeated_when_the_store_recovers(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
     disk = world.regions["us"].disk
     disk.faults = DiskFaults(failure_probability=1.0)
@@ -152,14 +152,14 @@ async def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_a
     await holder.producer.close()
     await other.opening
     await other.producer.close()
-    standing = broker_of(world).directory.serving[TOPIC].access.standing
+    standing = broker_of(world).directory.serving[TOPIC].access.ownership
     await world.simulation.until(lambda: "no producer waits" in standing.last_change)
     assert standing.ownerless_since is None, "rejected producers do not wait any more"
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.world("us", disk=SLOW)
-async def test_a_loser_with_many_sends_under_way_is_fenced_and_none_of_them_follows_the_new_epoch(
+async def test_no_pending_send_of_a_fenced_producer_is_stored_after_the_new_epoch(
     world: World,
     seed: int,
 ) -> None:
@@ -177,7 +177,7 @@ async def test_a_loser_with_many_sends_under_way_is_fenced_and_none_of_them_foll
 
 
 @pytest.mark.world("us", disk=SLOW, settings=PATIENT)
-async def test_a_region_that_stops_while_it_promotes_leaves_one_owner_when_it_is_back(world: World) -> None:
+async def test_a_stop_during_a_promotion_leaves_one_owner(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
     owner.die()
     await world.simulation.until(lambda: owns(world) == "first")
@@ -196,7 +196,7 @@ async def test_a_region_that_stops_while_it_promotes_leaves_one_owner_when_it_is
 @pytest.mark.parametrize(
     "home", [5, True, [], {}, ["us"], "", " ", "nowhere", "us/../eu", "us\n", "u" * 5_000]
 )
-async def test_a_home_that_is_none_is_refused_or_means_none_and_the_owner_goes_on(
+async def test_an_invalid_exclusive_region_is_refused_and_an_empty_one_means_none(
     world: World, home: object
 ) -> None:
     (owner,) = await contenders(world, "owner")
@@ -208,14 +208,14 @@ async def test_a_home_that_is_none_is_refused_or_means_none_and_the_owner_goes_o
 
 
 @pytest.mark.world("us", "eu")
-async def test_what_an_administrator_asks_of_topics_that_are_not_here_is_answered(world: World) -> None:
+async def test_admin_requests_for_missing_topics_are_answered(world: World) -> None:
     await world.client("eu").producer(OTHER, access_mode=EXCLUSIVE)
     for topic, status in (("nothing", 404), ("other", 404), ("a%00b", 400), ("..", 404)):
         answer = await world.ask_admin("us", "PUT", f"/admin/v2/persistent/public/default/{topic}/unload")
         assert answer.status in (status, 404), (topic, answer)
 
 
-async def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read(world: World) -> None:
+async def test_a_long_wait_queue_is_explained_in_a_readable_line(world: World) -> None:
     (owner,) = await contenders(world, "owner")
     client = world.client("us")
     waiting = [
@@ -235,7 +235,7 @@ async def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read(w
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_and_no_longer(
+async def test_queue_places_survive_a_restart_for_the_grace_period_only(
     world: World,
 ) -> None:
     """Also where no owner is expected back, because the topic was shared."""
@@ -261,18 +261,18 @@ async def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(
+async def test_a_topic_that_failed_to_load_decides_nothing_afterwards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log did not respond. It knows the former owner, and decides nothing when the grace period is over."""
     fails = 0
 
-    async def replay(topic: Topic, at: int) -> int:
+    async def replay(*arguments: Any) -> int:
         nonlocal fails
         if fails > 0:
             fails -= 1
             raise StorageError("the log does not answer", definite=True)
-        return await loading.replay(topic, at)
+        return await checkpoints.replay(*arguments)
 
     monkeypatch.setattr(topics, "replay", replay)
 

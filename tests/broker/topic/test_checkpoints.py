@@ -34,7 +34,7 @@ class FailingStore(MemoryStore):
 
 async def test_a_checkpoint_that_failed_once_is_written_later() -> None:
     """It used to be refused until the topic was loaded again."""
-    store = FailingStore(MemoryDisk(), "us", 0)
+    store = FailingStore(MemoryDisk(), 0)
     state = TopicState("us", deduplicates=True)
     checkpoints = Checkpoints(store, TOPIC, 1, state)
     state.fold(0, Says(marker_type=10))
@@ -55,7 +55,7 @@ async def test_a_checkpoint_that_failed_once_is_written_later() -> None:
     await store.close()
 
 
-async def test_a_cursor_that_goes_back_finds_what_was_let_go() -> None:
+async def test_a_cursor_that_moves_back_finds_state_dropped_from_memory() -> None:
     """Otherwise markers would be backlog again, and an update of another region would skip messages that it never
     had."""
     store = await MemoryStore.open(MemoryDisk(), "us")
@@ -74,7 +74,7 @@ async def test_a_cursor_that_goes_back_finds_what_was_let_go() -> None:
     await store.close()
 
 
-async def test_a_region_goes_on_from_its_checkpoint() -> None:
+async def test_a_region_continues_from_its_checkpoint() -> None:
     """A producer receives its last sequence id, although no entry before the checkpoint is read again."""
     async with regions("us", state_checkpoint_entries=10) as world:
         async with world.client("us") as client:
@@ -86,17 +86,17 @@ async def test_a_region_goes_on_from_its_checkpoint() -> None:
             assert producer.last_sequence_id == 24
 
 
-async def test_a_topic_that_fails_while_it_hands_out_writes_no_checkpoint() -> None:
+async def test_a_topic_that_fails_during_dispatch_writes_no_checkpoint() -> None:
     """Its state in memory may be wrong."""
     async with regions("us", state_checkpoint_entries=1) as world, world.client("us") as client:
         producer = await client.producer(TOPIC, name="p")
         await producer.send(b"0")
         topic = world.running["us"].directory.serving[TOPIC]
         written = topic.checkpoints.write = Mock()  # type: ignore[method-assign]
-        handed_out = topic.pump
+        pumped = topic.pump
 
         def fail() -> None:
-            handed_out()
+            pumped()
             topic.failed(StorageError("the disk said no", definite=True))
 
         topic.pump = fail  # type: ignore[method-assign]

@@ -12,9 +12,9 @@ from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.topic.entry_cache import (
     BLOCK_BYTES,
     ENTRY_OVERHEAD_BYTES,
+    EntryCache,
+    EntryCachePool,
     StoredEntry,
-    TailCache,
-    TailPool,
 )
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
@@ -31,8 +31,8 @@ def entries(first: int, count: int, size: int = 100) -> list[StoredEntry]:
     return found
 
 
-def tail_of(pool: TailPool) -> TailCache:
-    return TailCache(2**30, pool)
+def tail_of(pool: EntryCachePool) -> EntryCache:
+    return EntryCache(2**30, pool)
 
 
 def ids(found: list[StoredEntry] | None) -> list[int] | None:
@@ -54,10 +54,10 @@ MADE_HERE = [
 """Threads left by earlier tests may also allocate memory."""
 
 
-def test_an_entry_is_charged_with_what_it_really_holds() -> None:
+def test_an_entry_is_charged_with_its_real_memory() -> None:
     see_every_kind()
     account = MemoryBudget("tails")
-    tail = tail_of(TailPool(account))
+    tail = tail_of(EntryCachePool(account))
     tail.extend(entries(0, 100))
     gc.collect()
     before = account.held_bytes
@@ -73,9 +73,9 @@ def test_an_entry_is_charged_with_what_it_really_holds() -> None:
     assert held <= charged <= 1.2 * held
 
 
-def test_over_the_limit_the_oldest_block_of_any_topic_goes() -> None:
+def test_over_the_limit_the_oldest_block_of_any_topic_is_dropped() -> None:
     account = MemoryBudget("tails", limit_bytes=3 * BLOCK_BYTES)
-    pool = TailPool(account)
+    pool = EntryCachePool(account)
     quiet, busy = tail_of(pool), tail_of(pool)
     quiet.extend(entries(0, 10))
     for first in range(0, 1_000, 50):
@@ -86,9 +86,9 @@ def test_over_the_limit_the_oldest_block_of_any_topic_goes() -> None:
     assert ids(busy.read(2**30 + 990, 100)) == list(range(990, 1_000))
 
 
-def test_a_topic_that_is_closed_gives_everything_back() -> None:
+def test_a_closed_topic_releases_all_memory() -> None:
     account = MemoryBudget("tails")
-    pool = TailPool(account)
+    pool = EntryCachePool(account)
     one, other = tail_of(pool), tail_of(pool)
     one.extend(entries(0, 500))
     other.extend(entries(0, 5))
@@ -98,8 +98,8 @@ def test_a_topic_that_is_closed_gives_everything_back() -> None:
     assert account.held_bytes == 0
 
 
-def test_a_pool_of_nothing_keeps_nothing() -> None:
-    tail = tail_of(TailPool(MemoryBudget("tails", limit_bytes=0)))
+def test_a_pool_with_limit_zero_caches_nothing() -> None:
+    tail = tail_of(EntryCachePool(MemoryBudget("tails", limit_bytes=0)))
     tail.extend(entries(0, 3))
     assert tail.read(2**30 + 2, 10) is None
     assert tail.read(2**30 + 3, 10) == []
@@ -109,8 +109,8 @@ def test_a_pool_of_nothing_keeps_nothing() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(0, 3_000)), max_size=30),
     st.integers(0, 4 * BLOCK_BYTES),
 )
-def test_what_is_left_of_a_topic_is_its_newest_end(appends: list[tuple[int, int, int]], limit: int) -> None:
-    pool = TailPool(MemoryBudget("tails", limit_bytes=limit))
+def test_the_cached_entries_are_the_newest(appends: list[tuple[int, int, int]], limit: int) -> None:
+    pool = EntryCachePool(MemoryBudget("tails", limit_bytes=limit))
     tails = [tail_of(pool) for _ in range(3)]
     ends = [0, 0, 0]
     for which, count, size in appends:

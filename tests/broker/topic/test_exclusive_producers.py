@@ -17,12 +17,13 @@ from emulator.errors import ServerError
 from emulator.model.stored_keys import GrantKey, LineKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.world import DRIVER, World, world
+from emulator.simulation.world import DRIVER, World
 
 TOPIC = "persistent://public/default/orders"
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
 WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
 PATIENT = BrokerSettings(exclusive_patience_ms=5_000)
+IMPATIENT = replace(PATIENT, exclusive_patience_ms=0)
 SLOW = DiskFaults(commit_seconds=(0.2, 0.2))
 REMOTE = RemoteFaults(commit_seconds=(0.2, 0.2))
 QUICK = ClientSettings(backoff_seconds=0.05, backoff_seconds_max=0.4)
@@ -37,7 +38,7 @@ def broker_of(w: World, region: str = "us") -> Region:
 def in_line(w: World) -> list[str]:
     region = w.regions["us"].broker
     topic = region.directory.serving.get(TOPIC) if region is not None else None
-    return [] if topic is None else [one.producer_name for one in topic.access.line]
+    return [] if topic is None else [one.producer_name for one in topic.access.waiting]
 
 
 def stored_line(w: World) -> list[str]:
@@ -94,7 +95,7 @@ def entries(w: World, region: str = "us") -> list[bytes]:
     return [entry.data for entry in w.regions[region].disk.entries(TOPIC)]
 
 
-async def test_whoever_waits_is_promoted_when_the_owner_closes(world: World) -> None:
+async def test_a_waiting_producer_is_promoted_when_the_owner_closes(world: World) -> None:
     owner, waiter = await contenders(world, "owner", "waiter")
     assert not waiter.has_it
     await owner.producer.close()
@@ -103,14 +104,14 @@ async def test_whoever_waits_is_promoted_when_the_owner_closes(world: World) -> 
     await waiter.producer.send(b"mine")
 
 
-async def test_whoever_waits_is_promoted_when_the_owner_dies(world: World) -> None:
+async def test_a_waiting_producer_is_promoted_when_the_owner_dies(world: World) -> None:
     owner, waiter = await contenders(world, "owner", "waiter")
     owner.die()
     await waiter.opening
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING, SHARED], ids=lambda mode: mode.label)
-async def test_a_loser_meets_producer_fenced_with_its_next_publish_and_nothing_of_it_is_stored(
+async def test_a_fenced_producer_gets_producer_fenced_and_nothing_it_sends_is_stored(
     world: World,
     mode: AccessMode,
 ) -> None:
@@ -124,7 +125,7 @@ async def test_a_loser_meets_producer_fenced_with_its_next_publish_and_nothing_o
 
 
 @pytest.mark.world("us", disk=SLOW)
-async def test_what_a_loser_had_under_way_lies_before_the_new_epoch(world: World) -> None:
+async def test_pending_sends_of_a_fenced_producer_are_stored_before_the_new_epoch(world: World) -> None:
     loser = await world.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
     for number in range(5):
         loser.send_nowait(b"%d" % number)
@@ -135,7 +136,7 @@ async def test_what_a_loser_had_under_way_lies_before_the_new_epoch(world: World
     assert of_winner == [False] * 5 + [True]
 
 
-async def test_a_producer_that_waits_and_is_closed_leaves_the_line(world: World) -> None:
+async def test_a_waiting_producer_that_is_closed_leaves_the_queue(world: World) -> None:
     owner, waiter, last = await contenders(world, "owner", "waiter", "last")
     waiter.opening.cancel()
     await world.simulation.until(lambda: in_line(world) == ["last"])
@@ -145,7 +146,7 @@ async def test_a_producer_that_waits_and_is_closed_leaves_the_line(world: World)
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_topic_is_unloaded(
+async def test_owner_and_queue_order_survive_an_unload(
     world: World,
 ) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
@@ -159,9 +160,7 @@ async def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_topic_i
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.world("us", settings=PATIENT)
-async def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_region_is_killed(
-    world: World, seed: int
-) -> None:
+async def test_owner_and_queue_order_survive_a_kill(world: World, seed: int) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a", "b")
     await world.simulation.until(lambda: in_line(world) == ["c", "a", "b"])
     await world.simulation.until(lambda: stored_line(world) == ["c", "a", "b"])
@@ -173,7 +172,7 @@ async def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_region_
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more(world: World) -> None:
+async def test_an_owner_that_died_with_the_region_is_waited_for_during_the_grace_period(world: World) -> None:
     owner, waiter = await contenders(world, "owner", "waiter")
     owner.die()
     world.kill("us")
@@ -184,37 +183,36 @@ async def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more
     assert waiter.producer.topic_epoch == 1
 
 
-@pytest.mark.parametrize("disk", [SLOW, REMOTE], ids=["its own disk", "a log elsewhere"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("its own disk", marks=pytest.mark.world("us", disk=SLOW, settings=IMPATIENT)),
+        pytest.param("a log elsewhere", marks=pytest.mark.world("us", disk=REMOTE, settings=IMPATIENT)),
+    ],
+)
 @pytest.mark.parametrize("moment", ["before the epoch is durable", "when it is", "when its owner was told"])
-def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
-    moment: str, disk: DiskFaults
+async def test_a_kill_at_any_step_of_a_promotion_leaves_one_owner_and_epochs_never_fall(
+    world: World, moment: str, where: str
 ) -> None:
-    with world("us", disk=disk, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
-
-        async def scenario() -> None:
-            owner, waiter = await contenders(w, "owner", "waiter")
-            await owner.producer.close()
-            stored = GrantKey.of(TOPIC, 1).text
-            happened: dict[str, Callable[[], bool]] = {
-                "before the epoch is durable": lambda: (
-                    broker_of(w).directory.serving[TOPIC].access.line == []
-                ),
-                "when it is": lambda: broker_of(w).store.get(stored) is not None,
-                "when its owner was told": lambda: waiter.has_it,
-            }
-            await w.simulation.until(happened[moment])
-            w.kill("us")
-            w.start("us")
-            await waiter.opening
-            await waiter.producer.send(b"mine")
-            assert waiter.producer.topic_epoch in (1, 2)
-            grants = broker_of(w).store.scan(GrantKey.prefix(TOPIC))
-            assert len(grants) == waiter.producer.topic_epoch + 1
-
-        w.play(scenario())
+    owner, waiter = await contenders(world, "owner", "waiter")
+    await owner.producer.close()
+    stored = GrantKey.of(TOPIC, 1).text
+    happened: dict[str, Callable[[], bool]] = {
+        "before the epoch is durable": lambda: broker_of(world).directory.serving[TOPIC].access.waiting == [],
+        "when it is": lambda: broker_of(world).store.get(stored) is not None,
+        "when its owner was told": lambda: waiter.has_it,
+    }
+    await world.simulation.until(happened[moment])
+    world.kill("us")
+    world.start("us")
+    await waiter.opening
+    await waiter.producer.send(b"mine")
+    assert waiter.producer.topic_epoch in (1, 2)
+    grants = broker_of(world).store.scan(GrantKey.prefix(TOPIC))
+    assert len(grants) == waiter.producer.topic_epoch + 1
 
 
-async def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before(world: World) -> None:
+async def test_a_fenced_producer_cannot_fence_its_successor(world: World) -> None:
     """A fencing producer reconnects by itself, with its old epoch: that must not fence again."""
     first = await world.client("us").producer(TOPIC, name="first", access_mode=FENCING)
     second = await world.client("us").producer(TOPIC, name="second", access_mode=FENCING)
@@ -224,7 +222,7 @@ async def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before(w
 
 
 @pytest.mark.world("us", "eu")
-async def test_replicators_are_no_producers_to_anybody_who_wants_a_topic_alone(world: World) -> None:
+async def test_replicators_do_not_prevent_exclusive_access(world: World) -> None:
     """Exclusive in both regions: each has its owner, and both logs have both streams."""
     await world.ready()
     owners = {}
@@ -248,20 +246,15 @@ async def test_replicators_are_no_producers_to_anybody_who_wants_a_topic_alone(w
     await world.quiet()
 
 
-def test_a_topic_that_somebody_waits_for_is_not_let_go() -> None:
-    settings = replace(PATIENT, topic_idle_ms=500)
-    with world("us", settings=settings) as w:
-
-        async def scenario() -> None:
-            shared = await w.client("us").producer(TOPIC, name="shared")
-            waiter = Contender(w, "waiter")
-            await w.simulation.until(lambda: in_line(w) == ["waiter"])
-            await asyncio.sleep(3)
-            assert in_line(w) == ["waiter"]
-            await shared.close()
-            await waiter.opening
-
-        w.play(scenario())
+@pytest.mark.world("us", settings=replace(PATIENT, topic_idle_ms=500))
+async def test_a_topic_with_a_waiting_producer_is_not_unloaded(world: World) -> None:
+    shared = await world.client("us").producer(TOPIC, name="shared")
+    waiter = Contender(world, "waiter")
+    await world.simulation.until(lambda: in_line(world) == ["waiter"])
+    await asyncio.sleep(3)
+    assert in_line(world) == ["waiter"]
+    await shared.close()
+    await waiter.opening
 
 
 def client_of(w: World) -> Client:
@@ -269,7 +262,7 @@ def client_of(w: World) -> Client:
 
 
 @pytest.mark.world("us", disk=SLOW)
-async def test_shared_producers_come_back_when_the_owner_has_left(world: World) -> None:
+async def test_shared_producers_are_admitted_after_the_owner_left(world: World) -> None:
     owner = await client_of(world).producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
     with pytest.raises(ClientError) as caught:
         await client_of(world).producer(TOPIC, name="shared")
@@ -281,7 +274,7 @@ async def test_shared_producers_come_back_when_the_owner_has_left(world: World) 
 
 
 @pytest.mark.world("us", settings=PATIENT, disk=SLOW)
-async def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answered_at_once(
+async def test_a_claim_being_granted_during_an_unload_is_answered_at_once(
     world: World,
 ) -> None:
     """It would wait for a response until its client gives the connection up."""
@@ -298,7 +291,7 @@ async def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answe
 
 
 @pytest.mark.world("us", settings=PATIENT)
-async def test_those_who_waited_keep_their_places_also_when_the_clock_was_set_back(world: World) -> None:
+async def test_queue_places_survive_a_clock_that_was_set_back(world: World) -> None:
     owner, early = await contenders(world, "owner", "early")
     world.regions["us"].host.wall_clock_ms.jump(-3_600_000)
     unloading = broker_of(world).directory.unload(TOPIC, "an administrator wants it so")

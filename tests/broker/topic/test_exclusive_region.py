@@ -85,7 +85,7 @@ async def rival(w: World, region: str, number: int) -> None:
 
 
 @pytest.mark.world(topology=clusters())
-async def test_clients_publish_in_the_home_only(world: World) -> None:
+async def test_clients_publish_in_the_exclusive_region_only(world: World) -> None:
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
     for mode in (AccessMode.SHARED, EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING):
@@ -99,13 +99,13 @@ async def test_clients_publish_in_the_home_only(world: World) -> None:
 
 
 @pytest.mark.world(topology=clusters())
-async def test_whoever_waits_elsewhere_is_promoted_when_the_home_moves_there(world: World) -> None:
+async def test_a_waiting_producer_is_promoted_when_the_exclusive_region_moves_there(world: World) -> None:
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
     waiter = Contender(world, "waiter", region="eu")
     await world.simulation.until(lambda: TOPIC in broker_of(world, "eu").directory.serving)
     await world.simulation.until(
-        lambda: len(broker_of(world, "eu").directory.serving[TOPIC].access.line) == 1
+        lambda: len(broker_of(world, "eu").directory.serving[TOPIC].access.waiting) == 1
     )
     await move_home(world, "us", "eu")
     with pytest.raises(ClientError):
@@ -117,7 +117,7 @@ async def test_whoever_waits_elsewhere_is_promoted_when_the_home_moves_there(wor
 
 
 @pytest.mark.world(topology=clusters())
-async def test_a_home_that_is_cut_off_stays_the_home(world: World) -> None:
+async def test_a_disconnected_exclusive_region_stays_exclusive(world: World) -> None:
     """No other region may take over: it cannot ask whether this one still has an owner."""
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
@@ -131,7 +131,7 @@ async def test_a_home_that_is_cut_off_stays_the_home(world: World) -> None:
 
 
 @pytest.mark.world(topology=clusters())
-async def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing(world: World) -> None:
+async def test_a_former_exclusive_region_grants_nothing_when_it_returns(world: World) -> None:
     """Follow the order of docs/components/access.md: first the old region's cluster gets the change, then the new
     one's."""
     await world.ready()

@@ -53,7 +53,7 @@ async def test_without_a_policy_everything_is_kept() -> None:
         assert topic.log.first_entry_id == 0
 
 
-async def test_an_acknowledged_stream_leaves_nothing_behind() -> None:
+async def test_acknowledged_messages_are_trimmed() -> None:
     """Messages published afterwards are still received, also over a restart."""
     async with regions("us", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
@@ -78,7 +78,7 @@ async def test_an_acknowledged_stream_leaves_nothing_behind() -> None:
             assert (await consumer.receive()).payload == b"after"
 
 
-async def test_what_was_trimmed_still_counts_as_published() -> None:
+async def test_deduplication_survives_trimming() -> None:
     """Deduplication state is rebuilt from the log: no entry is trimmed that a restart would need for it."""
     async with regions("us", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
@@ -97,7 +97,7 @@ async def test_what_was_trimmed_still_counts_as_published() -> None:
             assert topic.log.first_entry_id == 5
 
 
-async def test_nothing_goes_that_another_region_does_not_have() -> None:
+async def test_entries_that_another_region_lacks_are_not_trimmed() -> None:
     async with regions("us", "eu", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
         async with world.client("us") as client, world.client("eu") as other:
@@ -114,13 +114,13 @@ async def test_nothing_goes_that_another_region_does_not_have() -> None:
                 await producer.send(b"%d" % number)
             await asyncio.gather(*[world.running["us"].housekeeper._round() for _ in range(3)])
             assert topic.log.first_entry_id == first
-            assert "eu" in topic.trimmer.need.asker
+            assert "eu" in topic.retention.trimmer.first_hold.asker
             world.heal("us", "eu")
             assert [(await reader.receive()).payload for _ in range(3)] == [b"1", b"2", b"3"]
             await seen(lambda: topic.log.size_bytes == 0)
 
 
-async def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_logs() -> None:
+async def test_a_replicated_subscription_continues_in_another_region_over_trimmed_logs() -> None:
     """INV-36: positions are replicated although both logs lose acknowledged entries."""
     async with regions("us", "eu", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
@@ -141,7 +141,7 @@ async def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_
             assert (await moved.receive()).payload == b"next"
 
 
-async def test_markers_behind_the_last_message_go_whoever_reads() -> None:
+async def test_markers_behind_the_last_message_are_trimmed() -> None:
     """Markers are not delivered to consumers, so no consumer can acknowledge them."""
     async with (
         regions("us", "eu", housekeeping_interval_ms=5, snapshot_interval_ms=20) as world,
@@ -156,13 +156,13 @@ async def test_markers_behind_the_last_message_go_whoever_reads() -> None:
         await idle.close()
         topic = world.running["us"].directory.serving[TOPIC]
         assert topic.subscriptions.replicated is not None
-        controller = topic.subscriptions.replicated.controller
+        controller = topic.subscriptions.replicated.snapshots.controller
         await seen(lambda: controller.counters.completed > 0)
         await consumer.acknowledge(await consumer.receive())
         await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
 
 
-async def test_messages_that_nobody_acknowledged_expire() -> None:
+async def test_unacknowledged_messages_expire() -> None:
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
         consumer = await client.subscribe(TOPIC, "s")
@@ -179,7 +179,7 @@ async def test_messages_that_nobody_acknowledged_expire() -> None:
         assert topic.log.first_entry_id == 0, "retention keeps expired messages, too"
 
 
-async def test_expiry_tells_other_regions_nothing() -> None:
+async def test_expiry_sends_no_update_to_other_regions() -> None:
     """INV-37: no consumer consumed an expired message, so no other region moves its position for it."""
     async with regions("us", "eu", housekeeping_interval_ms=5) as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
@@ -208,7 +208,7 @@ QUOTA = {QuotaKind.SIZE: Quota(50_000, -1, QuotaAction.HOLD)}
         (QuotaAction.EXCEPTION, ServerError.ProducerBlockedQuotaExceededException),
     ],
 )
-async def test_a_full_backlog_keeps_producers_away_until_it_is_consumed(
+async def test_a_full_backlog_rejects_producers_until_it_is_consumed(
     action: QuotaAction, code: ServerError
 ) -> None:
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
@@ -233,7 +233,7 @@ async def test_a_full_backlog_keeps_producers_away_until_it_is_consumed(
             assert (await raw.ask(command)).producer_success.request_id == 2
 
 
-async def test_a_producer_that_fills_a_backlog_is_sent_away_and_comes_back() -> None:
+async def test_a_producer_that_fills_a_backlog_is_disconnected_and_reconnects() -> None:
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         await set_policy(world.running["us"], BACKLOG_QUOTAS, QUOTA)
         consumer = await client.subscribe(TOPIC, "s")
@@ -242,10 +242,10 @@ async def test_a_producer_that_fills_a_backlog_is_sent_away_and_comes_back() -> 
         # The fifth message exceeds the quota; a sixth would be held until a consumer reads.
         for _ in range(5):
             await producer.send(bytes(10_000))
-        await seen(lambda: topic.quota_refusal is not None and not topic.producers)
+        await seen(lambda: topic.retention.quota_refusal is not None and not topic.producers)
         for _ in range(5):
             await consumer.acknowledge(await consumer.receive())
-        await seen(lambda: topic.quota_refusal is None)
+        await seen(lambda: topic.retention.quota_refusal is None)
         again = await client.producer(TOPIC)
         await again.send(b"after")
 
@@ -276,7 +276,7 @@ async def test_old_messages_are_evicted_by_age() -> None:
         await seen(lambda: topic.subscriptions["s"].backlog() == 0)
 
 
-async def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_old() -> None:
+async def test_a_topic_stays_loaded_until_its_quota_has_evicted_old_messages() -> None:
     """No request mentions the topic meanwhile."""
     async with regions("us", housekeeping_interval_ms=5, topic_idle_ms=20) as world:
         quota = Quota(-1, 1, QuotaAction.EVICT)
@@ -292,7 +292,7 @@ async def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_o
         assert not topic.subscriptions["s"].backlog()
 
 
-async def test_a_quota_holds_back_clients_and_never_another_region() -> None:
+async def test_a_quota_rejects_clients_and_never_another_region() -> None:
     """Its messages were acknowledged there, and with them arrive the positions that may empty the backlog."""
     async with (
         regions("us", "eu", housekeeping_interval_ms=5) as world,
@@ -307,12 +307,12 @@ async def test_a_quota_holds_back_clients_and_never_another_region() -> None:
         for number in range(1, 7):
             await producer.send(bytes(10_000))
             await seen(lambda number=number: backlog() == number)
-        await seen(lambda: there.quota_refusal is not None)
+        await seen(lambda: there.retention.quota_refusal is not None)
         await producer.send(b"one more")
         await seen(lambda: backlog() == 7)
 
 
-async def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
+async def test_the_cost_of_housekeeping_per_topic_is_constant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each new topic caused a check of all of them: a topic of 2,000 partitions took half a minute to create."""

@@ -74,7 +74,7 @@ async def test_nothing_of_an_aborted_transaction_is_ever_visible() -> None:
         assert await readable(world) == [b"a", b"c"]
 
 
-def test_a_restart_finds_what_was_open_and_what_was_aborted() -> None:
+def test_open_and_aborted_transactions_survive_a_restart() -> None:
     """With and without a checkpoint in between."""
 
     async def scenario(checkpoint_entries: int) -> None:
@@ -105,7 +105,9 @@ def test_a_restart_finds_what_was_open_and_what_was_aborted() -> None:
 
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize("checkpoint_entries", [1, 3])
-async def test_so_does_one_behind_a_checkpoint_and_a_trim(checkpoint_entries: int, is_done: bool) -> None:
+async def test_open_and_aborted_transactions_survive_a_checkpoint_and_a_trim(
+    checkpoint_entries: int, is_done: bool
+) -> None:
     """The log begins in the middle of an aborted transaction, at the first message of an open one; or the region dies
     while it is being trimmed to that entry."""
     async with regions("us", state_checkpoint_entries=checkpoint_entries) as world:
@@ -119,7 +121,7 @@ async def test_so_does_one_behind_a_checkpoint_and_a_trim(checkpoint_entries: in
             for number in range(4):
                 await producer.send(b"%d" % number)
         topic = topic_of(world)
-        trimming = asyncio.ensure_future(topic.trimmer.trim(topic.stored_end))
+        trimming = asyncio.ensure_future(topic.retention.trimmer.trim(topic.state.stored_end))
         await (trimming if is_done else asyncio.sleep(0))
         await world.crash("us")
         trimming.cancel()
@@ -128,7 +130,7 @@ async def test_so_does_one_behind_a_checkpoint_and_a_trim(checkpoint_entries: in
         authority_of(world, former=authority)
         assert await readable(world) in ([], [b"a"])
         if is_done:
-            assert topic_of(world).first_entry_id == 2
+            assert topic_of(world).reading.first_entry_id == 2
         await end(world, T1, committed=True)
         for _ in range(2):
             found = [one for one in await readable(world) if one != b"a"]
@@ -152,9 +154,9 @@ async def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
         authority_of(world, former=authority).is_away = True
         assert await readable(world) == []
         transactions = topic_of(world).transactions
-        transactions.look_after()
+        transactions.end_orphans()
         first = transactions._timer
-        transactions.look_after()
+        transactions.end_orphans()
         assert first is not None
         assert first.cancelled(), "one timer at a time"
         assert topic_of(world).state.buffer.open
@@ -164,9 +166,7 @@ async def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
         assert await readable(world) == [b"b"]
 
 
-async def test_a_client_that_names_the_transaction_only_in_the_command_or_only_in_the_message_is_bound_by_it() -> (
-    None
-):
+async def test_a_transaction_named_only_in_the_command_or_only_in_the_message_counts() -> None:
     """The Go client does the former; the log has to record it, or a restart would show the message."""
     async with regions("us") as world:
         authority = authority_of(world)
@@ -214,20 +214,20 @@ async def test_a_command_and_a_message_that_name_different_transactions_are_refu
         assert "names transaction (0,1), the entry (0,2)" in refused.send_error.message
 
 
-async def test_ending_twice_or_what_was_never_here_writes_nothing() -> None:
+async def test_ending_an_unknown_or_ended_transaction_writes_nothing() -> None:
     async with regions("us") as world, raw_client(world) as raw:
         authority_of(world).open(T1)
         producer = await Transacting.opened(raw)
         await producer.send(b"a", T1)
         topic = topic_of(world)
-        await asyncio.gather(*[topic.end_partition(T1, True, -1) for _ in range(3)])
-        assert topic.stored_end == 2
-        await topic.end_partition(T1, True, -1)
-        await topic.end_partition(T2, False, -1)
-        assert topic.stored_end == 2
+        await asyncio.gather(*[topic.transactions.end_partition(T1, True, -1) for _ in range(3)])
+        assert topic.state.stored_end == 2
+        await topic.transactions.end_partition(T1, True, -1)
+        await topic.transactions.end_partition(T2, False, -1)
+        assert topic.state.stored_end == 2
 
 
-async def test_the_last_message_is_one_that_can_be_read() -> None:
+async def test_the_last_message_is_readable() -> None:
     """Otherwise a reader that learns of it waits for ever (upstream #22572). For a batch the response has its size."""
     async with regions("us") as world, raw_client(world) as raw:
         authority_of(world).open(T1, T2)
@@ -260,7 +260,7 @@ async def test_the_last_position_and_seeks_stay_before_what_is_open() -> None:
         await producer.send(b"b", T1)
         await producer.send(b"c")
         topic = topic_of(world)
-        assert topic.last_position.entry == 0
+        assert topic.reading.last_position.entry == 0
         async with world.client("us") as client:
             newcomer = await client.subscribe(TOPIC, "latest")
             await end(world, T1, committed=True)
@@ -269,7 +269,7 @@ async def test_the_last_position_and_seeks_stay_before_what_is_open() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_reader_that_comes_late_reads_around_what_was_aborted(committed: bool) -> None:
+async def test_a_late_reader_skips_aborted_messages(committed: bool) -> None:
     """Also after its state was dropped from memory, and a restart."""
     async with regions("us", state_checkpoint_entries=50) as world:
         authority = authority_of(world)
@@ -292,7 +292,7 @@ async def test_a_reader_that_comes_late_reads_around_what_was_aborted(committed:
         assert await readable(world) == expected
 
 
-async def test_the_status_of_a_region_without_transactions_is_said_in_words() -> None:
+async def test_a_region_without_transactions_refuses_them_with_a_clear_error() -> None:
     async with regions("us", transaction_coordinators=0) as world, raw_client(world) as raw:
         assert world.running["us"].coordinators.status(T1) is None
         producer = await Transacting.opened(raw)

@@ -146,7 +146,7 @@ async def test_after_a_crash_only_topics_with_pending_work_are_loaded() -> None:
 
         def is_replicated() -> bool:
             topic = world.running["eu"].directory.serving.get(TOPIC)
-            return topic is not None and topic.stored_end == 2
+            return topic is not None and topic.state.stored_end == 2
 
         await until(is_replicated)
 

@@ -333,7 +333,7 @@ async def test_a_conflicting_topic_of_another_cluster_is_reported_and_not_change
 
 async def test_an_invalid_number_of_partitions_of_a_peer_is_rejected(world: World) -> None:
     class Liar:
-        def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+        def request_partitions(self, topic: str) -> asyncio.Future[int]:
             answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             answer.set_result(4_000_000_000)
             return answer

@@ -69,7 +69,7 @@ async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") 
     authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
     async with asyncio.timeout(30):
         topic = topic_of(world, name)
-        await topic.end_partition(txn, committed, -1)
+        await topic.transactions.end_partition(txn, committed, -1)
     authority.known[txn] = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
 
 

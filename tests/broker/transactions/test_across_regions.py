@@ -88,17 +88,17 @@ async def test_an_update_never_takes_a_cursor_past_an_open_transaction() -> None
             await producer.send(b"a")
             async with asyncio.timeout(30):
                 await there.acknowledge(await there.receive(), confirmed=True)
-            first = topic_of(world).stored_end
+            first = topic_of(world).state.stored_end
             await producer.send(b"open", T1)
             elsewhere = await at_eu.producer(TOPIC, name="eu")
             for number in range(5):
                 await elsewhere.send(b"%d" % number)
                 async with asyncio.timeout(30):
                     await there.acknowledge(await there.receive(), confirmed=True)
-            await until(lambda: topic_of(world).stored_end > first + 5, 30)
+            await until(lambda: topic_of(world).state.stored_end > first + 5, 30)
             topic = topic_of(world)
             opened = next(iter(topic.state.buffer.open.values())).first_entry_id
-            await until(lambda: topic.stored_end > opened + 8, 30)
+            await until(lambda: topic.state.stored_end > opened + 8, 30)
             assert _mark_delete(world, "us") < opened
             await end(world, T1, committed=True)
             async with asyncio.timeout(30):

@@ -157,7 +157,7 @@ async def _places(world: Regions) -> None:
             await producer.send(b"1")
             await producer.close()
     await region.partitioned.create(TopicName.parse("parted"), 2)
-    await region.directory.serving["persistent://public/default/over"].ending.terminate()
+    await region.directory.serving["persistent://public/default/over"].termination.terminate()
 
 
 async def test_only_its_coordinator_ends_a_transaction_at_a_participant() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.broker.region import Region
-from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.transactions import TopicTransactions
 from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import PendingAckKey
@@ -36,14 +36,14 @@ async def test_a_subscription_redelivers_what_a_lost_abort_had_released(
 ) -> None:
     """Another participant has not responded: so the abort is decided and not over when the topic is loaded. It is over
     when the coordinator, which had its response from here, has nothing more to send."""
-    away, really = asyncio.Event(), Topic.end_partition
+    away, really = asyncio.Event(), TopicTransactions.end_partition
 
-    def end_partition(topic: Topic, *arguments: object) -> asyncio.Future[None]:
+    def end_partition(transactions: TopicTransactions, *arguments: object) -> asyncio.Future[None]:
         if not away.is_set():
             raise ProtocolError(ServerError.ServiceNotReady, "of a test")
-        return really(topic, *arguments)  # type: ignore[arg-type]
+        return really(transactions, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Topic, "end_partition", end_partition)
+    monkeypatch.setattr(TopicTransactions, "end_partition", end_partition)
 
     async with regions("us") as world, world.client("us") as client:
         region = world.running["us"]

@@ -79,7 +79,7 @@ async def test_a_terminated_topic_ends_once_its_transactions_have(committed: boo
         ack.ack.consumer_id, ack.ack.ack_type = 1, pb.CommandAck.Individual
         ack.ack.message_id.add().CopyFrom(first.message_id)
         raw.send(ack)
-        await world.running["us"].directory.serving[TOPIC].ending.terminate()
+        await world.running["us"].directory.serving[TOPIC].termination.terminate()
         with pytest.raises(ClientError):
             await client.producer(TOPIC)
         await (transaction.commit() if committed else transaction.abort())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-from emulator.broker.topic.backlogs import Backlogs
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
 from emulator.core.transactions.names import TransactionStatus
 from emulator.simulation.virtual_time import EPOCH_MS
@@ -68,10 +67,10 @@ async def test_a_log_is_retained_from_the_first_message_of_an_open_transaction()
         await producer.send(b"open", transaction=transaction)
         await producer.send(b"behind")
         topic = at.running["us"].directory.serving[TOPIC]
-        need = topic.trimmer.need
+        need = topic.retention.trimmer.first_hold
         assert (need.entry_id, need.asker) == (3, f"transaction {transaction.id.text}")
-        await topic.trimmer.trim(topic.stored_end)
-        assert topic.first_entry_id == 3
+        await topic.retention.trimmer.trim(topic.state.stored_end)
+        assert topic.reading.first_entry_id == 3
         await at.crash("us")
         await at.start("us")
         await transaction.commit()
@@ -134,10 +133,10 @@ async def test_messages_of_an_open_transaction_and_later_ones_do_not_expire() ->
             await producer.send(b"open %d" % number, transaction=transaction)
         await producer.send(b"behind")
         topic = at.running["us"].directory.serving[TOPIC]
-        cursor, backlogs = topic.subscriptions["s"].cursor, Backlogs(topic)
+        cursor = topic.subscriptions["s"].cursor
         much_later_ms = int(1000 * time.time()) + 3_600_000
-        await backlogs.expire(1_000, much_later_ms)
+        await topic.retention.expire(1_000, much_later_ms)
         assert cursor.mark_delete == 0
         await transaction.commit()
-        await backlogs.expire(1_000, much_later_ms)
+        await topic.retention.expire(1_000, much_later_ms)
         assert cursor.mark_delete >= 3

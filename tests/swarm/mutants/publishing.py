@@ -94,10 +94,10 @@ class _VisibleBeforeDurable(Topic):
 
     def flush(self) -> None:
         fresh = [publish for publish in self.publishing.batch if not publish.duplicate]
-        first = self.readable_end
+        first = self.state.readable_end
         super().flush()
         if fresh and not self.closed:
-            self.tail.extend(self._numbered(first, fresh))
+            self.reading.cache.extend(self._numbered(first, fresh))
             self.state.stored_end = first + len(fresh)
             self.pump()
 
@@ -139,7 +139,7 @@ class _FencedButAcknowledged(Topic):
             super()._stored(batch, done)
             return
         would_be: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        would_be.set_result(self.readable_end)
+        would_be.set_result(self.state.readable_end)
         super()._stored(batch, would_be)
         self.failed(fenced)
 

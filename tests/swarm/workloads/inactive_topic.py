@@ -16,7 +16,7 @@ from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.replication.replicator_state import RetryTimer
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic.view import ReplicatorHost
+from emulator.broker.topic.view import TopicView
 from emulator.client import Client
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
@@ -140,7 +140,7 @@ def _with(careless: type[Replicator]) -> type[Topic]:
 class _RetryTimerDecides(Replicator):
     """A replicator opens its producer when a retry is due, although its state has changed since."""
 
-    def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
+    def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         super().__init__(topic, peer)
         self._retry = _KeepsRunning(self._retry_due)
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from emulator.broker.topic.retention import Trimmer
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic.trimming import Trimmer
 from emulator.core.topic.retention import Ages, LogHold, Seen, Trimming
 from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan
@@ -87,8 +87,8 @@ class _SizeAlwaysExceeded(Trimming):
 class _AsksWhoIsThere(Trimmer):
     """Subscriptions without a consumer do not hold back the log."""
 
-    def _cursors(self) -> Iterable[LogHold]:
-        for name, subscription in self._topic.subscriptions.items():
+    def _cursor_holds(self) -> Iterable[LogHold]:
+        for name, subscription in self.subscriptions.items():
             if subscription.durable and subscription.consumers:
                 yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
 
@@ -102,7 +102,7 @@ class _TrimmingIgnoresSlowSubscriptions(Topic):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.trimmer = _AsksWhoIsThere(self)
+        self.retention.trimmer = _AsksWhoIsThere(self, self.subscriptions, self.replicators)
 
 
 WORKLOAD.reports("retained-is-readable", "INV-104", SHORT, "within retention, and no reader received it")

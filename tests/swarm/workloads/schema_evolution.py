@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.replication.schema_numbers import RemoteSchemaVersions
+from emulator.broker.replication.entry_forms import RemoteSchemaVersions
 from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
@@ -134,5 +134,5 @@ def schemas_travel(evidence: Evidence) -> Found:
 class _RemoteSchemaVersionKept(RemoteSchemaVersions):
     """A replicated message keeps the schema version of its origin region."""
 
-    def there(self, version: bytes) -> bytes:
+    def remote_version(self, version: bytes) -> bytes:
         return version

@@ -14,8 +14,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from emulator.broker.topic.retention import Trimmer
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic.trimming import Trimmer
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.topic.retention import LogHold
 from tests.swarm.mutant import part, topic
@@ -74,8 +74,8 @@ def _policy(random: Random, common: tuple[Any, ...]) -> RemovalProgram:
 class _HoldsNoGaps(Trimmer):
     """Trims everything before the last acknowledged message, acknowledged or not."""
 
-    def _cursors(self) -> Iterable[LogHold]:
-        for name, subscription in self._topic.subscriptions.items():
+    def _cursor_holds(self) -> Iterable[LogHold]:
+        for name, subscription in self.subscriptions.items():
             cursor = subscription.cursor
             if subscription.durable:
                 yield LogHold(max(cursor.highest_acked, cursor.mark_delete) + 1, f"subscription {name}")
@@ -87,7 +87,7 @@ class _UnacknowledgedGapsTrimmed(Topic):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.trimmer = _HoldsNoGaps(self)
+        self.retention.trimmer = _HoldsNoGaps(self, self.subscriptions, self.replicators)
 
 
 @WORKLOAD.mutant("expired-counts-as-acknowledged", "INV-37", patch=part("cursor"))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from emulator.broker.topic.termination import Ending
+from emulator.broker.topic.termination import TopicTermination
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
@@ -56,33 +56,33 @@ def _program(random: Random, plan: Plan) -> TerminatingProgram:
 # INV-39 and INV-105
 
 
-def _ending(careless: type[Ending]) -> type[Topic]:
+def _ending(careless: type[TopicTermination]) -> type[Topic]:
     class EndsCarelessly(Topic):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
-            self.ending = careless(self)
+            self.termination = careless(self, self.access, self.publishing, self.subscriptions)
 
     return EndsCarelessly
 
 
 @WORKLOAD.mutant("termination-not-stored", "INV-39", patch=lambda part: topic(_ending(part)))
-class _TerminationNotStored(Ending):
+class _TerminationNotStored(TopicTermination):
     """The termination of a topic is not stored."""
 
     async def terminate(self) -> Position:
-        self.is_over = True
-        self._send_producers_away()
+        self.is_terminated = True
+        self._disconnect_producers()
         self._topic.flush()
         await self._topic.issued_so_far()
-        return self._topic.last_position
+        return self._topic.reading.last_position
 
 
 @WORKLOAD.mutant("last-position-returned-too-early", "INV-39", patch=lambda part: topic(_ending(part)))
-class _LastPositionReturnedTooEarly(Ending):
+class _LastPositionReturnedTooEarly(TopicTermination):
     """Termination returns the last position before pending publishes have their outcome."""
 
     async def terminate(self) -> Position:
-        last = self._topic.last_position
+        last = self._topic.reading.last_position
         await super().terminate()
         return last
 

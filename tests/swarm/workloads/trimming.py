@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
+from emulator.broker.topic.retention import Trimmer
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic.trimming import Trimmer
 from emulator.client import Client, ClientError, Consumer
 from emulator.core.topic.retention import LogHold
 from emulator.net.http import NoAnswer
@@ -179,7 +179,7 @@ def _with(careless: type[Trimmer]) -> type[Topic]:
     class TrimmedCarelessly(Topic):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
-            self.trimmer = careless(self)
+            self.retention.trimmer = careless(self, self.subscriptions, self.replicators)
 
     return TrimmedCarelessly
 
@@ -188,7 +188,7 @@ def _with(careless: type[Trimmer]) -> type[Topic]:
 class _TrimmingIgnoresCursors(Trimmer):
     """Trimming ignores the positions of subscriptions."""
 
-    def _cursors(self) -> Iterable[LogHold]:
+    def _cursor_holds(self) -> Iterable[LogHold]:
         return ()
 
 
@@ -196,7 +196,7 @@ class _TrimmingIgnoresCursors(Trimmer):
 class _TrimmingIgnoresReplicators(Trimmer):
     """Trimming ignores the positions of replicators."""
 
-    def _replicators(self) -> Iterable[LogHold]:
+    def _replicator_holds(self) -> Iterable[LogHold]:
         return ()
 
 

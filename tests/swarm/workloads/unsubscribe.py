@@ -10,8 +10,9 @@ from random import Random
 from typing import ClassVar
 
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.topic.subscriptions import SubscribedTopic, Subscriptions
+from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
@@ -78,7 +79,7 @@ def recreated_subscription_is_new(evidence: Evidence) -> Found:
 class _RemembersTheDeleted(Subscriptions):
     """A subscription continues at the position of the deleted one of its name."""
 
-    def __init__(self, topic: SubscribedTopic) -> None:
+    def __init__(self, topic: TopicView) -> None:
         super().__init__(topic)
         self._stood_at: dict[str, int] = {}
 

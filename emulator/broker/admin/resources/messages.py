@@ -15,7 +15,7 @@ from emulator.broker.admin.parsing import MESSAGE_ID, message_id_json, whole_num
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Handler, Operation, Query, Resource, reads
 from emulator.broker.admin.stats import when
-from emulator.broker.topic import positions
+from emulator.broker.topic import reading
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
 from emulator.model.values import BEFORE_EVERYTHING, Position
@@ -48,18 +48,18 @@ def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
     first peek; a GET creates nothing here."""
     if call.names["subscription"].startswith("pulsar.repl."):
         raise call.no_subscription()
-    return Cursor(topic.first_entry_id - 1)
+    return Cursor(topic.reading.first_entry_id - 1)
 
 
 def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:
     """Return the id of the nth entry that a cursor has not acknowledged, without markers. HttpError 404 when there are
     fewer."""
-    low, high = cursor.mark_delete + 1, topic.readable_end
-    if cursor.unacked_count(high, topic.hidden_ids) < n:
+    low, high = cursor.mark_delete + 1, topic.state.readable_end
+    if cursor.unacked_count(high, topic.state.visibility.hidden) < n:
         raise _not_found()
     while low < high:
         middle = (low + high) // 2
-        if cursor.unacked_count(middle + 1, topic.hidden_ids) >= n:
+        if cursor.unacked_count(middle + 1, topic.state.visibility.hidden) >= n:
             high = middle
         else:
             low = middle + 1
@@ -80,18 +80,18 @@ async def examine(call: AdminRequest) -> Content:
     if start not in ("earliest", "latest"):
         raise HttpError(412, "Initial position must be 'earliest' or 'latest'")
     n = max(1, call.query.get("messagePosition", 1))
-    everything = Cursor(topic.first_entry_id - 1)
+    everything = Cursor(topic.reading.first_entry_id - 1)
     if start == "latest":
-        n = everything.unacked_count(topic.readable_end, topic.hidden_ids) - n + 1
+        n = everything.unacked_count(topic.state.readable_end, topic.state.visibility.hidden) - n + 1
         if n < 1:
             raise _not_found()
     return await _entry(topic, nth_unacked(topic, everything, n))
 
 
 async def _entry(topic: Topic, entry_id: int) -> Content:
-    if not topic.first_entry_id <= entry_id < topic.readable_end:
+    if not topic.reading.first_entry_id <= entry_id < topic.state.readable_end:
         raise _not_found()
-    found = await topic.read(entry_id, 1, 1)
+    found = await topic.reading.read(entry_id, 1, 1)
     if not found or found[0].entry_id != entry_id or found[0].is_aborted:
         raise _not_found()
     return as_response(topic, entry_id, found[0].data)
@@ -103,15 +103,15 @@ def _not_found() -> HttpError:
 
 async def id_at(call: AdminRequest) -> Content:
     topic = await call.load_single()
-    entry_id = await positions.published_from(topic, whole_number(call.names["timestamp"], "timestamp"))
-    if entry_id < topic.readable_end:
+    entry_id = await reading.published_from(topic.reading, whole_number(call.names["timestamp"], "timestamp"))
+    if entry_id < topic.state.readable_end:
         return _id(topic, Position(topic.ledger_id, entry_id))
-    return _id(topic, (await positions.last_message(topic))[0])
+    return _id(topic, (await reading.last_message(topic.reading))[0])
 
 
 async def last_id(call: AdminRequest) -> Content:
     topic = await call.load_single()
-    return _id(topic, (await positions.last_message(topic))[0])
+    return _id(topic, (await reading.last_message(topic.reading))[0])
 
 
 def _id(topic: Topic, position: Position) -> dict[str, int]:
@@ -121,9 +121,9 @@ def _id(topic: Topic, position: Position) -> dict[str, int]:
 async def backlog_size(call: AdminRequest) -> Content:
     """Estimate the size: entries behind it have the topic's average size."""
     topic = await call.load_single()
-    begin = positions.start_of(topic, BEFORE_EVERYTHING if call.body is None else call.body.position)
+    begin = reading.start_of(topic.reading, BEFORE_EVERYTHING if call.body is None else call.body.position)
     entries = topic.log.next_entry_id - topic.log.first_entry_id
-    behind = max(0, topic.readable_end - begin)
+    behind = max(0, topic.state.readable_end - begin)
     return topic.log.size_bytes * behind // entries if entries else 0
 
 

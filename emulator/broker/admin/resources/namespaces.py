@@ -142,7 +142,7 @@ async def clear_backlog(call: AdminRequest) -> None:
     for topic in await _every_topic(region, call.namespace()):
         for subscription in list(topic.subscriptions.values()):
             if name is None or subscription.name == name:
-                passing = pass_over(topic, subscription, topic.readable_end)
+                passing = pass_over(topic, subscription, topic.state.readable_end)
                 await call.unless_gone(topic, subscription, passing)
 
 

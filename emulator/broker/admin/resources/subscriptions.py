@@ -14,7 +14,7 @@ from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.messages import nth_unacked
 from emulator.broker.connection.consumers import PROPERTIES_LENGTH_MAX
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
-from emulator.broker.topic import positions
+from emulator.broker.topic import reading
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.policies.codecs import BOOLEAN
@@ -42,9 +42,13 @@ async def create(call: AdminRequest) -> None:
 
 def _begin(topic: Topic, named: NamedId | None) -> int:
     position = AFTER_EVERYTHING if named is None else named.position
-    begin = positions.start_of(topic, position)
+    begin = reading.start_of(topic.reading, position)
     is_one = named is not None and position.ledger == topic.ledger_id and position.entry >= 0
-    return min(begin + 1, topic.readable_end) if named is not None and named.is_excluded and is_one else begin
+    return (
+        min(begin + 1, topic.state.readable_end)
+        if named is not None and named.is_excluded and is_one
+        else begin
+    )
 
 
 async def delete(call: AdminRequest) -> None:
@@ -66,14 +70,14 @@ async def skip(call: AdminRequest) -> None:
     if n < 1:
         raise HttpError(412, "count: at least one message must be skipped")
     if n >= subscription.backlog():
-        await pass_over(topic, subscription, topic.readable_end)
+        await pass_over(topic, subscription, topic.state.readable_end)
     else:
         await pass_over(topic, subscription, nth_unacked(topic, subscription.cursor, n) + 1)
 
 
 async def skip_all(call: AdminRequest) -> None:
     for topic, subscription in await call.subscriptions():
-        await pass_over(topic, subscription, topic.readable_end)
+        await pass_over(topic, subscription, topic.state.readable_end)
 
 
 async def expire(call: AdminRequest) -> None:
@@ -105,7 +109,7 @@ def _age_ms(call: AdminRequest) -> int:
 
 async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None:
     now_ms = topic.region.environment.wall_clock_ms()
-    await pass_over(topic, subscription, await positions.published_from(topic, now_ms - age_ms))
+    await pass_over(topic, subscription, await reading.published_from(topic.reading, now_ms - age_ms))
 
 
 async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
@@ -121,7 +125,7 @@ async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int)
 async def reset_to_time(call: AdminRequest) -> None:
     timestamp_ms = whole_number(call.names["timestamp"], "timestamp")
     for topic, subscription in await call.subscriptions():
-        await subscription.seek(await positions.published_from(topic, timestamp_ms))
+        await subscription.seek(await reading.published_from(topic.reading, timestamp_ms))
 
 
 async def reset_to_id(call: AdminRequest) -> None:
@@ -137,8 +141,8 @@ async def analyze(call: AdminRequest) -> Content:
     at, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
     figures = {"entries": 0, "messages": 0, "markerMessages": 0}
     seen, first, last = 0, -1, -1
-    while seen < ANALYSED_ENTRIES_MAX and at < topic.readable_end:
-        entries = await topic.read(at, READ_ENTRIES, READ_BYTES)
+    while seen < ANALYSED_ENTRIES_MAX and at < topic.state.readable_end:
+        entries = await topic.reading.read(at, READ_ENTRIES, READ_BYTES)
         if not entries:
             break
         for entry in entries:
@@ -157,7 +161,7 @@ async def analyze(call: AdminRequest) -> Content:
         "filterRejectedMessages": 0,
         "filterRescheduledEntries": 0,
         "filterRescheduledMessages": 0,
-        "aborted": at < topic.readable_end,
+        "aborted": at < topic.state.readable_end,
         "firstMessageId": str(Position(topic.ledger_id, first)) if first >= 0 else None,
         "lastMessageId": str(Position(topic.ledger_id, last)) if last >= 0 else None,
     }

@@ -86,7 +86,7 @@ async def terminate(call: AdminRequest) -> Content:
     topic = call.topic_name()
     if call.region.partitioned.get(topic) is not None:
         raise HttpError(405, f"{topic} has partitions: terminate .../terminate/partitions")
-    last = await (await call.load(str(topic))).ending.terminate()
+    last = await (await call.load(str(topic))).termination.terminate()
     return message_id_json(last, topic.partition_index)
 
 
@@ -95,7 +95,7 @@ async def terminate_partitions(call: AdminRequest) -> Content:
     ends: dict[str, Any] = {}
     for index, name in enumerate(partition_names(topic, found.count)):
         partition = await call.load(name, OpenMode.CREATE)
-        ends[str(index)] = message_id_json(await partition.ending.terminate(), index)
+        ends[str(index)] = message_id_json(await partition.termination.terminate(), index)
     return ends
 
 

@@ -174,7 +174,7 @@ async def buffer_stats(call: AdminRequest) -> Content:
     buffer = topic.state.buffer
     return {
         "state": "Ready",
-        "maxReadPosition": f"{topic.ledger_id}:{topic.readable_end - 1}",
+        "maxReadPosition": f"{topic.ledger_id}:{topic.state.readable_end - 1}",
         "ongoingTxnSize": len(buffer.open),
         "ongoingTransactions": [txn.text for txn in list(buffer.open)[:1_000]],
         "totalCommitted": buffer.committed,
@@ -226,7 +226,7 @@ async def in_pending_acks(call: AdminRequest) -> Content:
 async def position_in_pending_acks(call: AdminRequest) -> Content:
     topic, acks = await _pending_acks(call)
     entry_id = _number(call.names["entry"], "entry")
-    if _number(call.names["ledger"], "ledger") != topic.ledger_id or entry_id >= topic.readable_end:
+    if _number(call.names["ledger"], "ledger") != topic.ledger_id or entry_id >= topic.state.readable_end:
         return {"state": "InvalidPosition"}
     if topic.subscriptions[call.names["subscription"]].cursor.mark_delete >= entry_id:
         return {"state": "MarkDelete"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.entry_cache import StoredEntry
-from emulator.broker.topic.view import ReplicatorHost
+from emulator.broker.topic.view import TopicView
 from emulator.core.flow.meters import Drops, UnsentEntries
 from emulator.core.replication.progress import Forwarding
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
 
 
-class ForgettingTopic(ReplicatorHost, Protocol):
+class ForgettingTopic(TopicView, Protocol):
     """The topic, as this replicator needs it."""
 
     dropped_for: dict[str, Drops]
@@ -36,7 +36,7 @@ class ForgettingTopic(ReplicatorHost, Protocol):
 class LiveReplicator(Replicator):
     """The replicator of a non-persistent topic."""
 
-    def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
+    def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         super().__init__(topic, peer)
         self._forgetting = cast(ForgettingTopic, topic)
         self._waiting = UnsentEntries()

@@ -16,8 +16,9 @@ from emulator.broker.environment import RegionServices
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.non_persistent.replicator import LiveReplicator
 from emulator.broker.topic.non_persistent.store import VolatileLog
-from emulator.broker.topic.subscriptions import SubscribedTopic, Subscriptions
+from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.view import TopicView
 from emulator.core.dispatch import Read
 from emulator.core.dispatch.at_most_once import at_most_once
 from emulator.core.flow.meters import Drops
@@ -45,7 +46,7 @@ class VolatileServices:
 class NonPersistentSubscriptions(Subscriptions):
     """Counts the messages that their consumers did not receive."""
 
-    def __init__(self, topic: SubscribedTopic) -> None:
+    def __init__(self, topic: TopicView) -> None:
         super().__init__(topic)
         self.dropped: dict[str, Drops] = {}
         """Dropped messages by subscription."""
@@ -75,7 +76,7 @@ class NonPersistentTopic(Topic):
     @property
     def remembered_entry_id(self) -> int:
         """The oldest entry that can still be read."""
-        return min(self.tail.start_entry_id, self.log.first_entry_id)
+        return min(self.reading.cache.start_entry_id, self.log.first_entry_id)
 
     @classmethod
     async def make(
@@ -90,21 +91,21 @@ class NonPersistentTopic(Topic):
 
     def _notify(self, entries: list[StoredEntry]) -> None:
         for subscription in list(self.subscriptions.values()):
-            self._hand_out(subscription, entries)
+            self._dispatch(subscription, entries)
         for replicator in self.replicators.values():
             cast(LiveReplicator, replicator).offer(entries)
-        self._entries_since_checkpoint += len(entries)
-        if self._entries_since_checkpoint >= self.region.config.settings.state_checkpoint_entries:
-            self._checkpoint()
+        self._count_towards_checkpoint(len(entries))
 
-    def _hand_out(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
-        subscription.handing_out.pump()
+    def _dispatch(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
+        subscription.dispatch_loop.pump()
         wall_ms = self.region.environment.wall_clock_ms()
         for _ in entries:  # a large group takes several rounds; each dispatches at least one entry
-            if not isinstance(subscription.dispatcher.next(self.readable_end, self.now_ms(), wall_ms), Read):
+            if not isinstance(
+                subscription.dispatcher.next(self.state.readable_end, self.now_ms(), wall_ms), Read
+            ):
                 break
-            subscription.handing_out.pump()
-        is_acked, last = subscription.cursor.is_acked, self.readable_end - 1
+            subscription.dispatch_loop.pump()
+        is_acked, last = subscription.cursor.is_acked, self.state.readable_end - 1
         dropped = sum([entry.messages for entry in entries if not is_acked(entry.entry_id)])
         if dropped:
             drops = self.dropped.setdefault(

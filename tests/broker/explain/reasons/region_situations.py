@@ -220,7 +220,7 @@ class Numbers:
         self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.problem: ProtocolError | None = None
 
-    def there(self, version: bytes) -> bytes | None:
+    def remote_version(self, version: bytes) -> bytes | None:
         return version if self.answer.done() else None
 
     async def learn(self, version: bytes) -> None:
@@ -236,7 +236,7 @@ async def held_by_a_schema(world: Regions, us: Client, problem: ProtocolError | 
     producer = await replicated(world, us)
     numbers, replicator = Numbers(), replicator_of(world)
     numbers.problem = problem
-    replicator._numbers = numbers  # type: ignore[assignment]
+    replicator._schema_versions = numbers  # type: ignore[assignment]
     await producer.send(b"next")
     replicator._hold(b"\0\0\0\0\0\0\0\1") if replicator.life.why_not == "" else None
     return numbers
@@ -357,7 +357,7 @@ async def replicated_subscription(world: Regions, us: Client) -> Any:
     await replicated(world, us)
     sync = topic_of(world).subscriptions.replicated
     assert sync is not None
-    await until(lambda: sync.newest is not None)
+    await until(lambda: bool(sync.snapshots.completed))
     return consumer
 
 
@@ -497,12 +497,12 @@ async def waits_for_consumer(world: Regions, us: Client) -> Steps:
 async def dispatch_rate(world: Regions, us: Client) -> Steps:
     await us.subscribe(TOPIC, "s")
     subscription = subscription_of(world)
-    subscription.handing_out.set_rate(RateLimit(1, 0, 86_400))
+    subscription.dispatch_loop.set_rate(RateLimit(1, 0, 86_400))
     producer = await us.producer(TOPIC)
     for _ in range(3):
         await producer.send(b"x")
     yield
-    subscription.handing_out.set_rate(UNLIMITED)
+    subscription.dispatch_loop.set_rate(UNLIMITED)
 
 
 @in_regions(Cause.NOT_DUE, *SUBSCRIPTION, names=("us",))
@@ -512,7 +512,7 @@ async def not_due(world: Regions, us: Client) -> Steps:
     await (await us.producer(TOPIC)).send(b"x", deliver_at_ms=at_ms)
     yield
     world.skews_ms["us"] = 4_000_000
-    subscription_of(world).handing_out.schedule()
+    subscription_of(world).dispatch_loop.schedule()
 
 
 @in_regions(Cause.READING_MESSAGES, *SUBSCRIPTION, names=("us",))
@@ -657,7 +657,7 @@ async def waiting(world: Regions, us: Client) -> AsyncIterator[None]:
     work = asyncio.ensure_future(us.producer(TOPIC, name="next", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE))
     try:
         await until(
-            lambda: TOPIC in world.running["us"].directory.serving and bool(topic_of(world).access.line)
+            lambda: TOPIC in world.running["us"].directory.serving and bool(topic_of(world).access.waiting)
         )
         yield
     finally:
@@ -690,7 +690,7 @@ async def access_changes(world: Regions, us: Client) -> Steps:
         second = asyncio.ensure_future(
             us.producer(TOPIC, name="last", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
         )
-        await until(lambda: len(topic_of(world).access.line) == 2)
+        await until(lambda: len(topic_of(world).access.waiting) == 2)
         store = world.running["us"].store
         store.hold()  # type: ignore[attr-defined]
         await owner.close()

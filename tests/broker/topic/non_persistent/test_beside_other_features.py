@@ -49,7 +49,7 @@ async def test_it_cannot_take_part_in_a_transaction() -> None:
             await producer.send(b"plain")
 
 
-async def test_its_users_are_limited_as_those_of_any_topic() -> None:
+async def test_limits_of_clients_apply_to_non_persistent_topics() -> None:
     async with regions("us") as world, raw_client(world) as client:
         policies = world.running["us"].policies
         for policy in (MAX_PRODUCERS, MAX_CONSUMERS, MAX_SUBSCRIPTIONS, MAX_TOPICS):
@@ -67,7 +67,7 @@ async def test_its_users_are_limited_as_those_of_any_topic() -> None:
         assert "maximum number of subscriptions" in refused.message
 
 
-async def test_what_the_rate_of_its_consumers_does_not_allow_is_dropped() -> None:
+async def test_messages_over_the_dispatch_rate_are_dropped() -> None:
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
         await us.policies.set(NAMESPACE, DISPATCH_RATE, RateLimit(1, 0, 3_600))
@@ -83,7 +83,7 @@ async def test_what_the_rate_of_its_consumers_does_not_allow_is_dropped() -> Non
         assert (await consumer.receive()).payload == b"after"
 
 
-async def test_policies_for_what_is_kept_do_nothing_to_it() -> None:
+async def test_retention_policies_do_not_affect_non_persistent_topics() -> None:
     async with regions("us") as world, world.client("us") as client:
         us = world.running["us"]
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
@@ -103,14 +103,14 @@ async def test_policies_for_what_is_kept_do_nothing_to_it() -> None:
         assert not us.housekeeper.has_work(topic)
 
 
-async def test_a_subscription_that_wants_to_begin_some_time_ago_begins_now() -> None:
+async def test_a_subscription_with_a_start_in_the_past_begins_now() -> None:
     async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
         producer = await own.producer(TOPIC)
         await producer.send(b"before")
         asked = {"start_message_rollback_duration_sec": 3_600}
         assert (await client.subscribe(1, topic=TOPIC, **asked)).HasField("success")
         topic = world.running["us"].directory.serving[TOPIC]
-        assert topic.subscriptions["s"].cursor.mark_delete == topic.readable_end - 1
+        assert topic.subscriptions["s"].cursor.mark_delete == topic.state.readable_end - 1
 
 
 async def listed(client: RawClient, mode: int) -> list[str]:
@@ -139,7 +139,7 @@ async def two_topics(world: Regions, client: Client) -> None:
     await until(lambda: {TOPIC, PERSISTENT} <= serving.keys(), DEADLINE)
 
 
-async def test_lists_have_it_by_their_mode_and_pattern() -> None:
+async def test_topic_lists_contain_it_by_mode_and_pattern() -> None:
     async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
         await two_topics(world, own)
         modes = pb.CommandGetTopicsOfNamespace

@@ -38,7 +38,7 @@ async def received(consumer: Consumer, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=10)])
-async def test_who_is_there_is_given_everything_once_and_acknowledges_nothing(
+async def test_connected_consumers_receive_everything_once_without_acknowledgements(
     world: World, type_: ConsumerType, batching: Batching | None
 ) -> None:
     client = world.client("us")
@@ -62,7 +62,7 @@ async def test_who_is_there_is_given_everything_once_and_acknowledges_nothing(
     assert await received(again, 1) == [b"after"]
 
 
-async def test_what_nobody_takes_is_dropped_and_counted(world: World) -> None:
+async def test_undeliverable_messages_are_dropped_and_counted(world: World) -> None:
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=10)
@@ -76,7 +76,9 @@ async def test_what_nobody_takes_is_dropped_and_counted(world: World) -> None:
     assert await received(consumer, 1) == [b"now"]
 
 
-async def test_consumers_of_a_subscription_share_and_subscriptions_have_everything(world: World) -> None:
+async def test_consumers_of_a_subscription_share_messages_and_each_subscription_receives_all(
+    world: World,
+) -> None:
     client = world.client("us")
     producer = await client.producer(TOPIC)
     shared = [await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED) for _ in range(2)]
@@ -90,7 +92,7 @@ async def test_consumers_of_a_subscription_share_and_subscriptions_have_everythi
     assert sorted(got) == sorted(everything)
 
 
-async def test_a_second_exclusive_consumer_is_refused_and_so_is_what_needs_places(world: World) -> None:
+async def test_a_second_exclusive_consumer_and_positions_are_refused(world: World) -> None:
     client = world.client("us")
     consumer = await client.subscribe(TOPIC, "s")
     with pytest.raises(ClientError) as busy:
@@ -108,7 +110,7 @@ async def test_a_second_exclusive_consumer_is_refused_and_so_is_what_needs_place
     assert await received(consumer, 1) == await received(reader, 1) == [b"now"]
 
 
-async def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored(world: World) -> None:
+async def test_it_is_listed_while_loaded_and_nothing_of_it_is_stored(world: World) -> None:
     client = world.client("us")
     producer = await client.producer(TOPIC)
     await client.producer("persistent://public/default/orders")
@@ -134,7 +136,7 @@ async def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored(world:
 
 
 @pytest.mark.world("us", "eu")
-async def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_dropped(world: World) -> None:
+async def test_it_is_replicated_live_and_messages_sent_during_a_cut_are_dropped(world: World) -> None:
     us, eu = world.client("us"), world.client("eu")
     producer = await us.producer(TOPIC)
     consumer = await eu.subscribe(TOPIC, "s")
@@ -160,7 +162,7 @@ async def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_d
 
 @pytest.mark.parametrize("cut", [False, True], ids=["forgotten", "cut off"])
 @pytest.mark.world("us", "eu", settings=BrokerSettings(region_tail_bytes=1))
-async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world: World, cut: bool) -> None:
+async def test_messages_that_a_slow_replicator_never_sent_are_counted(world: World, cut: bool) -> None:
     """Whether the topic dropped it because its replicator is slow, or the link broke meanwhile: received plus dropped
     messages are those published."""
     rate = {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 3_600}
@@ -203,7 +205,7 @@ async def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(world
 
 
 @pytest.mark.world("us", "eu")
-async def test_after_a_restart_of_its_region_what_is_sent_is_new_to_the_other_ones(world: World) -> None:
+async def test_messages_sent_after_a_restart_are_new_to_other_regions(world: World) -> None:
     """Ids after the restart are larger than those that the other region has seen, so it takes none for a duplicate."""
     us, eu = world.client("us"), world.client("eu")
     producer = await us.producer(TOPIC)

@@ -1,0 +1,197 @@
+"""The compacted log of a topic: the row that names it, its entries by their ids in the topic's own log, and the source
+for consumers that read compacted."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from struct import Struct
+from typing import Final, Self
+
+from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.reading import Readable
+from emulator.broker.topic_directory.stored_topics import LogKind
+from emulator.core.topic.state import LastData
+from emulator.errors import StorageDamaged
+from emulator.model.stored_keys import CompactionKey
+from emulator.model.values import TopicName
+from emulator.storage.contract import Log, Store
+
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+_ID: Final = Struct(">Q")
+PLACES_MAX: Final = 64
+"""Number of sequential readers whose position is found without a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedRow:
+    """Written only after the log that it names is durable to its last entry (INV-32)."""
+
+    generation: int
+    ledger_id: int
+    """Ledger id of the topic's log. A row with another one belongs to an older topic of the same name."""
+    horizon: int
+    """Everything of the topic's log below this id was compacted."""
+    last_entry_id: int
+    """Id of the newest message in the compacted log; -1: it is empty."""
+    last_index: int
+    """Its index in its batch; -1: it is not in a batch."""
+    entries: int
+    size_bytes: int
+    at_ms: int
+    """When it was written, by the region's clock; shown to users."""
+    removed: int
+    """Number of entries of the topic's log that are not in the compacted one; shown to users."""
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, key: str, value: bytes) -> Self:
+        """StorageDamaged when it cannot be read."""
+        try:
+            fields = json.loads(value)
+            return cls(**{name: int(fields[name]) for name in cls.__slots__})
+        except _UNREADABLE as problem:
+            raise StorageDamaged(
+                f"{key} is damaged ({type(problem).__name__}: {problem}): the compacted log is unknown"
+            ) from None
+
+
+def read_row(store: Store, topic: str) -> CompactedRow | None:
+    """StorageDamaged when it cannot be read."""
+    key = CompactionKey(topic).text
+    stored = store.get(key)
+    return None if stored is None else CompactedRow.decode(key, stored.value)
+
+
+def log_name(topic: TopicName, generation: int) -> str:
+    """Return the log's name. A generation has no slash, a topic's name may: no two topics share a log name."""
+    return f"{LogKind.COMPACTED_VIEW.value}://{topic.full_namespace}/{generation}/{topic.topic}"
+
+
+def log_names_of(store: Store, topic: TopicName) -> list[str]:
+    """Return possible logs of a topic: the current one, an unfinished one, one that is not deleted yet."""
+    try:
+        row = read_row(store, str(topic))
+    except StorageDamaged:
+        row = None
+    generation = 0 if row is None else row.generation
+    names = [log_name(topic, number) for number in range(max(1, generation - 1), generation + 2)]
+    return [name for name in names if store.has_log(name)]
+
+
+def encode_record(entry_id: int, data: bytes) -> bytes:
+    """Encode an entry of the compacted log: its id in the topic's log, then its bytes."""
+    return _ID.pack(entry_id) + data
+
+
+class CompactedView:
+    """One generation. Many readers use it; it is dropped when the last read after `retire` has ended."""
+
+    def __init__(self, log: Log, row: CompactedRow) -> None:
+        self.log = log
+        self.row = row
+        self._places: OrderedDict[int, int] = OrderedDict()
+        """Id in the topic's log -> id here of the first entry at or behind it; where reads ended."""
+        self._reads = 0
+        self._unread: Callable[[], None] | None = None
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Return entries from an id of the topic's log on; empty at the end. StorageError when the store fails."""
+        self._reads += 1
+        try:
+            at = await self._place_of(from_entry_id)
+            found = await self.log.read(at, entries_max, bytes_max)
+        finally:
+            self._reads -= 1
+            self._report_if_unread()
+        if not found:
+            return []
+        entries = [StoredEntry.read(_ID.unpack_from(data)[0], data[_ID.size :]) for _, data in found]
+        self._remember(entries[-1].entry_id + 1, found[-1].entry_id + 1)
+        return entries
+
+    def _remember(self, entry_id: int, place: int) -> None:
+        self._places[entry_id] = place
+        if len(self._places) > PLACES_MAX:
+            self._places.popitem(last=False)
+
+    async def _place_of(self, entry_id: int) -> int:
+        """Binary search; ids here may have gaps, too (S3)."""
+        known = self._places.pop(entry_id, None)
+        if known is not None:
+            return known
+        low, high = self.log.first_entry_id, self.log.next_entry_id
+        while low < high:
+            middle = (low + high) // 2
+            found = await self.log.read(middle, 1, 1)
+            if not found or found[0].entry_id >= high or _ID.unpack_from(found[0].data)[0] >= entry_id:
+                high = middle
+            else:
+                low = found[0].entry_id + 1
+        return low
+
+    def retire(self, unread: Callable[[], None]) -> None:
+        """Accept no new reads. `unread` is called once, when the last read has ended."""
+        self._unread = unread
+        self._report_if_unread()
+
+    def _report_if_unread(self) -> None:
+        if self._unread is not None and self._reads == 0:
+            report, self._unread = self._unread, None
+            report()
+
+
+class CompactedReading:
+    """Reads the compacted log below the horizon, and the topic's own from there on, or altogether without a compacted
+    one."""
+
+    def __init__(self, topic: Readable) -> None:
+        self._topic = topic
+        self.view: CompactedView | None = None
+
+    @property
+    def ledger_id(self) -> int:
+        return self._topic.ledger_id
+
+    @property
+    def horizon(self) -> int:
+        """Everything below this id was compacted."""
+        return 0 if self.view is None else self.view.row.horizon
+
+    @property
+    def first_entry_id(self) -> int:
+        """Entries trimmed from the topic's log may still be in the compacted one."""
+        return self._topic.first_entry_id if self.view is None else 0
+
+    @property
+    def readable_end(self) -> int:
+        return self._topic.readable_end
+
+    @property
+    def last_data(self) -> LastData | None:
+        """If everything was compacted, the last message that is left."""
+        last = self._topic.last_data
+        if self.view is None or (last is not None and last.entry_id >= self.horizon):
+            return last
+        row = self.view.row
+        if row.last_entry_id < 0:
+            return None
+        return LastData(row.last_entry_id, row.last_index + 1 if row.last_index >= 0 else -1)
+
+    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        """As `Readable.recent`."""
+        return None if from_entry_id < self.horizon else self._topic.recent(from_entry_id, entries_max)
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """As `Readable.read`: every existing entry from an id on, in order."""
+        view = self.view
+        if view is not None and from_entry_id < view.row.horizon:
+            entries = await view.read(from_entry_id, entries_max, bytes_max)
+            if entries:
+                return entries
+            from_entry_id = view.row.horizon
+        return await self._topic.read(from_entry_id, entries_max, bytes_max)

@@ -1,0 +1,89 @@
+"""The end of a subscription: by UNSUBSCRIBE, or because a non-durable one lost its last consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from emulator.errors import StorageError
+
+if TYPE_CHECKING:
+    from emulator.broker.subscription.consumer import SubscriptionView
+
+RETURN_SECONDS = 60.0
+"""How long a non-durable subscription is kept for its reader to return after a seek."""
+
+
+class SubscriptionLifetime:
+    """Owned by its subscription."""
+
+    def __init__(self, subscription: SubscriptionView) -> None:
+        self._subscription = subscription
+        self._waiting: asyncio.TimerHandle | None = None
+        """Set while the subscription outlives its last consumer, which a seek disconnected."""
+        self._ended = asyncio.Event()
+        self._deletion: asyncio.Future[None] | None = None
+        """Set once it is being deleted for good."""
+
+    def expect_return(self) -> None:
+        """Keep a non-durable subscription for the reader that a seek disconnects: its position must survive."""
+        subscription = self._subscription
+        if not subscription.durable and not subscription.closed:
+            self._cancel_wait()
+            self._waiting = asyncio.get_running_loop().call_later(RETURN_SECONDS, self.stop_waiting)
+
+    def stop_waiting(self) -> None:
+        """A consumer has returned, or the time to return is over."""
+        if self._waiting is not None:
+            self._cancel_wait()
+            self.end_if_abandoned()
+
+    def end_if_abandoned(self) -> None:
+        """End a non-durable subscription that has no consumer."""
+        subscription = self._subscription
+        if (
+            not subscription.durable
+            and not subscription.consumers
+            and self._waiting is None
+            and not subscription.closed
+        ):
+            subscription.close()
+            subscription.topic.subscriptions.ended(subscription.name)
+
+    def _cancel_wait(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    async def delete(self) -> None:
+        """Delete the subscription for good: see `Subscription.delete`."""
+        if self._deletion is None:
+            self._deletion = asyncio.get_running_loop().create_future()
+            self._deletion.add_done_callback(lambda done: done.exception())
+            self._subscription.close()
+            self._subscription.topic.region.spawn(self._delete(self._deletion))
+        await asyncio.shield(self._deletion)
+
+    async def _delete(self, outcome: asyncio.Future[None]) -> None:
+        subscription = self._subscription
+        try:
+            await subscription.settled()
+            if subscription.durable:
+                await subscription.delete_stored()
+            subscription.topic.subscriptions.ended(subscription.name)
+            outcome.set_result(None)
+        except StorageError as failure:
+            subscription.topic.failed(failure)
+            outcome.set_exception(failure)
+        finally:
+            self._ended.set()
+
+    async def ended(self) -> None:
+        """After `close`: wait until the name is free, or the topic is."""
+        await self._ended.wait()
+
+    def close(self) -> None:
+        """The subscription is closed. A deletion goes on."""
+        self._cancel_wait()
+        if self._deletion is None:
+            self._ended.set()

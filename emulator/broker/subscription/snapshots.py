@@ -1,0 +1,248 @@
+"""Snapshots of one topic, which relate positions in its regions (PIP-33): connects SnapshotController to the log and to
+time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emulator.broker.topic.pending_publish import limits_of
+from emulator.broker.topic.view import PublishingTopic
+from emulator.core.admission import Own, Publisher, check
+from emulator.core.cursor.id_set import IdSet
+from emulator.core.replication.snapshot_types import Effect, Observed, OfferSnapshot, Skip, WriteMarker
+from emulator.core.replication.subscription_updates import SnapshotCache
+from emulator.errors import StorageError
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
+from emulator.model.reasons import Cause, Reason, ReasonRow
+from emulator.model.values import Position
+from emulator.wire.markers import encode_marker
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.pending_publish import PendingPublish
+
+RECALL_ENTRIES = 4_096
+"""How far from the end of the log the broker searches for snapshots of before a restart."""
+RECALL_MARKERS_MAX = 100
+"""How many of the newest markers among them are read."""
+RECALL_BYTES = 1_048_576
+
+
+class Connectivity(Protocol):
+    """The replicators of a topic, as its snapshots see them."""
+
+    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
+        """Return the regions that have a replicator, or are among `remotes`, to or from which no entries pass now."""
+        ...
+
+    def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
+        """Return the reason for each of `remotes` to or from which no entries pass now."""
+        ...
+
+
+class SnapshotTopic(PublishingTopic, Protocol):
+    """The topic, as this module needs it."""
+
+    @property
+    def replicators(self) -> Connectivity: ...
+
+
+class MarkerWriter:
+    """Appends the markers of replicated subscriptions to the topic: the attachment that they belong to."""
+
+    def __init__(self, topic: PublishingTopic) -> None:
+        self.publisher: Publisher = Own(topic.region.config.region)
+        self._topic = topic
+        self._limits = limits_of(topic.region.config)
+
+    def write(self, request: WriteMarker) -> None:
+        """Append a marker for these regions; empty: for all. Nothing is appended to a terminated topic."""
+        topic = self._topic
+        if topic.is_terminated:
+            return
+        now_ms = topic.region.environment.wall_clock_ms()
+        data, info = encode_marker(request.marker, now_ms, request.replicate_to)
+        refusal = check(self.publisher, info, request.marker, len(data), self._limits)
+        assert refusal is None, refusal
+        topic.append_own(self, data, info, request.marker)
+
+    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+        """Our markers are durable; the topic passes every stored marker to `entries_stored`."""
+
+
+class TopicSnapshots:
+    """Takes snapshots of one topic while a subscription of it is replicated."""
+
+    def __init__(
+        self,
+        topic: SnapshotTopic,
+        remotes: Sequence[str],
+        markers: MarkerWriter,
+        offer: Callable[[Snapshot], None],
+    ) -> None:
+        """`offer`: passes a completed snapshot to every replicated subscription."""
+        settings = topic.region.config.settings
+        self._topic = topic
+        self._markers = markers
+        self._offer_to_subscriptions = offer
+        self.controller = topic.region.environment.components.replication.snapshots(
+            topic.region.config.region,
+            frozenset(remotes),
+            interval_ms=settings.snapshot_interval_ms,
+            timeout_ms=settings.snapshot_timeout_ms,
+        )
+        self._completed = SnapshotCache(settings.snapshot_cache_size)
+        """A subscription that becomes replicated starts with them."""
+        self._has_searched = False
+        """The log was searched for snapshots of before the restart."""
+        self._active = False
+        """A subscription is replicated."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def completed(self) -> tuple[Snapshot, ...]:
+        """All known completed snapshots, oldest first."""
+        return self._completed.snapshots
+
+    # Events.
+
+    def start(self) -> None:
+        """A subscription is replicated from now on."""
+        self._active = True
+        self.schedule()
+
+    def stop(self) -> None:
+        """No subscription is replicated any more: no marker is written."""
+        self._active = False
+        self.controller.abort_pending()
+        self._stop_timer()
+
+    def schedule(self) -> None:
+        """Run the controller when the next snapshot may be due."""
+        if self._timer is None and self._active and not self._closed:
+            delay_ms = max(0, self.controller.due_ms - _now_ms())
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
+
+    def remotes_changed(self, remotes: Sequence[str]) -> None:
+        """The set of regions to which the topic is replicated changed."""
+        self.controller.remotes_changed(frozenset(remotes))
+        self.schedule()
+
+    def link_lost(self, region: str) -> None:
+        """The link to or from a region broke: its responses may be lost, even if it reconnects in a moment."""
+        self.controller.link_lost(region)
+        self.schedule()
+
+    def marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
+        """Act on a durable marker. Called once for each, in log order."""
+        match marker:
+            case SnapshotRequest():
+                self._perform(self.controller.request_stored(marker, self._topic.reading.last_position))
+            case SnapshotResponse():
+                position = Position(self._topic.ledger_id, entry.entry_id)
+                self._perform(self.controller.response_stored(marker, position, _now_ms()))
+            case Snapshot() if entry.info.replicated_from is None:
+                self._perform(self.controller.snapshot_stored(marker, _now_ms()))
+
+    # Snapshots of before the topic was loaded.
+
+    def search_log(self) -> None:
+        """Search the log for snapshots of before the topic was loaded, once per load."""
+        if not self._has_searched:
+            self._has_searched = True
+            self._topic.region.spawn(self._search_log())
+
+    async def _search_log(self) -> None:
+        state = self._topic.state
+        end = state.readable_end
+        newest = list(state.visibility.hidden.between(max(0, end - RECALL_ENTRIES), end - 1))
+        ids = IdSet()
+        ids.update(newest[-RECALL_MARKERS_MAX:])
+        for first, last in ids.runs():
+            try:
+                entries = await self._topic.reading.read(first, last - first + 1, RECALL_BYTES)
+            except StorageError:
+                return  # The next snapshot replaces it.
+            for entry in entries:
+                marker = entry.marker
+                if isinstance(marker, Snapshot) and not self._closed and self.is_of_this_log(marker):
+                    self._offer(marker)
+
+    def is_of_this_log(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot that was read from the log stems from this topic, not from an older one of its name."""
+        return snapshot.local_position.ledger == self._topic.ledger_id
+
+    # Carrying out.
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        topic = self._topic
+        effects = self.controller.tick(
+            _now_ms(),
+            f"{topic.region.environment.random.getrandbits(128):032x}",
+            last_data_position=self._last_data_position(),
+            disconnected=topic.replicators.disconnected(self.controller.remotes),
+        )
+        self._perform(effects)
+        if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
+            # Traffic may stop now: check again for entries that were stored meanwhile and for snapshots that time out.
+            interval = topic.region.config.settings.snapshot_interval_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
+
+    def _last_data_position(self) -> Position | None:
+        last = self._topic.state.last_data
+        return None if last is None else Position(self._topic.ledger_id, last[0])
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case WriteMarker():
+                    self._markers.write(effect)
+                case OfferSnapshot(snapshot):
+                    self._offer(snapshot)
+
+    def _offer(self, snapshot: Snapshot) -> None:
+        self._completed.add(snapshot)
+        self._offer_to_subscriptions(snapshot)
+
+    # Explanations.
+
+    def observed(self) -> Observed:
+        unreachable = self._topic.replicators.unreachable(self.controller.remotes)
+        return Observed(_now_ms(), self._last_data_position(), unreachable)
+
+    def why_not(self) -> Reason:
+        """Return why there is no newer snapshot of the topic."""
+        return self.controller.why_not(self.observed()) if self._active else Cause.NO_SUBSCRIPTION()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counters of snapshots, and why there is no newer one."""
+        counters = self.controller.counters
+        return {
+            "started": counters.started,
+            "completed": counters.completed,
+            "timed_out": counters.timed_out,
+            "aborted": counters.aborted,
+            "superseded": counters.superseded,
+            "skipped": {skip.name.lower(): ticks for skip, ticks in counters.skipped.items()},
+            "pending": len(self.controller.pending),
+            "why_not": self.why_not(),
+        }
+
+    def close(self) -> None:
+        self._closed = True
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

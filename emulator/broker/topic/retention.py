@@ -1,0 +1,298 @@
+"""Handles one topic's oldest messages: TTL, backlog quotas (eviction, rejected producers) and trimming."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from emulator.broker.topic.view import TopicView
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
+from emulator.core.topic.retention import EVICT_TO, Backlog, Exceeded, LogHold, LogHolds, Seen
+from emulator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from emulator.broker.replication.replicator import Replicator
+    from emulator.broker.subscription.subscription import Subscription
+    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.publishing import TopicPublishing
+
+logger = logging.getLogger(__name__)
+
+READ_ENTRIES = 1_000
+READ_BYTES = 4_194_304
+
+
+async def _nothing() -> None:
+    """Default of `before_producers`."""
+
+
+class Trimmer:
+    """Trims the oldest entries of the log: never an entry that is still needed, nor one that a restart needs.
+
+        needed from, now ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors pass, parts deleted
+
+    A topic's state (each producer's last sequence id, each region's last position) is folded from the log. So an entry
+    is trimmed only when a durable checkpoint includes it (L2). The first needed entry is computed before anything is
+    made durable: it only grows, so what is durable afterwards needs no earlier entry.
+    """
+
+    def __init__(
+        self,
+        topic: TopicView,
+        subscriptions: Mapping[str, Subscription],
+        replicators: Mapping[str, Replicator],
+    ) -> None:
+        self._topic = topic
+        self.subscriptions = subscriptions
+        self._replicators = replicators
+        self._under_way: asyncio.Future[None] | None = None
+        self.holds = LogHolds()
+        """The users of the log, each with the first entry it needs. Every feature that reads the log later registers
+        here."""
+        self.holds.add("cursors", self._cursor_holds)
+        self.holds.add("replicators", self._replicator_holds)
+
+    def _cursor_holds(self) -> Iterable[LogHold]:
+        """Holds of durable cursors. A reader holds nothing: it reads what is left, as upstream."""
+        for name, subscription in self.subscriptions.items():
+            if subscription.durable:
+                yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
+
+    def _replicator_holds(self) -> Iterable[LogHold]:
+        for remote, replicator in self._replicators.items():
+            yield LogHold(replicator.progress.confirmed + 1, f"the replicator to {remote}")
+
+    @property
+    def first_hold(self) -> LogHold:
+        """The hold with the lowest entry id."""
+        return self.holds.first(self._topic.state.stored_end)
+
+    async def trim(self, before_entry_id: int) -> None:
+        """Trim entries below an id that are not needed. StorageError when that fails; it may have happened all the
+        same."""
+        if self._under_way is not None:
+            return
+        self._under_way = asyncio.get_running_loop().create_future()
+        try:
+            await self._trim(min(before_entry_id, self.first_hold.entry_id))
+        finally:
+            self._under_way.set_result(None)
+            self._under_way = None
+
+    async def _trim(self, before: int) -> None:
+        topic = self._topic
+        if before <= topic.log.first_entry_id:
+            return
+        await asyncio.gather(
+            *[subscription.flush() for subscription in self.subscriptions.values()],
+            *[replicator.flush() for replicator in self._replicators.values()],
+        )
+        counted = await topic.checkpoints.write_durably()
+        # Meanwhile a consumer may have sought back, or a subscription was added at the beginning.
+        before = min(before, counted, self.first_hold.entry_id)
+        if topic.closed or before <= topic.log.first_entry_id:
+            return
+        topic.reading.floor = before
+        await topic.log.trim(before)
+        logger.info("%s: entries below %d are removed", topic.full_name, topic.log.first_entry_id)
+        if not topic.closed:
+            self._pass_trimmed()
+            topic.checkpoints.forget_parts_below(topic.log.first_entry_id)
+
+    def _pass_trimmed(self) -> None:
+        """Move cursors that held nothing past the trimmed entries."""
+        last = self._topic.log.first_entry_id - 1
+
+        def passing(cursor: Cursor) -> bool:
+            return cursor.ack_range(cursor.mark_delete + 1, last)
+
+        for subscription in list(self.subscriptions.values()):
+            if subscription.cursor.mark_delete < last:
+                subscription.move(passing)
+
+    async def settled(self) -> None:
+        """After `close`: wait until no trim is under way."""
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way])
+
+
+class TopicRetention:
+    """Owned by its topic. The region's housekeeper calls it as the policies say."""
+
+    def __init__(self, topic: TopicView, publishing: TopicPublishing, trimmer: Trimmer) -> None:
+        self._topic = topic
+        self._publishing = publishing
+        self._subscriptions = trimmer.subscriptions
+        self.trimmer = trimmer
+        self.quota_refusal: ProtocolError | None = None
+        """The error that clients' producers receive because a backlog is over its quota; None: they are accepted."""
+        self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        """Awaited before a client's producer attaches; updates `quota_refusal`."""
+        components = topic.region.environment.components.lifetime
+        self._ages = components.ages()
+        self._backlog_bytes = components.backlog_bytes
+        self._exceeded = components.exceeded
+        self._trimming = components.trimming
+
+    async def _entries_from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
+        """Yield readable entries from an id on, until the topic is closed. StorageError."""
+        while not self._topic.closed:
+            entries = await self._topic.reading.read(entry_id, READ_ENTRIES, READ_BYTES)
+            if not entries:
+                return
+            for entry in entries:
+                yield entry
+            entry_id = entries[-1].entry_id + 1
+
+    # TTL: messages that no consumer acknowledged.
+
+    async def expire(self, ttl_ms: int, now_ms: int) -> None:
+        """Make each subscription skip messages that are older. StorageError."""
+        self._ages.looked(self._topic.state.stored_end, now_ms)
+        for subscription in self._durable_subscriptions():
+            first = max(subscription.cursor.mark_delete + 1, self._topic.reading.first_entry_id)
+            last = first - 1
+            async for entry in self._entries_from(first):
+                if not self._ages.is_older(_seen(entry), ttl_ms, now_ms):
+                    break
+                last = entry.entry_id
+            self._skip_upto(subscription, last, f"older than {ttl_ms // 1000} s")
+
+    def _durable_subscriptions(self) -> list[Subscription]:
+        return [one for one in self._subscriptions.values() if one.durable and not one.closed]
+
+    def _skip_upto(self, subscription: Subscription, last: int, why: str) -> None:
+        """Acknowledge everything up to an id without a consumer. This stays local: the position that other regions
+        receive covers only what consumers here acknowledged (L4)."""
+        first = subscription.cursor.mark_delete + 1
+        if last < first or self._topic.closed or subscription.closed:
+            return
+
+        def passing(cursor: Cursor) -> object:
+            return cursor.ack_range(cursor.mark_delete + 1, last)
+
+        subscription.move(passing)
+        subscription.skipped += last - first + 1
+        logger.info(
+            "%s: subscription %s skips entries %d to %d: %s",
+            self._topic.full_name,
+            subscription.name,
+            first,
+            last,
+            why,
+        )
+
+    # Quotas.
+
+    async def enforce_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """Evict messages, or reject producers, as long as a backlog is over its quota. StorageError."""
+        self._ages.looked(self._topic.state.stored_end, now_ms)
+        over = self._exceeded(quotas, await self._backlog(quotas, now_ms))
+        for one in over:
+            if one.action is QuotaAction.EVICT:
+                await self._evict(one, quotas[one.kind], now_ms)
+        self._reject_producers(over)
+
+    async def _backlog(self, quotas: Quotas, now_ms: int) -> Backlog:
+        topic = self._topic
+        hold = self.trimmer.first_hold
+        size = self._backlog_bytes(
+            topic.log.size_bytes, topic.log.first_entry_id, hold.entry_id, topic.state.stored_end
+        )
+        age_ms = 0
+        if QuotaKind.AGE in quotas:
+            async for entry in self._entries_from(max(hold.entry_id, topic.reading.first_entry_id)):
+                if not entry.hidden:
+                    age_ms = now_ms - self._ages.published_ms(_seen(entry), now_ms)
+                    break
+        return Backlog(size, age_ms, hold.asker)
+
+    async def _evict(self, over: Exceeded, quota: Quota, now_ms: int) -> None:
+        """Evict from subscriptions only: replicators keep their backlog, or regions would differ for ever (L5)."""
+        if over.kind is QuotaKind.AGE:
+            upto = self._older_than(quota.limit_seconds * 1000, now_ms)
+        else:
+            upto = self._heavier_than(int(quota.limit_bytes * EVICT_TO))
+        durable = self._durable_subscriptions()
+        lowest = min((one.cursor.mark_delete + 1 for one in durable), default=self._topic.state.stored_end)
+        last = lowest - 1
+        async for entry in self._entries_from(max(lowest, self._topic.reading.first_entry_id)):
+            if not upto(entry):
+                break
+            last = entry.entry_id
+        for subscription in durable:
+            self._skip_upto(subscription, last, over.sentence)
+
+    def _older_than(self, age_ms: int, now_ms: int) -> Callable[[StoredEntry], bool]:
+        return lambda entry: self._ages.is_older(_seen(entry), age_ms, now_ms)
+
+    def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
+        """Return a predicate for the oldest entries, true until only `limit_bytes` are left before the log's end."""
+        topic = self._topic
+        lowest = min(
+            (one.cursor.mark_delete + 1 for one in self._durable_subscriptions()),
+            default=topic.state.stored_end,
+        )
+        left = self._backlog_bytes(
+            topic.log.size_bytes, topic.log.first_entry_id, lowest, topic.state.stored_end
+        )
+
+        def is_over(entry: StoredEntry) -> bool:
+            nonlocal left
+            if left <= limit_bytes:
+                return False
+            left -= len(entry.data)
+            return True
+
+        return is_over
+
+    def _reject_producers(self, over: list[Exceeded]) -> None:
+        """Reject producers of clients only. Entries of other regions were acknowledged there. They also carry the
+        positions of replicated subscriptions, which may reduce the backlog (L5)."""
+        topic = self._topic
+        before = self.quota_refusal
+        self.quota_refusal = next((refusal for one in over if (refusal := one.refusal())), None)
+        if self.quota_refusal is None or topic.closed:
+            return
+        if before is None:
+            logger.warning("topic %s: producers are refused: %s", topic.full_name, self.quota_refusal)
+        for producer in [one for one in self._publishing.producers.values() if one.source_region is None]:
+            producer.connection.producers.close(producer)
+
+    # Trimming of acknowledged entries.
+
+    async def truncate(self) -> None:
+        """Trim at an administrator's request. StorageError."""
+        end = self._topic.state.stored_end
+        for subscription in self._durable_subscriptions():
+            self._skip_upto(subscription, end - 1, "the topic was truncated")
+        await self.trimmer.trim(end)
+
+    async def trim(self, retention: Retention, now_ms: int) -> None:
+        """Trim what the retention policy allows. StorageError."""
+        topic = self._topic
+        self._pass_markers()
+        self._ages.looked(topic.state.stored_end, now_ms)
+        needed_from = self.trimmer.first_hold.entry_id
+        if retention.keeps_nothing:
+            await self.trimmer.trim(needed_from)
+            return
+        looking = self._trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
+        before = topic.log.first_entry_id
+        async for entry in self._entries_from(before):
+            if entry.entry_id >= needed_from or not looking.goes(_seen(entry)):
+                break
+            before = entry.entry_id + 1
+        await self.trimmer.trim(before)
+
+    def _pass_markers(self) -> None:
+        """Move subscriptions without consumers past markers, which would otherwise stay in the log (INV-60)."""
+        for subscription in self._durable_subscriptions():
+            subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
+
+
+def _seen(entry: StoredEntry) -> Seen:
+    return Seen(entry.entry_id, entry.info.publish_time_ms, len(entry.data))
