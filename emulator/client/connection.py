@@ -11,12 +11,7 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.wire.codec_hot.consuming import MessageMeta, decode_message
 from emulator.wire.codec_hot.publishing import Receipt, decode_receipt
 from emulator.wire.command_types import CommandType
-from emulator.wire.commands.connections import (
-    PROTOCOL_VERSION,
-    Connect,
-    Connected,
-    TopicsUpdate,
-)
+from emulator.wire.commands.connections import PROTOCOL_VERSION, Connect, Connected, TopicsUpdate
 from emulator.wire.commands.consumers import AckResponse, ActiveConsumerChange, CloseConsumer
 from emulator.wire.commands.producers import CloseProducer, GetOrCreateSchemaResponse, SendError
 from emulator.wire.commands.spec import COMMANDS, Command, RequestCommand
@@ -78,10 +73,7 @@ class BrokerConnection(asyncio.Protocol):
     """One connection to a broker; usable once `connected` has resolved."""
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        settings: ClientSettings,
-        on_lost: Callable[[BrokerConnection], None],
+        self, address: tuple[str, int], settings: ClientSettings, on_lost: Callable[[BrokerConnection], None]
     ) -> None:
         self.address = address
         self._settings = settings

@@ -87,10 +87,7 @@ class Consumer(ABC):
 
     @abstractmethod
     async def acknowledge(
-        self,
-        *messages: Message | MessageId,
-        confirmed: bool = False,
-        transaction: Transaction | None = None,
+        self, *messages: Message | MessageId, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         """Acknowledge messages. `confirmed`: return only when that is durable. In a transaction it takes effect when
         the transaction commits, and is always confirmed; ClientError TransactionConflict when another transaction has
@@ -99,11 +96,7 @@ class Consumer(ABC):
 
     @abstractmethod
     async def acknowledge_cumulative(
-        self,
-        message: Message | MessageId,
-        *,
-        confirmed: bool = False,
-        transaction: Transaction | None = None,
+        self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         """Acknowledge everything up to and including this one, in its topic or partition. In a transaction as
         `acknowledge`."""

@@ -81,10 +81,7 @@ class MultiTopicConsumer(Consumer):
     # Acknowledging.
 
     async def acknowledge(
-        self,
-        *messages: Message | MessageId,
-        confirmed: bool = False,
-        transaction: Transaction | None = None,
+        self, *messages: Message | MessageId, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         by_child: dict[TopicConsumer, list[Message | MessageId]] = {}
         for message in messages:
@@ -93,11 +90,7 @@ class MultiTopicConsumer(Consumer):
             await child.acknowledge(*its, confirmed=confirmed, transaction=transaction)
 
     async def acknowledge_cumulative(
-        self,
-        message: Message | MessageId,
-        *,
-        confirmed: bool = False,
-        transaction: Transaction | None = None,
+        self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         child = self._child_of(message)
         await child.acknowledge_cumulative(message, confirmed=confirmed, transaction=transaction)

@@ -154,10 +154,7 @@ class TopicConsumer(Consumer):
     # Acknowledging.
 
     async def acknowledge(
-        self,
-        *messages: Message | MessageId,
-        confirmed: bool = False,
-        transaction: Transaction | None = None,
+        self, *messages: Message | MessageId, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         if transaction is not None:
             self._redelivery.settled(messages)
@@ -172,11 +169,7 @@ class TopicConsumer(Consumer):
         self._redelivery.settled(messages)
 
     async def acknowledge_cumulative(
-        self,
-        message: Message | MessageId,
-        *,
-        confirmed: bool = False,
-        transaction: Transaction | None = None,
+        self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         message_id = id_of(message)
         self._redelivery.settled_upto(message_id)

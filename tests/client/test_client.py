@@ -6,15 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.client import (
-    EARLIEST,
-    Batching,
-    Client,
-    ClientError,
-    ConsumerType,
-    InitialPosition,
-    MessageId,
-)
+from emulator.client import EARLIEST, Batching, Client, ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.errors import ServerError
 from tests.broker.regions import regions, until
 from tests.client.socket_region import SocketRegion
@@ -201,11 +193,7 @@ async def test_a_consumer_with_a_full_queue_that_requests_everything_again_recei
     for payload in payloads:
         await producer.send(payload)
     consumer = await us.client.subscribe(
-        "orders",
-        "s",
-        type_=ConsumerType.FAILOVER,
-        initial_position=FROM_THE_START,
-        receiver_queue_size=4,
+        "orders", "s", type_=ConsumerType.FAILOVER, initial_position=FROM_THE_START, receiver_queue_size=4
     )
     for _ in range(3):
         await until(lambda: len(consumer.waiting) == 4)

@@ -94,8 +94,7 @@ async def test_a_large_message_is_encrypted_piece_by_piece(world: World, client:
 
 
 async def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
-    world: World,
-    caplog: pytest.LogCaptureFixture,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
         client = world.client("us")

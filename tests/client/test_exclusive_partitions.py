@@ -78,10 +78,7 @@ async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets
     owner = await client.producer("orders", name="owner", access_mode=WAITING)
     waiting = asyncio.ensure_future(
         client_of(world).producer(
-            "orders",
-            name="waiter",
-            access_mode=WAITING,
-            on_state_change=lambda _, state: stood.append(state),
+            "orders", name="waiter", access_mode=WAITING, on_state_change=lambda _, state: stood.append(state)
         )
     )
     await world.simulation.until(lambda: in_line(world, 0) == ["waiter"])
@@ -170,8 +167,7 @@ async def test_a_terminated_partition_takes_nobody_the_topic_away(world: World, 
 
 
 async def test_the_owner_keeps_all_partitions_over_a_crash_of_the_region_and_waiters_their_place(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await create(world)
     owner = await client.producer("orders", name="owner", access_mode=WAITING)
@@ -190,8 +186,7 @@ async def test_the_owner_keeps_all_partitions_over_a_crash_of_the_region_and_wai
 
 
 async def test_the_owner_takes_partitions_that_come_and_waits_for_those_that_another_has(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     """Nothing is published to a partition before the producer owns it."""
     await create(world, 1)

@@ -86,8 +86,7 @@ async def test_a_compression_without_its_library_is_rejected(
 @pytest.mark.parametrize("size", [BYTES_MAX, 3 * BYTES_MAX, 200 * BYTES_MAX])
 @pytest.mark.world("us", settings=SMALL)
 async def test_a_message_above_the_maximum_is_rejected_before_it_is_sent_and_the_next_one_is_not(
-    world: World,
-    size: int,
+    world: World, size: int
 ) -> None:
     """It costs neither the connection nor the memory of another message."""
     producer = await world.client("us").producer(TOPIC, pending_messages_max=1)
@@ -213,10 +212,7 @@ async def test_partitions_take_large_messages_as_topics_do(world: World) -> None
     came = [await asyncio.wait_for(consumer.receive(), 10) for _ in payloads]
     assert {one.payload for one in came} == payloads
     await consumer.acknowledge(*came, confirmed=True)
-    assert [world.regions["us"].backlog(f"{TOPIC}-partition-{index}", "s") for index in range(2)] == [
-        0,
-        0,
-    ]
+    assert [world.regions["us"].backlog(f"{TOPIC}-partition-{index}", "s") for index in range(2)] == [0, 0]
 
 
 async def test_an_undecompressable_message_stays_and_others_are_received(

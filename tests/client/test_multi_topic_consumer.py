@@ -7,15 +7,7 @@ import re
 
 import pytest
 
-from emulator.client import (
-    EARLIEST,
-    LATEST,
-    Client,
-    ClientError,
-    ConsumerType,
-    InitialPosition,
-    MessageId,
-)
+from emulator.client import EARLIEST, LATEST, Client, ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.errors import ServerError
 from emulator.simulation.world import World
@@ -126,8 +118,7 @@ async def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_
 
 
 async def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_added_meanwhile(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await create(world, 2)
     consumer = await client.subscribe(ORDERS, "s")
@@ -179,8 +170,7 @@ async def test_what_cannot_be_several_topics_is_refused_at_once(world: World, to
 
 
 async def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partition_to_a_message(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await create(world)
     consumer = await client.subscribe(ORDERS, "s")
@@ -231,8 +221,7 @@ async def test_unsubscribing_deletes_the_subscription_of_every_partition(
 
 
 async def test_one_partition_that_is_taken_makes_subscribing_fail_and_leaves_nobody_behind(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await create(world)
     holder = await client.subscribe(f"{ORDERS}-partition-1", "s")

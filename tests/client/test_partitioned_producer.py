@@ -50,11 +50,7 @@ async def test_messages_go_round_all_partitions_and_all_know_the_producer_by_one
 async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(
     world: World, client: Client
 ) -> None:
-    partitioned = {
-        "allowAutoTopicCreation": True,
-        "topicType": "partitioned",
-        "defaultNumPartitions": 2,
-    }
+    partitioned = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}
     await admin(world, "POST", "/admin/v2/namespaces/public/default/autoTopicCreation", partitioned)
     producer = await client.producer("orders")
     assert isinstance(producer, PartitionedProducer)
@@ -115,8 +111,7 @@ async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: W
 
 
 async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_what_the_region_has(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     """Numbered from 0 it would count as a duplicate of the former producer's messages, and be dropped."""
     await create(world)
@@ -132,8 +127,7 @@ async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_wh
 
 
 async def test_a_partition_that_cannot_be_opened_fails_the_messages_for_it_and_is_tried_again(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await create(world, 2)
     producer = await client.producer("orders", lazy=True, name="p", routing=lambda m, n: len(m.payload))
@@ -229,8 +223,7 @@ async def test_a_terminated_partition_takes_nothing_more_and_the_others_go_on(
 
 
 async def test_a_batch_that_is_open_for_a_partition_is_published_when_the_producer_closes(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await create(world)
     batching = Batching(delay_ms_max=600_000)

@@ -46,10 +46,7 @@ async def test_what_ends_in_the_breath_in_which_it_was_granted_is_opened_again(w
     """PRODUCER_SUCCESS and CLOSE_PRODUCER arrived in one read: the client believed for ever that it was connected."""
     far = world.client("us", place="eu")
     await world.client("us").subscribe(ORDERS, "other")
-    opening = [
-        asyncio.ensure_future(far.producer(ORDERS)),
-        asyncio.ensure_future(far.subscribe(ORDERS, "s")),
-    ]
+    opening = [asyncio.ensure_future(far.producer(ORDERS)), asyncio.ensure_future(far.subscribe(ORDERS, "s"))]
     topic = serving(world)[ORDERS]
     subscriptions = topic.subscriptions
     await world.simulation.until(

@@ -79,10 +79,7 @@ async def test_what_is_not_acknowledged_in_time_comes_again_and_what_is_does_not
     kept, _, _ = [await come(consumer) for _ in range(3)]
     await consumer.acknowledge(kept)
     again = [await come(consumer), await come(consumer)]
-    assert [(one.payload, one.redelivery_count) for one in again] == [
-        (b"forgotten", 1),
-        (b"cumulative", 1),
-    ]
+    assert [(one.payload, one.redelivery_count) for one in again] == [(b"forgotten", 1), (b"cumulative", 1)]
     await consumer.acknowledge(*again)
     assert await nothing_comes(consumer)
     exclusive = await client.subscribe(
@@ -145,8 +142,7 @@ async def test_dead_letters_wait_for_the_subscription_that_was_made_with_their_t
 
 
 async def test_what_is_put_off_comes_again_after_its_time_by_the_retry_topic_and_is_dead_when_that_was_too_often(
-    world: World,
-    client: Client,
+    world: World, client: Client
 ) -> None:
     await publish(client, b"x")
     consumer = await subscribe(client, dead_letters=DeadLetters(2, retries=True))

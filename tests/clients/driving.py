@@ -108,10 +108,7 @@ class Driver:
 async def driver(client: str) -> AsyncIterator[Driver]:
     """Start a driver for a client of `CLIENTS`."""
     process = await asyncio.create_subprocess_exec(
-        *CLIENTS[client](),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        *CLIENTS[client](), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     made = Driver(process)
     try:

@@ -181,10 +181,7 @@ async def test_what_one_client_encrypts_another_one_reads(scene: Scene, keys: Pa
         await program.receive_bytes()
         for batching in (None, Batching(messages_max=3, delay_ms_max=60_000)):
             producer = await ours.producer(
-                "orders",
-                encryption=encryption_in(keys),
-                compression=Compression.ZLIB,
-                batching=batching,
+                "orders", encryption=encryption_in(keys), compression=Compression.ZLIB, batching=batching
             )
             payloads = [b"%d" % number * 1_000 for number in range(3)]
             await asyncio.gather(*map(producer.send, payloads))

@@ -55,8 +55,7 @@ def test_nothing_else_is_a_host(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "127.8.9.10", "::1", "0:0:0:0:0:0:0:1", "localhost", "LocalHost"],
+    "host", ["127.0.0.1", "127.8.9.10", "::1", "0:0:0:0:0:0:0:1", "localhost", "LocalHost"]
 )
 def test_loopback_is_reached_by_the_machine_itself_only(host: str) -> None:
     assert is_loopback(host)
@@ -71,10 +70,7 @@ def test_other_hosts_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
-@pytest.mark.parametrize(
-    ("host", "reached"),
-    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1")],
-)
+@pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1")])
 def test_every_address_of_the_machine_includes_its_loopback(host: str, reached: str) -> None:
     assert is_wildcard(host)
     assert nearby(host) == reached

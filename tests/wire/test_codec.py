@@ -207,16 +207,7 @@ def test_a_receipt_without_a_message_id_has_the_position_of_a_duplicate() -> Non
 
 
 @patient
-@given(
-    u64,
-    i64,
-    i64,
-    st.integers(-1, 2**31 - 1),
-    u32,
-    ack_sets,
-    st.none() | u64,
-    st.binary(max_size=50),
-)
+@given(u64, i64, i64, st.integers(-1, 2**31 - 1), u32, ack_sets, st.none() | u64, st.binary(max_size=50))
 @example(1, 2, 3, -1, 0, None, None, b"")
 @example(1, 2, 3, 0, 0, None, 0, b"")
 def test_a_message_by_hand_is_read_by_protobuf_and_by_us(
@@ -237,9 +228,7 @@ def test_a_message_by_hand_is_read_by_protobuf_and_by_us(
     message = pb.BaseCommand.FromString(command).message
     assert (message.consumer_id, message.redelivery_count) == (consumer_id, redelivery_count)
     assert message.message_id == pb.MessageIdData(
-        ledgerId=as_u64(ledger_id),
-        entryId=as_u64(entry_id),
-        partition=partition if partition >= 0 else None,
+        ledgerId=as_u64(ledger_id), entryId=as_u64(entry_id), partition=partition if partition >= 0 else None
     )
     assert message.HasField("redelivery_count") == (redelivery_count > 0)
     assert tuple(message.ack_set) == (ack_set or ())

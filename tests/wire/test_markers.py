@@ -88,23 +88,16 @@ def test_markers_survive_replication(marker: Marker, position: Position) -> None
                         cluster="eu", message_id=pb.MarkersMessageId(ledger_id=3, entry_id=4)
                     ),
                     pb.ClusterMessageId(
-                        cluster="ap",
-                        message_id=pb.MarkersMessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1),
+                        cluster="ap", message_id=pb.MarkersMessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1)
                     ),
                 ],
             ),
         ),
-        (
-            SubscriptionUpdate("sub", ()),
-            13,
-            pb.ReplicatedSubscriptionsUpdate(subscription_name="sub"),
-        ),
+        (SubscriptionUpdate("sub", ()), 13, pb.ReplicatedSubscriptionsUpdate(subscription_name="sub")),
     ],
 )
 def test_a_marker_has_upstreams_number_and_payload(
-    marker: Marker,
-    type_: int,
-    payload: pb.ReplicatedSubscriptionsSnapshot,
+    marker: Marker, type_: int, payload: pb.ReplicatedSubscriptionsSnapshot
 ) -> None:
     data, _ = encode_marker(marker, 1)
     assert read_metadata(data).marker_type == type_

@@ -180,13 +180,7 @@ def decode_receipt(command: bytes) -> Receipt:
     position = receipt.message_id
     return new_tuple(
         Receipt,
-        (
-            producer_id,
-            receipt.sequence_id,
-            receipt.highest_sequence_id,
-            position.ledgerId,
-            position.entryId,
-        ),
+        (producer_id, receipt.sequence_id, receipt.highest_sequence_id, position.ledgerId, position.entryId),
     )
 
 

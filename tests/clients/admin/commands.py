@@ -234,11 +234,7 @@ READY = (
         "/admin/v2/persistent/public/default/orders/subscription/billing",
         b'{"ledgerId":-1,"entryId":-1}',
     ),
-    (
-        "PUT",
-        "/admin/v2/persistent/public/default/orders/subscription/spare",
-        b'{"ledgerId":-1,"entryId":-1}',
-    ),
+    ("PUT", "/admin/v2/persistent/public/default/orders/subscription/spare", b'{"ledgerId":-1,"entryId":-1}'),
     ("PUT", "/admin/v2/resourcegroups/small", b"{}"),
     ("PUT", "/admin/v2/clusters/venus", b"{}"),
     ("POST", "/admin/v2/clusters/us/failureDomains/d", b'{"brokers": ["b1"]}'),

@@ -32,16 +32,8 @@ REFUSALS: Final[Sequence[Refusal]] = (
         r".*Package Management Service is not enabled|HTTP 503 Service Unavailable",
         "As a Pulsar broker without `enablePackagesManagement`.",
     ),
-    Refusal(
-        r"proxy-stats .*",
-        r"proxy statistics",
-        "Proxies have these paths, brokers do not.",
-    ),
-    Refusal(
-        r"broker-stats allocator-stats",
-        r"allocator",
-        "A region does not run on a JVM.",
-    ),
+    Refusal(r"proxy-stats .*", r"proxy statistics", "Proxies have these paths, brokers do not."),
+    Refusal(r"broker-stats allocator-stats", r"allocator", "A region does not run on a JVM."),
     Refusal(
         r"broker-stats monitoring-metrics",
         r"no message",

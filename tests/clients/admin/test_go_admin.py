@@ -18,11 +18,7 @@ from tests.clients.driving import go_program
 HERE = Path(__file__).parent
 NAMESPACE, TOPIC = "acme/orders", "persistent://acme/orders/new"
 PARTITIONED = "persistent://acme/orders/parts"
-RATE = {
-    "dispatchThrottlingRateInMsg": 100,
-    "dispatchThrottlingRateInByte": 1_000,
-    "ratePeriodInSecond": 2,
-}
+RATE = {"dispatchThrottlingRateInMsg": 100, "dispatchThrottlingRateInByte": 1_000, "ratePeriodInSecond": 2}
 PUBLISH_RATE = {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": 1_000}
 RETENTION = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20}
 LIMIT = {"limitSize": 1_000, "limitTime": -1, "policy": "producer_exception"}
@@ -225,8 +221,7 @@ def test_subscriptions_are_moved_and_messages_looked_at(us: Served, admin: GoAdm
 
 def test_schemas_are_brought_read_and_deleted(admin: GoAdmin) -> None:
     avro = json.dumps(
-        {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]},
-        separators=(",", ":"),
+        {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]}, separators=(",", ":")
     )
     payload = {"type": "AVRO", "schema": avro, "properties": {"of": "ada"}}
     admin.call("Schemas", "CreateSchemaByPayload", TOPIC, payload)
