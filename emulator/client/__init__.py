@@ -39,33 +39,3 @@ from emulator.client.types import (
 from emulator.model.hashing import KeyHash
 from emulator.model.values import AccessMode, Schema, SchemaType
 from emulator.wire.payloads import Compression
-
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "AccessMode",
-    "Batching",
-    "Client",
-    "ClientError",
-    "ClientSettings",
-    "Compression",
-    "Consumer",
-    "ConsumerType",
-    "DeadLetters",
-    "Decryption",
-    "Encryption",
-    "ExpiredTransaction",
-    "InitialPosition",
-    "KeyHash",
-    "Message",
-    "MessageId",
-    "OnUnreadable",
-    "Producer",
-    "ProducerState",
-    "Reader",
-    "Routing",
-    "Schema",
-    "SchemaType",
-    "TableView",
-    "Transaction",
-]

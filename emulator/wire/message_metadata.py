@@ -81,8 +81,6 @@ class EntryDetails(EntryInfo):
     is_encrypted: bool = False
     uuid: str | None = None
     """Of a chunked message: the same for all its chunks."""
-    txn_least: int | None = None
-    txn_most: int | None = None
 
 
 _new_info: Final = EntryInfo.__new__
@@ -273,7 +271,6 @@ def _take_details(details: EntryDetails, lean: pb.LeanMetadata, metadata: bytes)
     details.null_value = lean.null_value
     details.is_encrypted = _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0
     details.uuid = lean.uuid.decode() or None
-    details.txn_most, details.txn_least = details.txn or (None, None)
 
 
 TXN_LEAST_TAG, TXN_MOST_TAG = tag(22), tag(23)

@@ -75,8 +75,6 @@ def test_details_are_what_protobuf_finds(metadata: pb.MessageMetadata, payload: 
         replicate_to=tuple(metadata.replicate_to),
         marker_type=present(metadata, "marker_type"),  # type: ignore[arg-type]
         txn=(metadata.txnid_most_bits, metadata.txnid_least_bits) if in_transaction else None,
-        txn_least=metadata.txnid_least_bits if in_transaction else None,
-        txn_most=metadata.txnid_most_bits if in_transaction else None,
         partition_key=present(metadata, "partition_key"),  # type: ignore[arg-type]
         ordering_key=present(metadata, "ordering_key"),  # type: ignore[arg-type]
         deliver_at_time_ms=present(metadata, "deliver_at_time"),  # type: ignore[arg-type]
@@ -180,8 +178,8 @@ def test_a_marker_is_told_by_presence() -> None:
 
 def test_transaction_0_0_is_a_transaction() -> None:
     info = details(txnid_least_bits=0, txnid_most_bits=0)
-    assert (info.txn_least, info.txn_most) == (0, 0)
-    assert details().txn_least is None
+    assert info.txn == (0, 0)
+    assert details().txn is None
 
 
 @pytest.mark.parametrize(("num_chunks", "is_chunk"), [(None, False), (1, False), (2, True)])
@@ -267,7 +265,7 @@ def test_replication_strips_a_transaction_but_not_fields_of_newer_clients() -> N
     serialized = plain(txnid_least_bits=3, txnid_most_bits=0).SerializeToString() + newer
     data = with_replication(len(serialized).to_bytes(4, "big") + serialized, "us", Position(1, 2))
     info = read_entry(data, verify=True)
-    assert info.txn_least is None
+    assert info.txn is None
     assert newer in data[: info.payload_offset]
 
 

@@ -3,6 +3,7 @@
 A transaction id is (most, least). The fields of transaction keys have private numbers, listed in `pulsar.proto`.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from emulator.errors import ServerError
@@ -15,6 +16,26 @@ NO_EPOCH: Final = -1
 _COMMIT_OR_ABORT: Final = Converter(
     lambda action: action == pb.COMMIT, lambda commit: pb.COMMIT if commit else pb.ABORT
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRequest(Command):
+    """A request about one transaction."""
+
+    request_id: int
+    most: Annotated[int, "txnid_most_bits"]
+    least: Annotated[int, "txnid_least_bits"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResponse(Command):
+    """Without an error, the request succeeded."""
+
+    request_id: int
+    most: Annotated[int, "txnid_most_bits"]
+    least: Annotated[int, "txnid_least_bits"]
+    error: ServerError | None = None
+    message: str | None = None
 
 
 @command(CommandType.TC_CLIENT_CONNECT_REQUEST)
@@ -59,56 +80,32 @@ class NewTransactionResponse(Command):
 
 
 @command(CommandType.ADD_PARTITION_TO_TXN)
-class AddPartitions(Command):
-    request_id: int
-    most: Annotated[int, "txnid_most_bits"]
-    least: Annotated[int, "txnid_least_bits"]
+class AddPartitions(TransactionRequest):
     topics: Annotated[tuple[str, ...], "partitions"]
 
 
 @command(CommandType.ADD_PARTITION_TO_TXN_RESPONSE)
-class AddPartitionsResponse(Command):
-    request_id: int
-    most: Annotated[int, "txnid_most_bits"]
-    least: Annotated[int, "txnid_least_bits"]
-    error: ServerError | None = None
-    message: str | None = None
+class AddPartitionsResponse(TransactionResponse): ...
 
 
 @command(CommandType.ADD_SUBSCRIPTION_TO_TXN)
-class AddSubscriptions(Command):
-    request_id: int
-    most: Annotated[int, "txnid_most_bits"]
-    least: Annotated[int, "txnid_least_bits"]
+class AddSubscriptions(TransactionRequest):
     subscriptions: Annotated[tuple[tuple[str, str], ...], "subscription"]
     """(topic, subscription)."""
 
 
 @command(CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE)
-class AddSubscriptionsResponse(Command):
-    request_id: int
-    most: Annotated[int, "txnid_most_bits"]
-    least: Annotated[int, "txnid_least_bits"]
-    error: ServerError | None = None
-    message: str | None = None
+class AddSubscriptionsResponse(TransactionResponse): ...
 
 
 @command(CommandType.END_TXN)
-class EndTransaction(Command):
-    request_id: int
-    most: Annotated[int, "txnid_most_bits"]
-    least: Annotated[int, "txnid_least_bits"]
+class EndTransaction(TransactionRequest):
     commit: Annotated[bool | None, "txn_action", _COMMIT_OR_ABORT] = None
     """None: not given."""
 
 
 @command(CommandType.END_TXN_RESPONSE)
-class EndTransactionResponse(Command):
-    request_id: int
-    most: Annotated[int, "txnid_most_bits"]
-    least: Annotated[int, "txnid_least_bits"]
-    error: ServerError | None = None
-    message: str | None = None
+class EndTransactionResponse(TransactionResponse): ...
 
 
 COORDINATOR_RESPONSES: Final = (

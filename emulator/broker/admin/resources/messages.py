@@ -175,9 +175,10 @@ def _headers(data: bytes) -> Iterator[tuple[str, str]]:
         yield "X-Pulsar-uncompressed-size", str(info.uncompressed_size)
     if info.marker_type is not None:
         yield "X-Pulsar-marker-type", str(info.marker_type)
-    if info.txn_least is not None and info.txn_most is not None:
-        yield "X-Pulsar-txnid-least-bits", str(info.txn_least)
-        yield "X-Pulsar-txnid-most-bits", str(info.txn_most)
+    if info.txn is not None:
+        most, least = info.txn
+        yield "X-Pulsar-txnid-least-bits", str(least)
+        yield "X-Pulsar-txnid-most-bits", str(most)
     if info.is_chunk:
         yield "X-Pulsar-chunk-id", str(info.chunk_id)
         yield "X-Pulsar-num-chunks-from-msg", str(info.num_chunks)
