@@ -21,7 +21,7 @@ from typing import Any
 
 from emulator.client import Client
 from emulator.config.loading import load_topology
-from emulator.runtimes.admin_client import NoAnswer, call
+from emulator.runtimes.admin_client import NoHttpResponse, call
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -67,7 +67,7 @@ async def obeyed(setter: RegionStatus, other: RegionStatus, value: int) -> float
 async def carries(region: RegionStatus) -> bool:
     try:
         return b"\ngeoemu_metadata_sync_leader 1" in await ask(region, "GET", "/metrics")
-    except NoAnswer:
+    except NoHttpResponse:
         return False
 
 

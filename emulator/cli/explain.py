@@ -28,7 +28,7 @@ from emulator.errors import ConfigurationError, GeoemuError, Problem, Refused
 from emulator.model.explanations import KINDS, Explanation, with_conflicts
 from emulator.model.suggestions import nearest
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.admin_client import HttpResponse, NoAnswer, call
+from emulator.runtimes.admin_client import HttpResponse, NoHttpResponse, call
 from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
 
@@ -117,7 +117,7 @@ def _target(kind: str, name: str) -> str:
 async def _ask(region: RegionStatus, kind: str, name: str) -> RegionResponse:
     try:
         answer = await _get(region, _target(kind, name))
-    except NoAnswer as silence:
+    except NoHttpResponse as silence:
         return RegionResponse(region.name, None, _no_answer(region, str(silence)))
     raw = answer.json()
     if answer.status != 200:
@@ -134,7 +134,7 @@ def _no_answer(region: RegionStatus, silence: str) -> str:
 async def _get(region: RegionStatus, target: str) -> HttpResponse:
     url = urlsplit(region.admin_url)
     if url.hostname is None or url.port is None:
-        raise NoAnswer("it has no address")
+        raise NoHttpResponse("it has no address")
     return await call(url.hostname, url.port, "GET", target)
 
 
@@ -152,7 +152,7 @@ async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
 async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
     try:
         answer = await _get(region, CONFLICTS)
-    except NoAnswer:
+    except NoHttpResponse:
         return []
     return list(answer.json()) if answer.status == 200 else []
 
@@ -210,7 +210,7 @@ def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incompl
         for region in status.regions:
             try:
                 answer = await _get(region, f"/geoemu/v1/explain/{quote(kind, safe='')}")
-            except NoAnswer:
+            except NoHttpResponse:
                 continue
             if answer.status == 200:
                 found += [name.split(" ") for name in answer.json()]

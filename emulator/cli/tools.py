@@ -13,7 +13,7 @@ from emulator.cli.application import app, open_run_of, print_curl
 from emulator.cli.curl import CurlRequest
 from emulator.cli.options import AsCurl, RunDir
 from emulator.errors import RuntimeFailure
-from emulator.runtimes.admin_client import NoAnswer, call
+from emulator.runtimes.admin_client import NoHttpResponse, call
 from emulator.runtimes.contract import Runtime
 
 Region = Annotated[str, typer.Argument(metavar="REGION", help="The region to query.")]
@@ -93,9 +93,9 @@ async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:
     target = request_of(method, key).target
     try:
         if url.hostname is None or url.port is None:
-            raise NoAnswer("it has no address")
+            raise NoHttpResponse("it has no address")
         answer = await call(url.hostname, url.port, method, target, seconds=ANSWER_SECONDS)
-    except NoAnswer as silence:
+    except NoHttpResponse as silence:
         raise RuntimeFailure(f"region {region} is {found.state} and does not respond ({silence})") from None
     if answer.status >= 400:
         raise RuntimeFailure(f"region {region}: {answer.json()['reason']}")

@@ -19,7 +19,7 @@ from emulator.net.network import Network
 RESPONSE_SECONDS = 2.0
 
 
-class NoAnswer(Exception):
+class NoHttpResponse(Exception):
     """No program listens there, or it sent no complete response in time."""
 
 
@@ -50,7 +50,7 @@ class HttpExchange(asyncio.Protocol):
         self._response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
     async def send(self, method: str, target: str, body: Any = None) -> None:
-        """Connect and send the request with `body` as JSON. NoAnswer when nothing listens."""
+        """Connect and send the request with `body` as JSON. NoHttpResponse when nothing listens."""
         content = b"" if body is None else json.dumps(body).encode()
         host = f"[{self._host}]" if ":" in self._host else self._host
         headers = [
@@ -63,7 +63,7 @@ class HttpExchange(asyncio.Protocol):
             async with asyncio.timeout(RESPONSE_SECONDS):
                 transport, _ = await self._network.connect(lambda: self, self._host, self._port)
         except OSError as failure:  # TimeoutError is one
-            raise NoAnswer(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
+            raise NoHttpResponse(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
         for event in (
             h11.Request(method=method, target=target, headers=headers),
             h11.Data(data=content),
@@ -72,12 +72,12 @@ class HttpExchange(asyncio.Protocol):
             transport.write(self._http.send(event) or b"")
 
     async def receive(self, *, seconds: float = RESPONSE_SECONDS) -> HttpResponse:
-        """The response. NoAnswer when it is not complete in time."""
+        """The response. NoHttpResponse when it is not complete in time."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._response
         except (OSError, h11.RemoteProtocolError) as failure:
-            raise NoAnswer(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
+            raise NoHttpResponse(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
 
     def close(self) -> None:
         if self._transport is not None:
@@ -131,7 +131,7 @@ async def call(
     *,
     seconds: float = RESPONSE_SECONDS,
 ) -> HttpResponse:
-    """Send one request and return its response. NoAnswer when there is none."""
+    """Send one request and return its response. NoHttpResponse when there is none."""
     exchange = HttpExchange(network, host, port)
     try:
         await exchange.send(method, target, body)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.net import http as admin_calls
-from emulator.net.http import RESPONSE_SECONDS, HttpResponse, NoAnswer
+from emulator.net.http import RESPONSE_SECONDS, HttpResponse, NoHttpResponse
 from emulator.net.network import SocketNetwork
 
-__all__ = ["RESPONSE_SECONDS", "AdminExchange", "HttpResponse", "NoAnswer", "call"]
+__all__ = ["RESPONSE_SECONDS", "AdminExchange", "HttpResponse", "NoHttpResponse", "call"]
 
 _NETWORK = SocketNetwork()
 
@@ -23,5 +23,5 @@ class AdminExchange(admin_calls.HttpExchange):
 async def call(
     host: str, port: int, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
 ) -> HttpResponse:
-    """One request and its answer. NoAnswer when there is none."""
+    """One request and its answer. NoHttpResponse when there is none."""
     return await admin_calls.call(_NETWORK, host, port, method, target, body, seconds=seconds)

@@ -32,7 +32,7 @@ from emulator.run.directory import (
 from emulator.run.lost_stores import put_aside
 from emulator.run.processes import identify, state_of
 from emulator.runtimes import region_kafka
-from emulator.runtimes.admin_client import NoAnswer
+from emulator.runtimes.admin_client import NoHttpResponse
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.ports import WantedPort, choose_ports
@@ -262,7 +262,7 @@ class ProcessRuntime(RecordedRun):
         try:
             expected = self._linked.running_peers(record, self._processes.states(record), name)
             report = await ask(region, expected)
-        except NoAnswer:
+        except NoHttpResponse:
             return "starting", "it does not respond"
         return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
 

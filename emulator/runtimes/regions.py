@@ -19,7 +19,7 @@ from emulator.errors import Refused, RuntimeFailure
 from emulator.model.suggestions import nearest
 from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, links_of
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import AdminExchange, HttpResponse, NoAnswer, call
+from emulator.runtimes.admin_client import AdminExchange, HttpResponse, NoHttpResponse, call
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
@@ -100,7 +100,7 @@ class LinkedRegions:
         body = {"ahead_ms": ahead_ms}
         try:
             answer = await call(region.host, region.admin_port, "PUT", "/geoemu/v1/clock", body)
-        except NoAnswer as silence:
+        except NoHttpResponse as silence:
             raise RuntimeFailure(f"the clock of {name} could not be set: {silence}") from None
         if answer.status != 204:
             raise RuntimeFailure(f"the clock of {name} could not be set: {describe(answer)}")
@@ -118,7 +118,7 @@ class LinkedRegions:
                 for name, region in record.regions.items():
                     if region.cluster != other or states[name] != "running":
                         continue
-                    with suppress(NoAnswer):
+                    with suppress(NoHttpResponse):
                         await call(region.host, region.admin_port, method, target)
                         break
 
@@ -129,7 +129,7 @@ class LinkedRegions:
         links = [link for link in record.links if name in link]
         exchanges = [AdminExchange(region.host, region.admin_port) for _ in links]
         try:
-            with suppress(NoAnswer):  # frozen before it listened
+            with suppress(NoHttpResponse):  # frozen before it listened
                 for exchange, link in zip(exchanges, links, strict=True):
                     await exchange.send(*link_request(link, record.links[link]))
             await resume()
@@ -148,7 +148,7 @@ class LinkedRegions:
                     region, shape = record.regions[name], record.links[link]
                     try:
                         answer = await call(region.host, region.admin_port, *link_request(link, shape))
-                    except NoAnswer as silence:
+                    except NoHttpResponse as silence:
                         reason = str(silence)
                     else:
                         if answer.status == 204 and self._directory.read().links[link] == shape:
@@ -194,7 +194,7 @@ class LinkedRegions:
                         return
                     try:
                         report = await ask(record.regions[name], expected)
-                    except NoAnswer:
+                    except NoHttpResponse:
                         pass
                     else:
                         if report.ready:
@@ -226,7 +226,7 @@ class LinkedRegions:
 
 
 async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
-    """How a region is. NoAnswer when it says nothing."""
+    """How a region is. NoHttpResponse when it says nothing."""
     pid = region.process.pid if region.process else None
     return await ask_region(region.host, region.admin_port, pid, expected_peers)
 
@@ -281,17 +281,17 @@ class RegionReport:
 async def ask_region(host: str, port: int, pid: int | None, expected_peers: Iterable[str]) -> RegionReport:
     """Return the state of a region, given the peers to which it has to be linked.
 
-    NoAnswer when there is no response, or when another process than `pid` uses its port (None: any process).
+    NoHttpResponse when there is no response, or when another process than `pid` uses its port (None: any process).
     """
     target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
     answer = await call(host, port, "GET", target)
     try:
         raw = answer.json()
         if pid is not None and raw["pid"] != pid:
-            raise NoAnswer(f"process {raw['pid']} listens at its port")
+            raise NoHttpResponse(f"process {raw['pid']} listens at its port")
         return RegionReport(raw["ready"], "; ".join(raw["waiting_for"]))
     except (ValueError, KeyError, TypeError) as problem:
-        raise NoAnswer(describe(answer)) from problem
+        raise NoHttpResponse(describe(answer)) from problem
 
 
 def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from emulator.net.http import NoAnswer, call
+from emulator.net.http import NoHttpResponse, call
 from emulator.net.network import SocketNetwork
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
@@ -200,7 +200,7 @@ async def call_over_http(region: RegionStatus, method: str, path: str, body: Any
     address = urlsplit(region.admin_url)
     try:
         answer = await call(SocketNetwork(), address.hostname or "", address.port or 0, method, path, body)
-    except NoAnswer as silence:
+    except NoHttpResponse as silence:
         raise OSError(str(silence)) from None
     return answer.status, answer.body
 

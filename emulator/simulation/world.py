@@ -231,8 +231,8 @@ class World:
     async def ask_admin(
         self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
     ) -> HttpResponse:
-        """Call a region's HTTP port from `host`, or from the driver. Raises NoAnswer when the region is down, or does
-        not answer in time."""
+        """Call a region's HTTP port from `host`, or from the driver. Raises NoHttpResponse when the region is down, or
+        does not respond in time."""
         if host is None:
             self._clients += 1
             host = self.client_host(f"admin-{self._clients}", region)

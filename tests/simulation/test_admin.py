@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.world import World
 
 STATS = "/admin/v2/persistent/public/default/orders/stats"
@@ -30,7 +30,7 @@ async def test_changes_are_guarded_there_too_and_reach_the_row(world: World) -> 
 @pytest.mark.world("us", "eu", seed=3)
 async def test_a_region_that_is_down_gives_no_answer(world: World) -> None:
     world.kill("us")
-    with pytest.raises(NoAnswer, match="us:8080"):
+    with pytest.raises(NoHttpResponse, match="us:8080"):
         await world.ask_admin("us", "GET", "/geoemu/v1/status")
     world.start("us")
     await world.ready()

@@ -28,7 +28,7 @@ from emulator.run.directory import (
     write_whole,
 )
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import NoAnswer
+from emulator.runtimes.admin_client import NoHttpResponse
 from emulator.runtimes.compose.command import compose, compose_command
 from emulator.runtimes.compose.containers import STOP_SECONDS, RunContainers, state_of_container
 from emulator.runtimes.compose.file import (
@@ -258,7 +258,7 @@ class ComposeRuntime(RecordedRun):
         states = {other: state_of_container(containers, other) for other in record.regions}
         try:
             report = await ask(region, self._linked.running_peers(record, states, name))
-        except NoAnswer:
+        except NoHttpResponse:
             return "starting", "it does not respond"
         lacks = [report.waiting_for] if report.waiting_for else []
         if kafka := await self._containers.missing_kafka(name):

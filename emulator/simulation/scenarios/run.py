@@ -22,7 +22,7 @@ from emulator.config.region import NamespaceConfig
 from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.values import TopicName
-from emulator.net.http import NoAnswer, call
+from emulator.net.http import NoHttpResponse, call
 from emulator.scenarios.actor_models.specs import ConsumerSpec, ProgramSpec, TaskSpec
 from emulator.scenarios.format.steps import Drain, Phase
 from emulator.scenarios.progress import Quiet
@@ -232,7 +232,7 @@ class _Run:
         host.network.loop = self.world.simulation.driver.loop
         try:
             answer = await call(host.network, region.name, ADMIN_PORT, method, path, body)
-        except NoAnswer as silence:
+        except NoHttpResponse as silence:
             raise ConnectionRefusedError(str(silence)) from None
         return answer.status, answer.body
 

@@ -15,7 +15,7 @@ from emulator.client import AccessMode, ClientError
 from emulator.config.region import LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ServerError
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.world import World
 from tests.broker.topic.test_exclusive_producers import TOPIC, Contender
 
@@ -66,7 +66,7 @@ async def move_home(w: World, region: str, home: str) -> None:
     """Change the policy in the cluster of a region."""
     path = "/admin/v2/namespaces/public/default/exclusiveHome"
     for _ in range(600):
-        with contextlib.suppress(NoAnswer):
+        with contextlib.suppress(NoHttpResponse):
             if (await w.ask_admin(region, "POST", path, home)).status == 204:
                 return
         await asyncio.sleep(0.1)

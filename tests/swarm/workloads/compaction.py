@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
 from emulator.core.topic.compaction import CompactionEntry, LatestOfKeys
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
@@ -68,7 +68,7 @@ class Compact(Act):
         host = context.world.client_host(context.name, self.region)
         try:
             answer = await context.world.ask_admin(self.region, "PUT", COMPACTION, None, host=host)
-        except NoAnswer:
+        except NoHttpResponse:
             return
         context.note_result("accepted" if answer.status == 204 else "refused", topic=full(TOPIC))
 

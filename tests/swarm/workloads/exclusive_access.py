@@ -11,7 +11,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.config.topology import Topology
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.evidence import full
 from emulator.simulation.world import NAMESPACE
 from tests.swarm.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
@@ -47,7 +47,7 @@ class Unload(Act):
         host = context.world.client_host(context.name, self.region)
         try:
             answer = await context.world.ask_admin(self.region, "PUT", UNLOAD, host=host)
-        except NoAnswer:
+        except NoHttpResponse:
             return
         context.note_result("accepted" if answer.status == DONE else "refused", topic=full(TOPIC))
 

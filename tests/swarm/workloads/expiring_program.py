@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emulator.client import Consumer
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.own_topic import OwnTopic
 
@@ -39,7 +39,7 @@ class OwnTopicProgram(OwnTopic):
         target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{what}"
         try:
             return (await context.world.ask_admin(self.reading, method, target, body, host=host)).status
-        except NoAnswer:
+        except NoHttpResponse:
             return None
 
     async def retry_until_done(

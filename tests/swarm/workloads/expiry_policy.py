@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.client import Client, ClientError
 from emulator.core.topic.retention import EVICT_TO
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, SUBSCRIPTION, OwnTopicProgram
 
@@ -125,7 +125,7 @@ class RemovalProgram(OwnTopicProgram):
         """Return the stats of its topic in the region where it reads. Empty: no response."""
         try:
             return await self.stats(context, self.reading) or {}
-        except NoAnswer:
+        except NoHttpResponse:
             return {}
 
 

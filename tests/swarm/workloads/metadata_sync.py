@@ -20,7 +20,7 @@ from emulator.core.metadata.outbox import EventOutbox
 from emulator.core.metadata.record import LATEST, DocumentRecord, ElementState
 from emulator.errors import StorageError
 from emulator.model.stored_keys import PartitionedTopicPath, parse_path
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.checkers import Found
 from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration.contract import Conflict
@@ -75,7 +75,7 @@ class MetadataChangeAct(Act):
         try:
             target = f"/admin/v2/{self.path}"
             answer = await context.world.ask_admin(self.region, self.method, target, self.body, host=host)
-        except NoAnswer:
+        except NoHttpResponse:
             context.note_result("nothing", began=began, **about)
             return
         # What a region could not do it may have done, as far as it knows.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, Producer
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SECONDS, OwnTopicProgram
 
@@ -261,7 +261,7 @@ class NonPersistentProgram(OwnTopicProgram):
         target = f"/admin/v2/non-persistent/public/default/{context.name}/stats"
         try:
             answer = await context.world.ask_admin(region, "GET", target, host=host)
-        except NoAnswer:
+        except NoHttpResponse:
             return {}
         return dict(answer.json()) if answer.status == 200 else {}
 

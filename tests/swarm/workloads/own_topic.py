@@ -61,7 +61,7 @@ class OwnTopic(Act):
         return message
 
     async def stats(self, context: ActContext, region: str) -> dict[str, Any] | None:
-        """Of its topic there. None: it has none. NoAnswer."""
+        """Of its topic there. None: it has none. NoHttpResponse."""
         host = context.world.client_host(context.name, self.region)
         target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}/stats"
         answer = await context.world.ask_admin(region, "GET", target, host=host)

@@ -15,7 +15,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.core.topic.state import TopicState
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.host import Host
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
@@ -61,7 +61,7 @@ class RegionRemovalAct(Act):
         """The status; 0 when there was no answer."""
         try:
             return (await context.world.ask_admin(self.region, "POST", PATH, regions, host=host)).status
-        except NoAnswer:
+        except NoHttpResponse:
             return 0
 
 

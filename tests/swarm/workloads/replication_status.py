@@ -17,7 +17,7 @@ from emulator.client import EARLIEST, Client, ClientError
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.subscription_updates import ReplicatedSubscription
 from emulator.model.markers import Snapshot
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import ActContext, Workload
@@ -121,7 +121,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
             subscriptions = {} if stats is None else stats["subscriptions"]
             names = [name for name, one in subscriptions.items() if not one["isDurable"]]
             statuses = {await self.ask(context, "POST", _status(name), True) for name in names}
-        except (ClientError, NoAnswer):
+        except (ClientError, NoHttpResponse):
             return ""
         finally:
             await client.close()
@@ -164,7 +164,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         """Its figures. None: the region does not answer, or has none."""
         try:
             stats = await self.stats(context, region)
-        except NoAnswer:
+        except NoHttpResponse:
             return None
         return None if stats is None else stats["subscriptions"].get(name)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from emulator.client import EARLIEST, Client, ClientError, Consumer
 from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import (
     CONVERGENCE_SECONDS,
@@ -156,7 +156,7 @@ class RetentionProgram(OwnTopicProgram):
             try:
                 stats = await self.stats(context, self.reading)
                 size = 0 if stats is None else int(stats["storageSize"])
-            except NoAnswer:
+            except NoHttpResponse:
                 size = -1
             if 0 <= size <= limit:
                 return ""

@@ -18,7 +18,7 @@ from emulator.client import Client, ClientError, Schema, SchemaType
 from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.core.schemas.problems import Incompatible
 from emulator.errors import ServerError
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
@@ -143,7 +143,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
         try:
             target = f"/admin/v2/{path.format(topic=name)}"
             answer = await context.world.ask_admin(region, "GET", target, host=host)
-        except NoAnswer:
+        except NoHttpResponse:
             return None
         return answer.json() if answer.status == 200 else answer.status
 

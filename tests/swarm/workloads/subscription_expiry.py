@@ -15,7 +15,7 @@ from typing import ClassVar
 from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import ActContext, Workload
@@ -75,7 +75,7 @@ class SubscriptionExpiryProgram(TerminatingProgram):
                 answer = await context.world.ask_admin(self.reading, "POST", target, MINUTES, host=host)
                 if answer.status == 204:
                     return True
-            except NoAnswer:
+            except NoHttpResponse:
                 pass
             await asyncio.sleep(0.2)
         return False
@@ -104,7 +104,7 @@ class SubscriptionExpiryProgram(TerminatingProgram):
                 stats = await self.stats(context, self.reading)
                 if stats is not None and stats["subscriptions"].get(USED_NAME, {}).get("consumers"):
                     return
-            except NoAnswer:
+            except NoHttpResponse:
                 pass
             await asyncio.sleep(0.1)
 
@@ -131,7 +131,7 @@ class SubscriptionExpiryProgram(TerminatingProgram):
                 stats = await self.stats(context, self.reading)
                 if stats is not None and UNUSED_NAME not in stats["subscriptions"]:
                     return True
-            except NoAnswer:
+            except NoHttpResponse:
                 pass
             await asyncio.sleep(min(self.stays_away_seconds, max(0.1, until - context.now)))
         return False

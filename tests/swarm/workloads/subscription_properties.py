@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.core.cursor.cursor import Cursor
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.workload import ActContext, Workload
@@ -116,7 +116,7 @@ class SubscriptionPropertiesProgram(OwnTopicProgram):
         target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{self.path}"
         try:
             answer = await context.world.ask_admin(self.reading, "GET", target, host=host)
-        except NoAnswer:
+        except NoHttpResponse:
             return None
         return dict(answer.json()) if answer.status == 200 else None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from emulator.client import Client, ClientError, Consumer, InitialPosition
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import (
     CONVERGENCE_SECONDS,
@@ -137,7 +137,7 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
     async def _kept_in(self, context: ActContext, region: str) -> str:
         try:
             stats = await self.stats(context, region)
-        except NoAnswer:
+        except NoHttpResponse:
             return NOBODY_SAYS
         if stats is None:
             return ""

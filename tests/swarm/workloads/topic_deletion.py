@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from emulator.broker.topic_directory.stored_topics import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan
 from tests.swarm.topics import DELETED
@@ -108,7 +108,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         """The other region knows that everything of its came here."""
         try:
             stats = await self.stats(context, self.reading)
-        except NoAnswer:
+        except NoHttpResponse:
             return False
         return stats is not None and stats["replication"].get(self.region, {}).get("replicationBacklog") == 0
 
@@ -127,7 +127,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{what}"
         try:
             return (await context.world.ask_admin(self.region, method, target, host=host)).status
-        except NoAnswer:
+        except NoHttpResponse:
             return None
 
     # In the end.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.errors import ServerError
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from tests.swarm.topics import DELETED
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import (
@@ -84,7 +84,7 @@ class TerminatingProgram(OwnTopicProgram):
             try:
                 if await self.stats(context, self.reading) is None:
                     return True
-            except NoAnswer:
+            except NoHttpResponse:
                 pass
             await asyncio.sleep(0.5)
         return False
@@ -134,7 +134,7 @@ class Termination(TerminatingProgram):
                 answer = await context.world.ask_admin(self.reading, "POST", target, host=host)
                 if answer.status == 200:
                     return int(answer.json()["entryId"])
-            except NoAnswer:
+            except NoHttpResponse:
                 pass
             await asyncio.sleep(0.2)
         return None

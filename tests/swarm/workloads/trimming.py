@@ -17,7 +17,7 @@ from emulator.broker.topic.retention import Trimmer
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client, ClientError, Consumer
 from emulator.core.topic.retention import LogHold
-from emulator.net.http import NoAnswer
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
 from tests.swarm.evidence import Evidence
@@ -129,7 +129,7 @@ async def _log_bytes(act: TrimmingProgram, context: ActContext, region: str) -> 
     """Return the size of the topic's log; None: the topic does not exist; -1: no response."""
     try:
         stats = await act.stats(context, region)
-    except NoAnswer:
+    except NoHttpResponse:
         return -1
     return None if stats is None else int(stats["storageSize"])
 

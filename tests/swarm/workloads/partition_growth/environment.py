@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from emulator.client import Batching, Client
-from emulator.net.http import HttpResponse, NoAnswer
+from emulator.net.http import HttpResponse, NoHttpResponse
 from emulator.simulation.evidence import full
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.topics import DELETED
@@ -138,7 +138,7 @@ class Scene:
         target = f"/admin/v2/persistent/{topic.partition('://')[2]}{what}"
         try:
             return await self.context.world.ask_admin(region, method, target, body, host=self.host)
-        except NoAnswer:
+        except NoHttpResponse:
             return None
 
     async def retry_until_done(
