@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from emulator.broker.topic_directory.loaded_topic import OpenMode
@@ -26,22 +27,55 @@ Participant = tuple[str, str | None]
 """(full name of a topic, name of a subscription there); None: the topic itself."""
 
 
-class TopicLoader(Protocol):
-    """The region, as far as topics are requested from it."""
+class NotifyingRegion(Protocol):
+    """The region, as far as its participants are notified."""
 
     @property
     def directory(self) -> TopicDirectory: ...
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None: ...
 
 
 class ParticipantNotifier:
     """The notifier of one coordinator."""
 
-    def __init__(self, region: TopicLoader, low_watermark: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        region: NotifyingRegion,
+        low_watermark: Callable[[], int],
+        is_over: Callable[[], bool],
+        confirmed: Callable[[int], None],
+    ) -> None:
+        """`is_over`: whether the coordinator has ended. `confirmed`: called with the number of a transaction, all of
+        whose participants have its outcome, unless the coordinator has ended."""
         self._region = region
         self._low_watermark = low_watermark
+        self._is_over = is_over
+        self._confirmed = confirmed
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
+
+    def notify(self, transaction: LiveTransaction) -> None:
+        """TX4: notify all participants. A task is needed only for those that have to be loaded or were not reached."""
+        notified = self.notify_now(transaction)
+        if notified is None:
+            self._region.spawn(self._notify_until_confirmed(transaction))
+        else:
+            notified.add_done_callback(partial(self._notified, transaction))
+
+    def _notified(self, transaction: LiveTransaction, notified: asyncio.Future[Any]) -> None:
+        if self._is_over():
+            return
+        if notified.exception() is None:
+            self._confirmed(transaction.txn.least)
+        else:
+            self._region.spawn(self._notify_until_confirmed(transaction))
+
+    async def _notify_until_confirmed(self, transaction: LiveTransaction) -> None:
+        await self.notify_all(transaction)
+        if not self._is_over():
+            self._confirmed(transaction.txn.least)
 
     def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
         """Notify all participants. Done when every one has the outcome; it fails when one of them could not be
@@ -60,13 +94,13 @@ class ParticipantNotifier:
             )
         return confirmed[0] if len(confirmed) == 1 else asyncio.gather(*confirmed)
 
-    async def notify_all(self, transaction: LiveTransaction, stopped: Callable[[], bool]) -> None:
-        """Notify until every participant has the outcome, or `stopped`."""
+    async def notify_all(self, transaction: LiveTransaction) -> None:
+        """Notify until every participant has the outcome, or the coordinator has ended."""
         waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
         waiting += transaction.subscriptions
         delay_seconds = RETRY_SECONDS
         try:
-            while waiting and not stopped():
+            while waiting and not self._is_over():
                 await asyncio.gather(*(self._try(transaction, each) for each in waiting))
                 waiting = list(self.refused.get(transaction.txn.least, ()))
                 if waiting:
@@ -79,7 +113,7 @@ class ParticipantNotifier:
         refused = self.refused.setdefault(transaction.txn.least, {})
         try:
             async with self._slots:
-                await self._notify(transaction, *participant)
+                await self._end(transaction, *participant)
         except (ProtocolError, StorageError) as problem:
             if not (isinstance(problem, ProtocolError) and problem.code in GONE):
                 refused[participant] = str(problem)
@@ -90,7 +124,7 @@ class ParticipantNotifier:
             return
         refused.pop(participant, None)
 
-    async def _notify(
+    async def _end(
         self, transaction: LiveTransaction, topic_name: str, subscription_name: str | None
     ) -> None:
         topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.transactions.completion import ParticipantNotifier, TopicLoader
+from emulator.broker.transactions.completion import NotifyingRegion, ParticipantNotifier
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
@@ -30,7 +30,7 @@ KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ROUNDING_SECONDS: Final = 0.001
 
 
-class CoordinatingRegion(RegionServices, TopicLoader, Protocol):
+class CoordinatingRegion(RegionServices, NotifyingRegion, Protocol):
     """The region, as its coordinators see it."""
 
 
@@ -101,7 +101,9 @@ class RunningCoordinator:
         self.figures = figures
         self.core = components.transactions.coordinator(number, bounds)
         self.over = False
-        self.notifier = ParticipantNotifier(region, lambda: self.core.low_watermark)
+        self.notifier = ParticipantNotifier(
+            region, lambda: self.core.low_watermark, lambda: self.over, self._over
+        )
         self._region = region
         self._on_failure = on_failure
         self.journal = components.storage.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
@@ -237,30 +239,9 @@ class RunningCoordinator:
         once: a later transaction of the same key must follow it in the log (INV-57)."""
         self._confirmations[least] = asyncio.get_running_loop().create_future()
         if entry is None:
-            self._notify(least)
+            self.notifier.notify(self.core.live[least])
         else:
             self._issue(entry)  # participants are notified when it is durable (TX3)
-
-    def _notify(self, least: int) -> None:
-        """TX4: notify the participants. A task is needed only for those that have to be loaded or were not reached."""
-        notified = self.notifier.notify_now(self.core.live[least])
-        if notified is None:
-            self._region.spawn(self._notify_until_confirmed(least))
-        else:
-            notified.add_done_callback(partial(self._notified, least))
-
-    def _notified(self, least: int, notified: SharedFuture) -> None:
-        if self.over:
-            return
-        if notified.exception() is None:
-            self._over(least)
-        else:
-            self._region.spawn(self._notify_until_confirmed(least))
-
-    async def _notify_until_confirmed(self, least: int) -> None:
-        await self.notifier.notify_all(self.core.live[least], lambda: self.over)
-        if not self.over:
-            self._over(least)
 
     def _over(self, least: int) -> None:
         """TX5: every participant has confirmed."""
@@ -331,7 +312,7 @@ class RunningCoordinator:
                 self.core.durable(entry)
             for entry in entries:
                 if type(entry) is Decided and not self.over:
-                    self._notify(entry.least)
+                    self.notifier.notify(self.core.live[entry.least])
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
