@@ -13,34 +13,17 @@ subscription that does not exist has nothing to end: that counts as confirmed.
     TP4  The coordinator returns "over" (COMMITTED, ABORTED) only when every participant has confirmed. So a participant
         that holds an open transaction of which `status` is None must abort it: no client received a commit of it.
     TP5  Coordinators are ready before the first topic is loaded.
+
+`Topic.end_partition` writes the marker, unless there is one; `Subscription.end_subscription` applies the pending
+acknowledgements, or drops them. Transactions of this coordinator whose number is at most `low_watermark` are over; -1:
+none is known to be.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from emulator.core.transactions.names import TransactionStatus, TxnId
-
-
-class PartitionParticipant(Protocol):
-    """A topic, as the coordinator of a transaction sees it. `broker.topic.topic.Topic` is one."""
-
-    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """Write the marker, unless there is one. Done when it is durable (TP2, TP3); not to be cancelled.
-
-        `low_watermark`: all transactions of this coordinator whose number is at most this are over; -1: none is known
-        to be.
-        """
-        ...
-
-
-class SubscriptionParticipant(Protocol):
-    """A subscription, as the coordinator sees it. `broker.subscription.subscription.Subscription` is one."""
-
-    async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
-        """Apply the pending acknowledgements, or drop them; durable when it returns (TP2, TP3)."""
-        ...
 
 
 class TransactionAuthority(Protocol):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
 
 import pytest
 
@@ -26,15 +24,8 @@ from emulator.errors import ServerError, StorageError
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import QUICK, Regions, regions, until
 
-PATIENCE_SECONDS = 30
 KEY = "task"
 TOPIC = "persistent://public/default/orders"
-T = TypeVar("T")
-
-
-async def soon(what: Awaitable[T]) -> T:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        return await what
 
 
 def status(world: Regions, transaction: Transaction) -> TransactionStatus | None:
@@ -45,32 +36,27 @@ async def stored(client: Client, topic: str) -> list[bytes]:
     reader = await client.reader(topic, EARLIEST)
     found = []
     while await reader.has_message():
-        found.append((await soon(reader.receive())).payload)
+        found.append((await reader.receive()).payload)
     await reader.close()
     return found
 
 
 def keyed(world: Regions, key: str = KEY) -> Client:
-    client = world.client("us")
-    return Client(
-        f"pulsar://{client.service_address[0]}:{client.service_address[1]}",
-        settings=QUICK,
-        transaction_key=key,
-    )
+    return Client(f"pulsar://127.0.0.1:{world.ports['us']}", settings=QUICK, transaction_key=key)
 
 
 async def test_messages_of_a_transaction_become_visible_together_when_it_commits() -> None:
     async with regions("us") as world, world.client("us") as client:
         orders, bills = await client.producer("orders"), await client.producer("bills")
         transaction = await client.new_transaction()
-        await soon(orders.send(b"1", transaction=transaction))
-        await soon(bills.send(b"2", transaction=transaction))
+        await orders.send(b"1", transaction=transaction)
+        await bills.send(b"2", transaction=transaction)
         assert await stored(client, "orders") == await stored(client, "bills") == []
-        await soon(transaction.commit())
+        await transaction.commit()
         assert (await stored(client, "orders"), await stored(client, "bills")) == ([b"1"], [b"2"])
-        await soon(transaction.commit())
+        await transaction.commit()
         with pytest.raises(ClientError) as problem:
-            await soon(orders.send(b"3", transaction=transaction))
+            await orders.send(b"3", transaction=transaction)
         assert problem.value.code is ServerError.NotAllowedError
 
 
@@ -80,13 +66,13 @@ async def test_a_block_that_raises_aborts() -> None:
         with pytest.raises(KeyError):
             await _fail_within(client, producer)
         async with await client.new_transaction() as transaction:
-            await soon(producer.send(b"yes", transaction=transaction))
+            await producer.send(b"yes", transaction=transaction)
         assert await stored(client, "orders") == [b"yes"]
 
 
 async def _fail_within(client: Client, producer: Producer) -> None:
     async with await client.new_transaction() as failing:
-        await soon(producer.send(b"no", transaction=failing))
+        await producer.send(b"no", transaction=failing)
         raise KeyError
 
 
@@ -103,7 +89,7 @@ async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction()
-        await soon(producer.send(b"1", transaction=transaction))
+        await producer.send(b"1", transaction=transaction)
         coordinator = world.running["us"].coordinators.get(transaction.id.most)
         coordinator.notifier.notify_now = lambda _: None  # type: ignore[method-assign]
         coordinator.notifier.notify_all = _never  # type: ignore[method-assign]
@@ -111,7 +97,7 @@ async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
         await until(lambda: status(world, transaction) is TransactionStatus.COMMITTING)
         await world.crash("us")
         await world.start("us")
-        await soon(ending)
+        await ending
         assert await stored(client, "orders") == [b"1"]
 
 
@@ -123,10 +109,10 @@ async def test_a_topic_whose_store_fails_is_notified_again() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction()
-        await soon(producer.send(b"1", transaction=transaction))
+        await producer.send(b"1", transaction=transaction)
         region = world.running["us"]
         _fail_the_marker(region)
-        await soon(transaction.commit())
+        await transaction.commit()
         assert await stored(client, "orders") == [b"1"]
 
 
@@ -149,12 +135,12 @@ async def test_a_transaction_without_its_client_blocks_a_topic_no_longer_than_it
     async with regions("us") as world, world.client("us") as client:
         producer = await client.producer("orders")
         transaction = await client.new_transaction(timeout_seconds=0.2)
-        await soon(producer.send(b"no", transaction=transaction))
-        await soon(producer.send(b"behind"))
+        await producer.send(b"no", transaction=transaction)
+        await producer.send(b"behind")
         await until(lambda: status(world, transaction) is TransactionStatus.ABORTED)
         assert await stored(client, "orders") == [b"behind"]
         with pytest.raises(ClientError, match="timed out") as problem:
-            await soon(transaction.commit())
+            await transaction.commit()
         assert problem.value.definite
 
 
@@ -167,7 +153,7 @@ async def test_coordinators_take_turns() -> None:
 async def test_a_client_gets_an_error_where_transactions_are_not_enabled() -> None:
     async with regions("us", transaction_coordinators=0) as world, world.client("us") as client:
         with pytest.raises(ClientError, match="not enabled"):
-            await soon(client.new_transaction())
+            await client.new_transaction()
 
 
 async def shared(client: Client) -> Consumer:
@@ -184,17 +170,17 @@ async def test_acknowledgements_count_when_their_transaction_commits(commits: bo
         batching = Batching(messages_max=3, delay_ms_max=10_000) if batched else None
         producer = await client.producer("orders", batching=batching)
         consumer = await shared(client)
-        await soon(asyncio.gather(*(producer.send(bytes([n])) for n in range(3))))
-        given = [await soon(consumer.receive()) for _ in range(3)]
+        await asyncio.gather(*(producer.send(bytes([n])) for n in range(3)))
+        given = [await consumer.receive() for _ in range(3)]
         transaction = await client.new_transaction()
-        await soon(consumer.acknowledge(given[0], given[1], transaction=transaction))
-        await soon(transaction.commit() if commits else transaction.abort())
+        await consumer.acknowledge(given[0], given[1], transaction=transaction)
+        await (transaction.commit() if commits else transaction.abort())
         await consumer.close()
         again = await shared(client)
         expected = [b"\x02"] if commits else [b"\x00", b"\x01", b"\x02"]
-        back = [await soon(again.receive()) for _ in expected]
+        back = [await again.receive() for _ in expected]
         assert sorted(message.payload for message in back) == expected
-        await soon(again.acknowledge(*back, confirmed=True))
+        await again.acknowledge(*back, confirmed=True)
         subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
         await until(lambda: subscription.backlog() == 0)
 
@@ -202,15 +188,15 @@ async def test_acknowledgements_count_when_their_transaction_commits(commits: bo
 async def test_a_message_that_one_transaction_holds_is_a_conflict_for_another() -> None:
     async with regions("us") as world, world.client("us") as client:
         producer, consumer = await client.producer("orders"), await shared(client)
-        await soon(producer.send(b"1"))
-        message = await soon(consumer.receive())
+        await producer.send(b"1")
+        message = await consumer.receive()
         one, two = await client.new_transaction(), await client.new_transaction()
-        await soon(consumer.acknowledge(message, transaction=one))
+        await consumer.acknowledge(message, transaction=one)
         with pytest.raises(ClientError) as problem:
-            await soon(consumer.acknowledge(message, transaction=two))
+            await consumer.acknowledge(message, transaction=two)
         assert problem.value.code is ServerError.TransactionConflict
-        await soon(one.commit())
-        await soon(two.commit())
+        await one.commit()
+        await two.commit()
 
 
 async def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() -> None:
@@ -218,7 +204,7 @@ async def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() ->
     async with regions("us") as world, world.client("us") as client:
         source = await client.producer("orders")
         for number in range(6):
-            await soon(source.send(b"%d" % number))
+            await source.send(b"%d" % number)
         consumer, target = await shared(client), await client.producer("bills")
         for number in range(6):
             await _process_one(world, client, consumer, target, crash_at=number % 3)
@@ -231,16 +217,16 @@ async def _process_one(
     """Retry until one more message is processed. The region is killed once: before the end, while it ends, or after
     it."""
     while True:
-        message = await soon(consumer.receive())
-        transaction = await soon(client.new_transaction())
+        message = await consumer.receive()
+        transaction = await client.new_transaction()
         try:
-            await soon(target.send(message.payload, transaction=transaction))
-            await soon(consumer.acknowledge(message, transaction=transaction))
+            await target.send(message.payload, transaction=transaction)
+            await consumer.acknowledge(message, transaction=transaction)
             await _end_with_a_crash(world, transaction, crash_at)
             return
         except ClientError:
             assert status(world, transaction) is not TransactionStatus.COMMITTED
-            await soon(transaction.abort())
+            await transaction.abort()
 
 
 async def _end_with_a_crash(world: Regions, transaction: Transaction, crash_at: int) -> None:
@@ -250,10 +236,10 @@ async def _end_with_a_crash(world: Regions, transaction: Transaction, crash_at: 
     elif crash_at == 1:
         await until(lambda: status(world, transaction) is not TransactionStatus.OPEN)
     else:
-        await soon(ending)
+        await ending
     await world.crash("us")
     await world.start("us")
-    await soon(ending)
+    await ending
 
 
 # Keys.
@@ -265,16 +251,16 @@ async def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
     async with regions("us") as world, keyed(world) as first, keyed(world) as second:
         one = await first.producer("orders")
         lost = await first.new_transaction()
-        await soon(one.send(b"of the first", transaction=lost))
+        await one.send(b"of the first", transaction=lost)
         two = await second.producer("orders")
-        async with await soon(second.new_transaction()) as transaction:
+        async with await second.new_transaction() as transaction:
             assert status(world, lost) is TransactionStatus.ABORTED
-            await soon(two.send(b"of the second", transaction=transaction))
+            await two.send(b"of the second", transaction=transaction)
         assert await stored(second, "orders") == [b"of the second"]
         with pytest.raises(ExpiredTransaction):
-            await soon(one.send(b"late", transaction=lost))
+            await one.send(b"late", transaction=lost)
         with pytest.raises((ExpiredTransaction, ClientError)) as problem:
-            await soon(lost.commit())
+            await lost.commit()
         assert problem.value.definite
         assert second.coordinators.epoch == 1
 
@@ -282,7 +268,7 @@ async def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
 async def test_a_client_that_takes_its_key_fences_the_one_before_without_beginning_anything() -> None:
     async with regions("us") as world, keyed(world) as first, keyed(world) as second:
         lost = await first.new_transaction()
-        await soon(second.coordinators.take_key())
+        await second.coordinators.take_key()
         assert status(world, lost) is TransactionStatus.ABORTED
         assert (first.coordinators.epoch, second.coordinators.epoch) == (0, 1)
 
@@ -292,7 +278,7 @@ async def test_a_fenced_client_may_not_begin_again() -> None:
         await first.new_transaction()
         await second.new_transaction()
         with pytest.raises(ClientError, match="stale") as problem:
-            await soon(first.new_transaction())
+            await first.new_transaction()
         assert problem.value.code is ServerError.NotAllowedError
 
 
@@ -301,7 +287,7 @@ async def test_a_client_continues_with_its_key_after_a_crash_of_the_region() -> 
         lost = await client.new_transaction()
         await world.crash("us")
         await world.start("us")
-        async with await soon(client.new_transaction()):
+        async with await client.new_transaction():
             assert client.coordinators.epoch == 1
             assert status(world, lost) is TransactionStatus.ABORTED
 
@@ -316,7 +302,7 @@ async def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other()
         begun = [await client.new_transaction() for client in (first, second, third)]
         for transaction in begun:
             assert status(world, transaction) is TransactionStatus.OPEN
-            await soon(transaction.commit())
+            await transaction.commit()
 
 
 def test_a_key_with_the_separator_is_refused_before_any_request() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.client import ClientError, ExpiredTransaction
 from tests.broker.regions import Regions, regions
-from tests.broker.transactions.test_client_transactions import keyed, soon, stored
+from tests.broker.transactions.test_client_transactions import keyed, stored
 
 KEYS, RIVALS, TRANSACTIONS = 25, 4, 6
 
@@ -50,7 +50,7 @@ async def test_of_many_tasks_that_race_for_keys_one_of_each_key_finishes_and_no_
     told = Told()
     async with regions("us") as world, world.client("us") as reader:
         tasks = [task(world, key, rival, told) for rival in range(RIVALS) for key in range(KEYS)]
-        await soon(asyncio.gather(*tasks))
+        await asyncio.gather(*tasks)
         found = Counter(await stored(reader, "orders"))
         loaded = world.running["us"].coordinators.loaded
         assert not any(coordinator.core.live for coordinator in loaded), "a transaction is open, or not over"

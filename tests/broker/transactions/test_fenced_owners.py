@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from emulator.client import ClientError
@@ -15,12 +13,7 @@ from tests.broker.transactions.controlled_coordinator import TOPIC
 
 
 async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messages_are_readable() -> None:
-    async with (
-        asyncio.timeout(60),
-        regions("us") as world,
-        world.client("us") as first,
-        world.client("us") as second,
-    ):
+    async with regions("us") as world, world.client("us") as first, world.client("us") as second:
         owner = await first.producer(TOPIC, name="first", access_mode=AccessMode.EXCLUSIVE)
         transaction = await first.new_transaction()
         await owner.send(b"no", transaction=transaction)
@@ -34,11 +27,7 @@ async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messag
 
 
 async def test_an_owner_s_transaction_is_aborted_when_another_producer_gets_the_topic_after_a_kill() -> None:
-    async with (
-        asyncio.timeout(60),
-        regions("us", exclusive_patience_ms=50) as world,
-        world.client("us") as second,
-    ):
+    async with regions("us", exclusive_patience_ms=50) as world, world.client("us") as second:
         async with world.client("us") as first:
             owner = await first.producer(TOPIC, name="first", access_mode=AccessMode.EXCLUSIVE)
             transaction = await first.new_transaction()

@@ -9,7 +9,7 @@ from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions
 from tests.broker.transactions.coordinator_requests import KEY, begin, connect, end, home
-from tests.broker.transactions.test_client_transactions import keyed, soon, stored
+from tests.broker.transactions.test_client_transactions import keyed, stored
 
 
 async def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_after_the_response() -> None:
@@ -42,7 +42,7 @@ async def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_th
                 assert answer.type == pb.BaseCommand.ERROR, (name, answer)
         async with world.client("eu") as there:
             reader = await there.reader("orders", EARLIEST)
-            await soon(reader.receive())
+            await reader.receive()
         assert f"{KEY_LOG}{number}" in world.running["us"].store.log_names()
         assert not [name for name in world.running["eu"].store.log_names() if "transaction_key" in name]
         coordinators = world.running["eu"].coordinators
@@ -55,13 +55,13 @@ async def test_a_client_may_continue_without_its_key() -> None:
     async with regions("us") as world:
         async with keyed(world) as with_key:
             producer = await with_key.producer("orders")
-            async with await soon(with_key.new_transaction()) as transaction:
+            async with await with_key.new_transaction() as transaction:
                 await producer.send(b"under a key", transaction=transaction)
         async with world.client("us") as without:
             producer = await without.producer("orders")
-            one, two = [await soon(without.new_transaction()) for _ in range(2)]
+            one, two = [await without.new_transaction() for _ in range(2)]
             await producer.send(b"without 1", transaction=one)
             await producer.send(b"without 2", transaction=two)
-            await soon(two.commit())
-            await soon(one.commit())
+            await two.commit()
+            await one.commit()
             assert await stored(without, "orders") == [b"under a key", b"without 1", b"without 2"]

@@ -148,8 +148,6 @@ async def _asked(region: Region) -> None:
         await asyncio.sleep(0.002)
 
 
-def test_the_next_task_of_a_key_processes_the_rest_after_a_kill_at_any_commit(
-    tmp_path: Path,
-) -> None:
+def test_the_next_task_of_a_key_processes_the_rest_after_a_kill_at_any_commit(tmp_path: Path) -> None:
     """Acknowledged cumulatively, so only the region can know that two tasks did the same."""
     killed_behind_every_commit(on_sqlite(tmp_path), CUMULATIVE, succeed)

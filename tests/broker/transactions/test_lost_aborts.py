@@ -13,7 +13,7 @@ from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import regions, until
-from tests.broker.transactions.test_client_transactions import TOPIC, shared, soon, status
+from tests.broker.transactions.test_client_transactions import TOPIC, shared, status
 from tests.broker.transactions.test_successors import subscription
 
 
@@ -49,18 +49,18 @@ async def test_a_subscription_redelivers_what_a_lost_abort_had_released(
         region = world.running["us"]
         source, target = await client.producer("orders"), await client.producer("bills")
         consumer = await shared(client)
-        await soon(source.send(b"it"))
-        message = await soon(consumer.receive())
-        transaction = await soon(client.new_transaction())
-        await soon(target.send(b"result", transaction=transaction))
-        await soon(consumer.acknowledge(message, transaction=transaction))
+        await source.send(b"it")
+        message = await consumer.receive()
+        transaction = await client.new_transaction()
+        await target.send(b"result", transaction=transaction)
+        await consumer.acknowledge(message, transaction=transaction)
         before = subscription(region)
         _fail_one_deletion(region, PendingAckKey.prefix(TOPIC))
         ending = asyncio.ensure_future(transaction.abort())
         await until(lambda: _is_loaded_again(region, before, transaction.id))
         away.set()
-        await soon(ending)
-        assert (await soon(consumer.receive())).payload == b"it"
+        await ending
+        assert (await consumer.receive()).payload == b"it"
         assert status(world, transaction) is not None
 
 

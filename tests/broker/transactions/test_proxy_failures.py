@@ -16,7 +16,7 @@ from emulator.recording.tap.connection import TappedConnection
 from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
 from tests.broker.regions import QUICK, Regions, regions
-from tests.broker.transactions.test_client_transactions import soon, stored
+from tests.broker.transactions.test_client_transactions import stored
 
 POINTS_MAX = 100
 
@@ -71,7 +71,7 @@ async def lives_until_the_proxy_dies(world: Regions, path: Path, number: int) ->
         life = asyncio.ensure_future(task(await proxy.open(world), number))
         death = asyncio.ensure_future(proxy.died.wait())
         try:
-            await soon(asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED))
+            await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await proxy.close()
             for one in (life, death):
@@ -102,7 +102,7 @@ async def test_every_message_is_processed_once_wherever_the_proxy_fails(tmp_path
             assert number < POINTS_MAX, "it never comes to an end"
             await inbox.send(b"%d" % number)
             died = await lives_until_the_proxy_dies(world, tmp_path / f"{number}.jsonl", number)
-            await soon(succeed(world, number))
+            await succeed(world, number)
             expected = [b"result of %d" % one for one in range(1, number + 1)]
             assert await stored(client, "outbox") == expected, number
             if not died:

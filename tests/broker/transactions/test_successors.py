@@ -17,7 +17,7 @@ from emulator.client import Client, ClientError, Consumer, ConsumerType, Initial
 from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ProtocolError, ServerError
 from tests.broker.regions import Regions, regions, until
-from tests.broker.transactions.test_client_transactions import TOPIC, keyed, soon, status, stored
+from tests.broker.transactions.test_client_transactions import TOPIC, keyed, status, stored
 
 MESSAGES = [b"%d" % number for number in range(5)]
 PROCESSED = 3
@@ -46,21 +46,19 @@ class Unreachable:
 
 
 async def in_order(client: Client) -> Consumer:
-    return await soon(
-        client.subscribe(
-            "orders", "s", type_=ConsumerType.FAILOVER, initial_position=InitialPosition.EARLIEST
-        )
+    return await client.subscribe(
+        "orders", "s", type_=ConsumerType.FAILOVER, initial_position=InitialPosition.EARLIEST
     )
 
 
 async def processed(client: Client) -> Transaction:
     """Everything but the end."""
-    transaction = await soon(client.new_transaction())
+    transaction = await client.new_transaction()
     consumer, target = await in_order(client), await client.producer("bills")
     for _ in range(PROCESSED):
-        message = await soon(consumer.receive())
-        await soon(target.send(message.payload, transaction=transaction))
-    await soon(consumer.acknowledge_cumulative(message, transaction=transaction))
+        message = await consumer.receive()
+        await target.send(message.payload, transaction=transaction)
+    await consumer.acknowledge_cumulative(message, transaction=transaction)
     return transaction
 
 
@@ -83,7 +81,7 @@ async def with_messages() -> AsyncIterator[Regions]:
         async with world.client("us") as client:
             source = await client.producer("orders")
             for payload in MESSAGES:
-                await soon(source.send(payload))
+                await source.send(payload)
         yield world
 
 
@@ -110,12 +108,12 @@ async def test_a_successor_receives_the_rest_once_the_acknowledgement_is_applied
         await world.crash("us")
         await world.start("us")
         async with keyed(world) as second:
-            await soon(second.new_transaction())
+            await second.new_transaction()
             consumer = await in_order(second)
             await until(lambda: wants_messages(world.running["us"]))
             assert status(world, transaction) is TransactionStatus.COMMITTING
             unreachable.reached.set()
-            left = [(await soon(consumer.receive())).payload for _ in MESSAGES[PROCESSED:]]
+            left = [(await consumer.receive()).payload for _ in MESSAGES[PROCESSED:]]
             assert left == MESSAGES[PROCESSED:]
             assert await stored(second, "bills") == MESSAGES[:PROCESSED]
 
@@ -127,11 +125,11 @@ async def test_a_successor_receives_everything_that_an_aborted_transaction_held(
         unreachable = Unreachable(monkeypatch)
         async with keyed(world) as first, keyed(world) as second:
             transaction = await processed(first)
-            await soon(second.new_transaction())
+            await second.new_transaction()
             await first.close()
             consumer = await in_order(second)
             assert status(world, transaction) is TransactionStatus.ABORTING
-            assert [(await soon(consumer.receive())).payload for _ in MESSAGES] == MESSAGES
+            assert [(await consumer.receive()).payload for _ in MESSAGES] == MESSAGES
             assert unreachable.refused > 0
 
 
@@ -145,4 +143,4 @@ async def test_messages_held_by_an_open_transaction_are_redelivered_after_a_fail
         for one in list(subscription(world.running["us"]).consumers.values()):
             if one.state is subscription(world.running["us"]).dispatcher.active:
                 one.connection.abort()
-        assert (await soon(consumer.receive())).payload == MESSAGES[0]
+        assert (await consumer.receive()).payload == MESSAGES[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
@@ -13,8 +11,6 @@ from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.topic.test_transaction_buffer import readable
 from tests.broker.transactions.controlled_coordinator import TOPIC
-
-PATIENCE_SECONDS = 60
 
 
 async def _opened(client: Client) -> Transaction:
@@ -33,7 +29,7 @@ def status(world: Regions, transaction: Transaction) -> TransactionStatus | None
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_an_open_transaction_survives_the_unloading_of_its_topic(committed: bool) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS), regions("us") as world, world.client("us") as client:
+    async with regions("us") as world, world.client("us") as client:
         transaction = await _opened(client)
         directory = world.running["us"].directory
         await directory.unload(TOPIC, "a test")
@@ -49,7 +45,7 @@ async def test_an_open_transaction_survives_the_unloading_of_its_topic(committed
 async def test_a_deleted_topic_ends_with_its_transactions_and_a_new_one_knows_nothing_of_them(
     committed: bool,
 ) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS), regions("us") as world, world.client("us") as client:
+    async with regions("us") as world, world.client("us") as client:
         transaction = await _opened(client)
         await world.running["us"].directory.delete(TOPIC, force=True)
         producer = await client.producer(TOPIC)
@@ -62,12 +58,7 @@ async def test_a_deleted_topic_ends_with_its_transactions_and_a_new_one_knows_no
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_terminated_topic_ends_once_its_transactions_have(committed: bool) -> None:
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        regions("us") as world,
-        world.client("us") as client,
-        raw_client(world) as raw,
-    ):
+    async with regions("us") as world, world.client("us") as client, raw_client(world) as raw:
         transaction = await _opened(client)
         earliest = pb.CommandSubscribe.Earliest
         assert (await raw.subscribe(topic=TOPIC, initialPosition=earliest)).type == pb.BaseCommand.SUCCESS
@@ -99,7 +90,7 @@ async def test_a_terminated_topic_ends_once_its_transactions_have(committed: boo
 async def test_an_abort_does_not_redeliver_messages_that_were_acknowledged_outside_of_it(
     committed: bool,
 ) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS), regions("us") as world, world.client("us") as client:
+    async with regions("us") as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
         for number in range(3):
             await producer.send(b"%d" % number)
@@ -122,7 +113,7 @@ async def test_an_abort_does_not_redeliver_messages_that_were_acknowledged_outsi
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_remote_region_receives_the_committed_messages_of_a_reloaded_topic(committed: bool) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS), regions("us", "eu") as world, world.client("us") as client:
+    async with regions("us", "eu") as world, world.client("us") as client:
         transaction = await _opened(client)
         await world.running["us"].directory.unload(TOPIC, "a test")
         await world.crash("us")
