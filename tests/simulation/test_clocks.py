@@ -25,7 +25,6 @@ def test_a_clock_that_is_right_shows_virtual_time_since_the_epoch():
 
 
 def test_a_clock_can_be_ahead_or_behind():
-    """By its offset, from the start."""
     assert WallClock(Time(), offset_ms=250)() == EPOCH_MS + 250
     assert WallClock(Time(), offset_ms=-250).offset_ms == -250
 

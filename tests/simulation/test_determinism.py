@@ -90,7 +90,6 @@ def test_sets_of_tasks_and_futures_have_the_same_order_in_every_run():
 
 
 def test_different_seeds_are_different_runs():
-    """All of them."""
     assert len({trace_of(seed) for seed in SEEDS}) == len(SEEDS)
     assert len({trace_of(seed, detail=False) for seed in SEEDS}) == len(SEEDS)
 

@@ -138,7 +138,6 @@ class TestCrash:
         assert len(survivors) == 8
 
     def test_ids_of_a_torn_append_are_not_used_again(self):
-        """They stay a gap."""
         gaps = 0
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
@@ -179,21 +178,18 @@ class TestCrash:
             play(scenario, replace(QUICK, trusts_torn_tail=True), seed)
         assert served > 3
 
-    def test_writes_of_a_dead_program_are_not_stored(self):
+    async def test_writes_of_a_dead_program_are_not_stored(self, simulation: Simulation, disk: SimulatedDisk):
         """Their store is detached from the disk."""
 
         async def program(disk: SimulatedDisk, logs: list[Log]) -> None:
             logs.append(await open_log(await disk.open_store(), "t"))
 
-        async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:
-            logs: list[Log] = []
-            await simulation.host("us").ask(program(disk, logs))
-            simulation.host("us").kill()
-            with pytest.raises(StorageError, match="crashed"):
-                await logs[0].append([b"ghost"])
-            assert disk.entries("t") == []
-
-        play(scenario)
+        logs: list[Log] = []
+        await simulation.host("us").ask(program(disk, logs))
+        simulation.host("us").kill()
+        with pytest.raises(StorageError, match="crashed"):
+            await logs[0].append([b"ghost"])
+        assert disk.entries("t") == []
 
 
 class TestFaults:
@@ -245,7 +241,6 @@ class TestFaults:
         assert outcomes == {"+++++", "++++?", "+++?-", "++?--", "+?---", "?----", "stored", "not stored"}
 
     def test_a_key_whose_failed_put_was_stored_nevertheless_shows_it_to_the_next_read(self):
-        """And versions continue from there."""
         found: set[bytes] = set()
 
         async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:

@@ -124,8 +124,6 @@ def test_what_follows_from_the_seed_is_allowed(name: str):
 
 
 def test_swallowing_the_error_does_not_help():
-    """The simulation fails with it all the same."""
-
     async def program() -> None:
         try:
             time.time()
@@ -164,7 +162,6 @@ def test_the_main_program_may_step_outside():
 
 
 def test_other_threads_are_not_simulated():
-    """Other threads see the real clock."""
     seen: list[float] = []
     go_on, done = threading.Event(), threading.Event()
 
@@ -205,7 +202,6 @@ def test_log_records_are_stamped_with_the_hosts_own_time(caplog: pytest.LogCaptu
 
 
 def test_instances_of_the_real_classes_are_instances_of_the_stand_ins():
-    """`isinstance` works in programs."""
     made_before = datetime.datetime(2026, 1, 1)
 
     def check() -> None:
@@ -223,7 +219,6 @@ def test_instances_of_the_real_classes_are_instances_of_the_stand_ins():
 
 
 def test_everything_is_as_it_was_afterwards():
-    """Also after an error."""
     before = (time.time, builtins.open, random.random, datetime.datetime, socket.socket.__init__, monotonic)
     with pytest.raises(ReachedOutside):
         in_a_simulation(FORBIDDEN["time.time"])

@@ -127,7 +127,6 @@ class TestKill:
     async def test_a_caller_that_waits_for_a_response_gets_the_death_as_an_error(
         self, simulation: Simulation
     ):
-        """And gets no response from the dead host."""
         us = simulation.host("us")
         simulation.at(2, us.kill)
         with pytest.raises(HostDied):
@@ -139,7 +138,6 @@ class TestKill:
 
 class TestPause:
     async def test_a_paused_program_does_nothing_while_time_goes_on(self, simulation: Simulation):
-        """It continues where it was."""
         seen: list[int] = []
 
         us = simulation.host("us")
@@ -199,8 +197,6 @@ class TestPause:
 
 class TestAsk:
     async def test_an_answer_comes_from_the_hosts_own_loop(self, simulation: Simulation):
-        """The caller waits on its own loop."""
-
         async def name() -> str:
             await asyncio.sleep(1)
             return asyncio.get_running_loop().name  # type: ignore[attr-defined,no-any-return]

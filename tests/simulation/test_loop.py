@@ -37,7 +37,6 @@ class TestTime:
     async def test_timers_come_in_the_order_of_their_times_and_equal_ones_as_they_were_set(
         self, simulation: Simulation
     ):
-        """The timer that is due first runs first."""
         seen: list[str] = []
 
         loop = asyncio.get_running_loop()
@@ -55,8 +54,6 @@ class TestTime:
         assert now() == 5
 
     def test_a_cancelled_timer_is_no_moment(self):
-        """No caller waits for it, and time does not stop there."""
-
         async def scenario() -> None:
             asyncio.get_running_loop().call_later(50, print).cancel()
             async with asyncio.timeout(60):
@@ -73,7 +70,6 @@ class TestTime:
         assert len(simulation.time.moments) < 300
 
     def test_the_driver_can_do_something_at_a_moment(self):
-        """Faults are scheduled."""
         seen: list[float] = []
         with Simulation(1) as simulation:
             simulation.at(3, lambda: seen.append(simulation.now))
@@ -84,7 +80,6 @@ class TestTime:
             assert simulation.now == 4
 
     def test_the_main_program_can_wait_for_a_condition(self):
-        """It fails when the condition does not come true."""
         things: list[int] = []
 
         async def scenario() -> None:
@@ -139,8 +134,6 @@ class TestWhoIsNext:
 
 class TestEndings:
     def test_a_deadlock_without_pending_events_names_each_task_and_its_await(self):
-        """File, line and function of the innermost wait."""
-
         async def stuck() -> None:
             await asyncio.get_running_loop().create_future()
 
@@ -189,7 +182,6 @@ class TestEndings:
         assert now() == pytest.approx(0.1, abs=0.001)
 
     def test_a_program_that_spins_for_ever_is_a_livelock(self, monkeypatch: pytest.MonkeyPatch):
-        """The error names it."""
         monkeypatch.setattr(virtual_time, "BUSY_TURNS_MAX", 5000)
 
         async def busy() -> None:
@@ -202,8 +194,6 @@ class TestEndings:
                 simulation.run_for(1)
 
     def test_an_exception_of_the_main_program_is_raised_by_run(self):
-        """Unchanged."""
-
         async def scenario() -> None:
             raise KeyError("mine")
 
@@ -249,7 +239,6 @@ class TestEndings:
             ]
 
     def test_a_programs_own_exception_handler_is_asked(self):
-        """As in asyncio."""
         heard: list[str] = []
 
         async def program() -> None:
@@ -313,7 +302,6 @@ class TestAsyncio:
         assert seen == [(number, threading.get_ident()) for number in range(20)]
 
     async def test_threadsafe_calls_are_calls_and_other_threads_are_turned_away(self, simulation: Simulation):
-        """There is one thread."""
         loop = asyncio.get_running_loop()
         called = asyncio.Event()
         loop.call_soon_threadsafe(called.set)
@@ -333,7 +321,6 @@ class TestAsyncio:
         assert len(errors) == 1
 
     async def test_a_signal_reaches_its_handler(self, simulation: Simulation):
-        """And kills a program without one."""
         heard: list[int] = []
 
         async def program() -> None:

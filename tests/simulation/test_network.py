@@ -33,7 +33,6 @@ def simulation() -> Iterator[Simulation]:
 
 class TestConnecting:
     async def test_a_connection_takes_a_round_trip_and_bytes_take_one_way(self, simulation: Simulation):
-        """50 ms each way."""
         mine, theirs, _ = await connected(simulation)
         begin = simulation.now
         mine.transport.write(b"ping")
@@ -42,14 +41,12 @@ class TestConnecting:
         assert theirs.received == b"ping"
 
     async def test_both_ends_know_each_others_names(self, simulation: Simulation):
-        """Host and port."""
         mine, theirs, _ = await connected(simulation)
         assert mine.transport.get_extra_info("peername") == ("eu", 6650)
         assert theirs.transport.get_extra_info("peername") == mine.transport.get_extra_info("sockname")
         assert mine.transport.get_extra_info("sockname")[0] == "us"
 
     async def test_a_port_without_a_listener_refuses_after_a_round_trip(self, simulation: Simulation):
-        """Also after the server was closed."""
         simulation.host("eu")
         begin = simulation.now
         with pytest.raises(ConnectionRefusedError):
@@ -61,12 +58,10 @@ class TestConnecting:
             await dial(simulation, "us", "eu")
 
     async def test_an_unknown_name_cannot_be_resolved(self, simulation: Simulation):
-        """An OSError, as from a real resolver."""
         with pytest.raises(OSError, match="no simulated host is called 'mars'"):
             await dial(simulation, "us", "mars")
 
     async def test_a_host_reaches_itself_by_any_of_its_names(self, simulation: Simulation):
-        """localhost, loopback and its own."""
         server = Server(simulation.host("us"))
         await simulation.host("us").ask(server.listen())
         for name in ("localhost", "127.0.0.1", "us"):
@@ -130,7 +125,6 @@ class TestBytes:
             play(scenario, settings, seed)
 
     def test_a_message_can_be_cut_at_any_byte(self):
-        """Over the seeds, a read ends at every position of a message."""
         settings = replace(EXACT, between_places=LinkShape(5, 5), odd_cut_probability=0.5)
         cuts: set[int] = set()
 
@@ -176,20 +170,17 @@ class TestBytes:
 
         play(scenario, settings)
 
-    def test_what_takes_seconds_arrives_bit_by_bit(self):
+    async def test_what_takes_seconds_arrives_bit_by_bit(self, simulation: Simulation):
         """20 kB/s: bytes of the 60 kB arrive all the time, so the receiver does not take the sender for dead."""
         shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=20_000)
 
-        async def scenario(simulation: Simulation) -> None:
-            mine, theirs, _ = await connected(simulation)
-            simulation.network.shape("us", "eu", shape)
-            begin = simulation.now
-            mine.transport.write(bytes(60_000))
-            await simulation.until(lambda: len(theirs.received) == 60_000)
-            assert theirs.times[-1] == pytest.approx(begin + 3.01)
-            assert max(b - a for a, b in pairwise([begin, *theirs.times])) < 0.1
-
-        play(scenario, EXACT)
+        mine, theirs, _ = await connected(simulation)
+        simulation.network.shape("us", "eu", shape)
+        begin = simulation.now
+        mine.transport.write(bytes(60_000))
+        await simulation.until(lambda: len(theirs.received) == 60_000)
+        assert theirs.times[-1] == pytest.approx(begin + 3.01)
+        assert max(b - a for a, b in pairwise([begin, *theirs.times])) < 0.1
 
     async def test_hosts_at_one_place_are_close_to_each_other_and_share_its_links(
         self, simulation: Simulation
@@ -225,7 +216,6 @@ class TestEnding:
         assert not simulation.host("eu").network.endpoints
 
     async def test_aborting_forgets_what_is_still_in_the_buffer(self, simulation: Simulation):
-        """Bytes that the kernel already has are delivered."""
         mine, theirs, _ = await connected(simulation)
         mine.transport.write(bytes(1_000_000))
         mine.transport.abort()
@@ -274,7 +264,6 @@ class TestEnding:
         assert mine.callbacks == ["made", "ConnectionResetError"]
 
     async def test_a_reset_from_between_breaks_both_sides(self, simulation: Simulation):
-        """A middlebox lost its table."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.reset("us", "eu")
         await asyncio.sleep(0)
@@ -300,7 +289,6 @@ class TestSlowReader:
         assert mine.transport.get_write_buffer_size() == 0
 
     async def test_the_limits_of_the_buffer_can_be_set(self, simulation: Simulation):
-        """As for any transport."""
         mine, theirs, _ = await connected(simulation)
         theirs.transport.pause_reading()
         mine.transport.set_write_buffer_limits(high=0)
@@ -312,24 +300,8 @@ class TestSlowReader:
         with pytest.raises(ValueError, match="must be >="):
             mine.transport.set_write_buffer_limits(high=1, low=2)
 
-    def test_a_paused_reader_detects_a_reset_when_it_writes_or_resumes(self):
+    async def test_a_paused_reader_detects_a_reset_when_it_writes_or_resumes(self, simulation: Simulation):
         """A socket that is not polled reports nothing."""
-
-        async def scenario(simulation: Simulation) -> None:
-            ends = [await connected(simulation), await connected_again(simulation)]
-            for mine, theirs in ((ends[0][0], ends[0][1]), ends[1]):
-                mine.transport.pause_reading()
-                theirs.transport.pause_reading()
-                mine.transport.write(b"unread")
-                await asyncio.sleep(0.2)
-                theirs.transport.close()
-                await asyncio.sleep(0.2)
-                assert mine.callbacks == ["made"]
-            ends[0][0].transport.write(b"x")
-            ends[1][0].transport.resume_reading()
-            await asyncio.sleep(0.01)
-            for mine, *_ in ends:
-                assert mine.callbacks == ["made", "ConnectionResetError"]
 
         async def connected_again(simulation: Simulation) -> tuple[Peer, Peer]:
             server = Server(simulation.host("eu"), 6651)
@@ -338,7 +310,20 @@ class TestSlowReader:
             await simulation.until(lambda: bool(server.accepted))
             return mine, server.accepted[0]
 
-        play(scenario)
+        ends = [await connected(simulation), await connected_again(simulation)]
+        for mine, theirs in ((ends[0][0], ends[0][1]), ends[1]):
+            mine.transport.pause_reading()
+            theirs.transport.pause_reading()
+            mine.transport.write(b"unread")
+            await asyncio.sleep(0.2)
+            theirs.transport.close()
+            await asyncio.sleep(0.2)
+            assert mine.callbacks == ["made"]
+        ends[0][0].transport.write(b"x")
+        ends[1][0].transport.resume_reading()
+        await asyncio.sleep(0.01)
+        for mine, *_ in ends:
+            assert mine.callbacks == ["made", "ConnectionResetError"]
 
 
 class TestHold:
@@ -358,7 +343,6 @@ class TestHold:
         assert mine.callbacks == theirs.callbacks == ["made"]
 
     async def test_connection_attempts_wait_too(self, simulation: Simulation):
-        """Until the link heals."""
         await connected(simulation)
         simulation.network.hold("eu", "us", one_way=True)
         dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
@@ -428,7 +412,6 @@ class TestCut:
     async def test_a_link_cut_one_way_lets_the_other_way_pass_until_the_sender_gives_up(
         self, simulation: Simulation
     ):
-        """Its bytes arrive, but the acknowledgements do not."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.cut("us", "eu", one_way=True)
         begin = simulation.now
@@ -441,7 +424,6 @@ class TestCut:
         assert theirs.lost_at == pytest.approx(begin + 20, abs=0.1)
 
     async def test_acknowledgements_that_come_back_in_time_save_the_connection(self, simulation: Simulation):
-        """And the window opens again."""
         mine, theirs, _ = await connected(simulation)
         simulation.network.cut("eu", "us", one_way=True)
         mine.transport.write(bytes(400_000))
@@ -467,7 +449,6 @@ class TestCut:
         assert len(simulation.host("eu").network.endpoints) == 1
 
     async def test_a_connection_attempt_succeeds_if_the_link_heals_in_time(self, simulation: Simulation):
-        """The request is sent again."""
         await connected(simulation)
         simulation.network.cut("us", "eu")
         dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
@@ -518,7 +499,6 @@ class TestDeath:
         assert theirs.callbacks == ["made", "ConnectionResetError"]
 
     async def test_a_machine_without_power_sends_nothing(self, simulation: Simulation):
-        """Its peers wait for their timeouts, and connection attempts time out."""
         _, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()
         begin = simulation.now
@@ -532,7 +512,6 @@ class TestDeath:
         assert theirs.callbacks == ["made", "TimeoutError"]
 
     async def test_a_machine_that_comes_back_knows_no_old_connections(self, simulation: Simulation):
-        """It responds with a reset."""
         _, theirs, _ = await connected(simulation)
         simulation.host("us").power_off()
         theirs.transport.write(b"anybody?")
@@ -570,8 +549,6 @@ class TestDeath:
 
 class TestAsyncioOnTop:
     async def test_streams_work(self, simulation: Simulation):
-        """open_connection and start_server, as on sockets."""
-
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             async for line in reader:
                 writer.write(line.upper())
@@ -598,15 +575,12 @@ class TestAsyncioOnTop:
         simulation.host("eu").start(serve())
         assert await simulation.host("us").ask(ask()) == b"HELLO\n" * 10_000
 
-    def test_the_network_of_real_sockets_works_on_the_simulated_loop(self):
+    async def test_the_network_of_real_sockets_works_on_the_simulated_loop(self, simulation: Simulation):
         """It opens connections through the loop, and the loop is simulated."""
 
         async def listen(server: Server) -> int:
             return (await SocketNetwork().listen(server._accept, "", 0)).port
 
-        async def scenario(simulation: Simulation) -> None:
-            server = Server(simulation.host("eu"))
-            port = await simulation.host("eu").ask(listen(server))
-            await simulation.host("us").ask(SocketNetwork().connect(Peer, "eu", port))
-
-        play(scenario)
+        server = Server(simulation.host("eu"))
+        port = await simulation.host("eu").ask(listen(server))
+        await simulation.host("us").ask(SocketNetwork().connect(Peer, "eu", port))

@@ -111,7 +111,6 @@ class TestOwners:
     async def test_an_idle_owner_detects_its_replacement_too(
         self, simulation: Simulation, log: RemoteLog
     ) -> None:
-        """Within the interval of its checks."""
         old = await log.open_store()
         assert isinstance(old, Replaceable)
         await asyncio.sleep(30)
@@ -281,7 +280,6 @@ class TestFaults:
         play(scenario, replace(STEADY, gives_up_seconds=1.0))
 
     async def test_closing_does_not_wait_for_ever(self, simulation: Simulation, log: RemoteLog) -> None:
-        """The outcome of a write that was not accepted is unknown."""
         store = await log.open_store()
         log.go_away()
         waiting = asyncio.ensure_future(store.put("k", b"v"))

@@ -18,7 +18,6 @@ def stored(w: World, region: str) -> int:
 
 @pytest.mark.world("us", "eu", "ap")
 async def test_quiet_means_replicated(world: World) -> None:
-    """After `quiet` every region holds what was published anywhere."""
     producer = await world.client("us").producer(TOPIC)
     for number in range(10):
         await producer.send(b"%d" % number)

@@ -39,7 +39,6 @@ class LogStoreContract:
     # ── S1 Order ──────────────────────────────────────────────────────────────────────────────────────
 
     async def test_s1_appends_become_durable_in_the_order_in_which_they_were_issued(self, harness: Harness):
-        """Many appends in flight are read back in the order of issue."""
         log = await open_log(await harness.open(), "t")
         issued = [log.append([b"%d-%d" % (n, i) for i in range(n % 3 + 1)]) for n in range(100)]
         firsts = await asyncio.gather(*issued)
@@ -112,7 +111,6 @@ class LogStoreContract:
     # ── S3 Positions ──────────────────────────────────────────────────────────────────────────────────
 
     async def test_s3_ids_inside_one_append_are_consecutive(self, harness: Harness):
-        """The future gives the first id; the others follow."""
         log = await open_log(await harness.open(), "t")
         await log.append([b"before"])
         first = await log.append([b"a", b"b", b"c"])
@@ -318,7 +316,6 @@ class LogStoreContract:
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────
 
     async def test_a_new_log_is_empty(self, harness: Harness):
-        """Its first and its next id are equal."""
         log = await open_log(await harness.open(), "t")
         assert log.name == "t"
         assert log.first_entry_id == log.next_entry_id
@@ -406,7 +403,6 @@ class LogStoreContract:
     # ── Trimming ──────────────────────────────────────────────────────────────────────────────────────
 
     async def test_trimmed_entries_are_gone_for_good(self, harness: Harness):
-        """And no other entry is."""
         store, log = await opened(harness.open())
         for n in range(10):
             await log.append([b"%d-%d" % (n, i) for i in range(5)])
@@ -422,7 +418,6 @@ class LogStoreContract:
             store, log = await opened(harness.reopen(store))
 
     async def test_trimming_all_leaves_an_empty_log_that_goes_on(self, harness: Harness):
-        """Also when asked for more than there is."""
         log = await open_log(await harness.open(), "t")
         await log.append([b"1", b"2"])
         await log.trim(log.next_entry_id + 1000)
@@ -486,7 +481,6 @@ class LogStoreContract:
     # ── Logs ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def test_opening_a_log_twice_gives_the_same_object(self, harness: Harness):
-        """Also when both wait at the same time."""
         store = await harness.open()
         first, second = await asyncio.gather(store.open_log("t"), store.open_log("t"))
         assert first is second is await store.open_log("t", create=False)
@@ -550,7 +544,6 @@ class LogStoreContract:
         assert again.size_bytes == 3
 
     async def test_deleting_a_log_that_is_not_there_is_no_error(self, harness: Harness):
-        """Deleting twice has the same effect as once."""
         store = await harness.open()
         await store.delete_log("t")
         await open_log(store, "t")
@@ -560,7 +553,6 @@ class LogStoreContract:
     # ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def test_versions_count_the_puts_of_a_key_and_start_again_after_a_delete(self, harness: Harness):
-        """Over restarts too."""
         store = await harness.open()
         assert store.get("k") is None
         assert await store.put("k", b"a") == 0
@@ -618,7 +610,6 @@ class LogStoreContract:
             store = await harness.reopen(store)
 
     async def test_a_large_value_and_many_keys_survive(self, harness: Harness):
-        """A megabyte in one, and a thousand others."""
         store = await harness.open()
         large = bytes(range(256)) * 4096
         await asyncio.gather(
@@ -643,7 +634,6 @@ class LogStoreContract:
         assert store.get("k") == Versioned(b"v", 0)
 
     async def test_closing_twice_is_harmless(self, harness: Harness):
-        """Also at the same time."""
         store = await harness.open()
         await asyncio.gather(store.close(), store.close())
         await store.close()

@@ -20,7 +20,6 @@ def test_a_record_is_count_lengths_entries_and_checksum_in_big_endian():
 
 @given(groups)
 def test_decoding_gives_back_what_was_encoded(entries: list[bytes]):
-    """For any entries, empty ones too."""
     assert decode_group(encode_group(entries)) == entries
     assert entry_lengths(encode_group(entries)) == tuple(map(len, entries))
 
@@ -42,7 +41,6 @@ def test_a_slice_is_what_reading_entry_by_entry_gives(
 
 @given(groups, st.data())
 def test_a_changed_byte_is_noticed(entries: list[bytes], data: st.DataObject):
-    """Wherever it is; the error names the place."""
     record = bytearray(encode_group(entries))
     record[data.draw(st.integers(0, len(record) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(StorageError, match=r"^row 7 is damaged"):
@@ -60,6 +58,5 @@ def test_a_shortened_or_lengthened_record_is_noticed(entries: list[bytes], data:
 
 @given(st.binary(max_size=100))
 def test_garbage_is_refused(garbage: bytes):
-    """The decoder raises the same error for any bytes."""
     with pytest.raises(StorageError):
         decode_group(garbage)

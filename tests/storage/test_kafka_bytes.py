@@ -32,7 +32,6 @@ def test_any_name_can_be_read_back_from_a_legal_one(name: str):
 
 
 def test_names_of_topics():
-    """Legible, as far as Kafka allows."""
     prefix = names.region_prefix("geoemu", "us-east")
     topic = names.log_topic(prefix, 12, "persistent://public/default/orders.v1")
     assert topic == "geoemu.us-east.12.persistent_3a_2f_2fpublic_2fdefault_2forders_2ev1"
@@ -49,7 +48,6 @@ def test_names_of_topics():
 
 
 def test_a_name_too_long_for_kafka_is_cut():
-    """And stays distinct."""
     prefix = names.region_prefix("geoemu", "eu")
     long = [names.log_topic(prefix, 1, "x" * 300 + end) for end in "ab"]
     assert [len(topic) for topic in long] == [names.NAME_LENGTH_MAX] * 2
@@ -63,7 +61,6 @@ def test_a_name_too_long_for_kafka_is_cut():
     st.integers(0, 2**62),
 )
 def test_entries_are_encoded_as_kafka_python_does_it(entries: list[bytes], sequence: int, bytes_before: int):
-    """To the byte, and they come back."""
     ours = encode_entries(PRODUCER, sequence, entries, bytes_before)
     (batch,) = decode_batches(ours, "here")
     assert [entry.data for entry in batch.entries] == entries
@@ -89,7 +86,6 @@ def test_a_batch_cut_short_is_left_out_and_a_garbled_one_is_refused():
 
 
 def test_a_record_with_a_key_is_no_entry():
-    """Whatever its contents."""
     (batch,) = decode_batches(encode_records(PRODUCER, 0, [ProducedRecord(names.FENCE_KEY, b"{}")]), "here")
     assert not batch.holds_entries
     assert batch.entries == []

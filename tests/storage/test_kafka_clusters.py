@@ -90,7 +90,6 @@ async def test_a_region_authenticates_with_its_password_over_tls(
 
 @pytest.mark.real
 async def test_a_certificate_without_a_trusted_issuer_is_rejected(guarded: tuple[KafkaServer, str]):
-    """The error names the reason."""
     with pytest.raises(StorageError, match="CERTIFICATE_VERIFY_FAILED"):
         await open_kafka("eu", guarded[1], {"security_protocol": "SSL"})
 

@@ -153,7 +153,6 @@ async def test_requests_to_a_hanging_kafka_are_retried_and_stored_once(server: K
 
 @pytest.mark.real
 async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaServer):
-    """And then works as usual."""
     server.stop()
     opening = asyncio.ensure_future(open_store(server, new_prefix()))
     await asyncio.sleep(0.2)

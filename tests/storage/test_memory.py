@@ -59,7 +59,6 @@ async def test_what_is_held_becomes_durable_when_it_is_released():
 
 
 async def test_a_crash_loses_what_is_held():
-    """And nothing else."""
     store, log = await opened(MemoryStore.open())
     await log.append([b"durable"])
     store.hold()

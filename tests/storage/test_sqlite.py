@@ -210,7 +210,6 @@ async def test_a_database_of_another_program_is_refused(path: Path):
 
 
 async def test_a_file_of_another_format_version_is_refused(path: Path):
-    """The message names the remedy."""
     await (await open_sqlite(path, "eu")).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET value = '2' WHERE key = 'format_version'")
@@ -236,7 +235,6 @@ async def test_an_impossible_path_is_refused(tmp_path: Path):
 
 
 async def test_a_refused_open_does_not_keep_others_out(path: Path):
-    """The failure releases the lock."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no database" * 1000)
     await refusal(path)
@@ -471,7 +469,6 @@ async def test_a_log_that_cannot_be_opened_for_damage_does_not_hurt_the_others(p
 
 
 async def test_a_missing_row_is_an_error_and_not_a_silent_hole(path: Path):
-    """In the middle of a read and at its beginning."""
     store, log = await opened(open_sqlite(path, "eu"))
     for n in range(5):
         await log.append([b"entry %d" % n])
@@ -575,7 +572,6 @@ async def test_trimmed_and_deleted_entries_leave_the_file(path: Path, monkeypatc
 
 
 async def test_the_next_owner_sweeps_what_the_last_one_did_not(path: Path, tmp_path: Path):
-    """A later owner finds the garbage of an earlier one."""
     store = await open_sqlite(path, "eu")
     log, deleted = await open_log(store, "t"), await open_log(store, "deleted")
     for n in range(30):
