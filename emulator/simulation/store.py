@@ -96,6 +96,9 @@ class _LaneOfItsOwn:
 
     broken: StorageError | None = None
 
+    def failed(self, error: StorageError) -> None:
+        pass
+
 
 class SimulatedStore(KeyedStore):
     """Implements `contract.Store`. Made by a medium's `open_store`."""
@@ -183,13 +186,13 @@ class SimulatedStore(KeyedStore):
             self.medium.put(lane.key, value, self.owner)
 
         def confirm(_: None) -> int | None:
-            return self._keys.stored(lane, value)
+            return lane.stored(value)
 
         def failed(error: StorageError) -> None:
             if not error.definite:  # it may be stored nevertheless, and the next read has to show it
                 self._keys.set(lane.key, self.medium.values.get(lane.key))
             lane.broken = lane.broken or behind(error)
-            self._keys.failed(lane, error)
+            lane.failed(error)
 
         size_bytes = 0 if value is None else len(value.value)
         return self.issue(lane, store, confirm, failed, size_bytes=size_bytes)

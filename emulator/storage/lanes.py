@@ -26,18 +26,38 @@ class Lane(Protocol):
     broken: StorageError | None
     """Why nothing more is written to the lane. Only the writer sets it."""
 
+    def failed(self, error: StorageError) -> None:
+        """A write of the lane failed. Called on the loop."""
+        ...
+
 
 def behind(error: StorageError) -> StorageError:
     """Return the error of a write that was refused because of `error`: it certainly was not stored."""
     return StorageError(f"not written, because a write before it failed: {error}", definite=True)
 
 
+class LogLane:
+    """A log: once an append failed, it refuses appends until it is opened again, which makes another one."""
+
+    def __init__(self) -> None:
+        self.broken: StorageError | None = None
+        self.refusal: StorageError | None = None
+        """The same on the loop: why no append is taken any more."""
+        self.gone: StorageError | None = None
+        """Set when the log was deleted: nothing to read either."""
+
+    def failed(self, error: StorageError) -> None:
+        if self.refusal is None:
+            self.refusal = behind(error)
+
+
 class KeyLane:
     """Exists only while writes are in flight or refused; each write refers to it."""
 
-    __slots__ = ("broken", "in_flight", "issued_version", "key", "refusal")
+    __slots__ = ("_values", "broken", "in_flight", "issued_version", "key", "refusal")
 
-    def __init__(self, key: str, issued_version: int) -> None:
+    def __init__(self, values: StoredValues, key: str, issued_version: int) -> None:
+        self._values = values
         self.key = key
         self.issued_version = issued_version
         """What the version will be once everything issued is durable."""
@@ -45,6 +65,18 @@ class KeyLane:
         self.broken: StorageError | None = None
         self.refusal: StorageError | None = None
         """The same on the loop: new writes are refused."""
+
+    def stored(self, value: Versioned | None) -> int | None:
+        """A write is durable; None: the key is gone. Return the new version."""
+        self._values.set(self.key, value)
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._values.forget(self)
+        return None if value is None else value.version
+
+    def failed(self, error: StorageError) -> None:
+        self.in_flight -= 1
+        self.refusal = error
 
 
 class StoredValues:
@@ -106,24 +138,16 @@ class StoredValues:
         lane.in_flight += 1
         return lane
 
-    def stored(self, lane: KeyLane, value: Versioned | None) -> int | None:
-        """A write issued earlier is durable; None: the key is gone. Return the new version."""
-        self.set(lane.key, value)
-        lane.in_flight -= 1
-        if not lane.in_flight and self._lanes.get(lane.key) is lane:
+    def forget(self, lane: KeyLane) -> None:
+        """None of its writes is in flight any more."""
+        if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
-        return None if value is None else value.version
-
-    def failed(self, lane: KeyLane, error: StorageError) -> None:
-        """A write issued earlier failed."""
-        lane.in_flight -= 1
-        lane.refusal = error
 
     def _open_lane(self, key: str) -> KeyLane:
         lane = self._lanes.get(key)
         if lane is None:
             durable = self.values.get(key)
-            lane = self._lanes[key] = KeyLane(key, ABSENT if durable is None else durable.version)
+            lane = self._lanes[key] = KeyLane(self, key, ABSENT if durable is None else durable.version)
         if lane.refusal is not None:
             raise behind(lane.refusal)
         return lane

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
-from emulator.storage.lanes import KeyedStore, KeyLane, behind
+from emulator.storage.lanes import KeyedStore, KeyLane, Lane, LogLane
 
 
 @dataclass(slots=True)
@@ -75,23 +75,20 @@ class MemoryDisk:
 class _Write(NamedTuple):
     """One thing to become durable."""
 
-    lane: MemoryLog | KeyLane | None
+    lane: Lane | None
     """What fails together with it (S5); None: nothing."""
     apply: Callable[[], Any]
     """Changes the disk; returns what the future gives."""
     future: asyncio.Future[Any]
 
 
-class MemoryLog:
+class MemoryLog(LogLane):
     """Implements `contract.Log`."""
 
     def __init__(self, store: MemoryStore, stored: LogEntries) -> None:
+        super().__init__()
         self._store = store
         self._stored = stored
-        self.refusal: StorageError | None = None
-        """Why no append is taken any more; None: appends are taken."""
-        self.gone: StorageError | None = None
-        """Set when the log was deleted: nothing to read either."""
 
     @property
     def name(self) -> str:
@@ -196,7 +193,7 @@ class MemoryStore(KeyedStore):
         await self.issue(None, apply)
 
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
-        return self.issue(lane, lambda: self._keys.stored(lane, value))
+        return self.issue(lane, lambda: lane.stored(value))
 
     async def close(self) -> None:
         if self._closed is None:
@@ -230,7 +227,7 @@ class MemoryStore(KeyedStore):
 
     # One group
 
-    def issue(self, lane: MemoryLog | KeyLane | None, apply: Callable[[], Any]) -> asyncio.Future[Any]:
+    def issue(self, lane: Lane | None, apply: Callable[[], Any]) -> asyncio.Future[Any]:
         if self._closed is not None:
             return self.failed_future(self._closed)
         if not self._group and not self._held:
@@ -255,9 +252,7 @@ class MemoryStore(KeyedStore):
 
     def _fail(self, group: list[_Write], error: StorageError) -> None:
         for write in group:
-            if isinstance(write.lane, MemoryLog):
-                write.lane.refusal = behind(error)
-            elif isinstance(write.lane, KeyLane):
-                self._keys.failed(write.lane, error)
+            if write.lane is not None:
+                write.lane.failed(error)
             if not write.future.done():
                 write.future.set_exception(error)

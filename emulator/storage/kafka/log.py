@@ -22,7 +22,7 @@ from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.reader import PAGE_BYTES, Page, Pages, read_page
 from emulator.storage.kafka.records import ProducedRecord
 from emulator.storage.kafka.writer import KafkaAppend, KafkaWriter, TopicPartition
-from emulator.storage.lanes import behind
+from emulator.storage.lanes import LogLane
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
     state.known_up_to = fence + 1
 
 
-class KafkaLog:
+class KafkaLog(LogLane):
     """Implements `contract.Log`."""
 
     def __init__(
@@ -76,14 +76,9 @@ class KafkaLog:
         pages: Pages,
     ) -> None:
         """`keys`: the key topic."""
+        super().__init__()
         self.name = name
         self.partition = partition
-        self.broken: StorageError | None = None
-        """The writer's."""
-        self.refusal: StorageError | None = None
-        """Why no append is taken any more; None: appends are taken."""
-        self.gone: StorageError | None = None
-        """Set when the log was deleted: nothing to read either."""
         self._state = state
         self._writer = writer
         self._keys = keys
@@ -121,7 +116,7 @@ class KafkaLog:
         if self.refusal is not None:
             future.set_exception(self.refusal)
             return future
-        return self._writer.issue(self.partition, _KafkaLogAppend(self, future, tuple(entries)))
+        return self._writer.issue(self.partition, KafkaAppend(self, future, tuple(entries)))
 
     def stored(self, first: int, count: int, size: int) -> None:
         """An append is durable."""
@@ -202,16 +197,3 @@ class KafkaLog:
                     )
                 offset = batch.next_offset
         return self._state.bytes_before_next
-
-
-class _KafkaLogAppend(KafkaAppend):
-    __slots__ = ()
-    lane: KafkaLog
-
-    def stored(self, offset: int) -> int:
-        self.lane.stored(offset, len(self.entries), self.size)
-        return offset
-
-    def failed(self, error: StorageError) -> None:
-        if self.lane.refusal is None:
-            self.lane.refusal = behind(error)

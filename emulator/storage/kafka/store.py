@@ -26,7 +26,7 @@ from emulator.storage.kafka.reader import Pages
 from emulator.storage.kafka.records import VERSION, ProducedRecord
 from emulator.storage.kafka.settings import KafkaSettings
 from emulator.storage.kafka.writer import RecordWrite, TopicPartition
-from emulator.storage.lanes import KeyedStore, KeyLane, StoredValues
+from emulator.storage.lanes import KeyedStore, KeyLane
 
 logger = logging.getLogger(__name__)
 
@@ -183,9 +183,7 @@ class KafkaStore(KeyedStore):
             self._in_background(self._delete_topics([state.topic]))
 
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
-        return self._writer.issue(
-            self._key_partition, _KafkaKeyPut(self._keys, lane, self.new_future(), value)
-        )
+        return self._writer.issue(self._key_partition, _KafkaKeyPut(lane, self.new_future(), value))
 
     async def close(self) -> None:
         if self._closing is None:
@@ -235,20 +233,14 @@ class KafkaStore(KeyedStore):
 
 
 class _KafkaKeyPut(RecordWrite):
-    __slots__ = ("_keys", "_value")
+    __slots__ = ("_value",)
     lane: KeyLane
 
-    def __init__(
-        self, keys: StoredValues, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
-    ) -> None:
+    def __init__(self, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None) -> None:
         key = names.VALUE_PREFIX + lane.key.encode()
         headers = ((VERSION, b"%d" % value.version),) if value is not None else ()
         super().__init__(lane, future, ProducedRecord(key, None if value is None else value.value, headers))
-        self._keys = keys
         self._value = value
 
     def stored(self, offset: int) -> int | None:
-        return self._keys.stored(self.lane, self._value)
-
-    def failed(self, error: StorageError) -> None:
-        self._keys.failed(self.lane, error)
+        return self.lane.stored(self._value)

@@ -58,17 +58,29 @@ class KafkaWrite:
         """It is durable, and its first record lies at `offset`. What the future gives."""
 
     def failed(self, error: StorageError) -> None:
-        pass
+        if self.lane is not None:
+            self.lane.failed(error)
+
+
+class AppendLane(Lane, Protocol):
+    def stored(self, first: int, count: int, size: int) -> None:
+        """An append is durable: its first entry id, and the number and bytes of its entries."""
+        ...
 
 
 class KafkaAppend(KafkaWrite):
     """Entries of a log."""
 
     __slots__ = ("entries",)
+    lane: AppendLane
 
-    def __init__(self, lane: Lane, future: asyncio.Future[int], entries: tuple[bytes, ...]) -> None:
+    def __init__(self, lane: AppendLane, future: asyncio.Future[int], entries: tuple[bytes, ...]) -> None:
         super().__init__(lane, future, sum(map(len, entries)))
         self.entries = entries
+
+    def stored(self, offset: int) -> int:
+        self.lane.stored(offset, len(self.entries), self.size)
+        return offset
 
 
 class RecordWrite(KafkaWrite):

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Versioned
-from emulator.storage.lanes import Lane, behind
+from emulator.storage.lanes import KeyLane, Lane, behind
 from emulator.storage.sqlite import file, rows
 
 CHECKPOINT_BYTES = file.WAL_BYTES // 2
@@ -51,14 +51,25 @@ class SqliteWrite:
         """What the future gives."""
 
     def failed(self, error: StorageError) -> None:
-        pass
+        if self.lane is not None:
+            self.lane.failed(error)
+
+
+class AppendLane(Lane, Protocol):
+    def stored(self, append: SqliteAppend) -> int: ...
 
 
 class SqliteAppend(SqliteWrite):
     __slots__ = ("entries", "first", "log_id", "size_bytes")
+    lane: AppendLane
 
     def __init__(
-        self, lane: Lane, future: asyncio.Future[int], log_id: int, first: int, entries: tuple[bytes, ...]
+        self,
+        lane: AppendLane,
+        future: asyncio.Future[int],
+        log_id: int,
+        first: int,
+        entries: tuple[bytes, ...],
     ) -> None:
         super().__init__(lane, future)
         self.log_id = log_id
@@ -66,15 +77,21 @@ class SqliteAppend(SqliteWrite):
         self.entries = entries
         self.size_bytes = sum(map(len, entries))
 
+    def stored(self) -> int:
+        return self.lane.stored(self)
+
 
 class SqlitePut(SqliteWrite):
-    __slots__ = ("key", "value")
+    __slots__ = ("value",)
+    lane: KeyLane
 
-    def __init__(self, lane: Lane, future: asyncio.Future[Any], key: str, value: Versioned | None) -> None:
+    def __init__(self, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None) -> None:
         super().__init__(lane, future)
-        self.key = key
         self.value = value
         """None: the key goes."""
+
+    def stored(self) -> int | None:
+        return self.lane.stored(self.value)
 
 
 class SqliteChange(SqliteWrite):
@@ -148,7 +165,7 @@ class Committer:
             if isinstance(write, SqliteAppend):
                 appends.setdefault(write.log_id, []).append(write)
             elif isinstance(write, SqlitePut):
-                values[write.key] = write.value  # the last one counts
+                values[write.lane.key] = write.value  # the last one counts
         groups: list[rows.Row] = []
         for log_id, of_log in appends.items():
             entries = chain.from_iterable(append.entries for append in of_log)

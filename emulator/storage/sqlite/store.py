@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Entry, Versioned
-from emulator.storage.lanes import KeyedStore, KeyLane, StoredValues, behind
+from emulator.storage.lanes import KeyedStore, KeyLane, LogLane
 from emulator.storage.sqlite import file, rows
 from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange, SqlitePut, SqliteWrite
 from emulator.storage.sqlite.rows import LogFacts
@@ -63,21 +63,16 @@ def _open(path: Path, region: str) -> tuple[Committer, dict[str, Versioned], set
     return committer, values, names
 
 
-class SqliteLog:
+class SqliteLog(LogLane):
     """Implements `contract.Log`."""
 
     def __init__(self, store: SqliteStore, name: str, facts: LogFacts) -> None:
+        super().__init__()
         self.name = name
         self.ledger_id = facts.log_id
         self.first_entry_id = facts.first_entry_id
         self.next_entry_id = facts.next_entry_id
         self.size_bytes = facts.size_bytes
-        self.broken: StorageError | None = None
-        """The writer's."""
-        self.refusal: StorageError | None = None
-        """Why no append is taken any more; None: appends are taken."""
-        self.gone: StorageError | None = None
-        """Set when the log was deleted: nothing to read either."""
         self.recent: deque[tuple[int, tuple[bytes, ...]]] = deque()
         """First id and entries of the newest appends, without a hole up to `next_entry_id`."""
         self._store = store
@@ -91,7 +86,7 @@ class SqliteLog:
         first = self._next_issued_id
         self._next_issued_id += len(entries)
         future = self._store.new_future()
-        return self._store.issue(_SqliteLogAppend(self, future, self.ledger_id, first, tuple(entries)))
+        return self._store.issue(SqliteAppend(self, future, self.ledger_id, first, tuple(entries)))
 
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
         if self.gone is not None:
@@ -207,7 +202,7 @@ class SqliteStore(KeyedStore):
         await self.change(work, finish)
 
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
-        return self.issue(_SqliteKeyPut(self._keys, lane, self.new_future(), value))
+        return self.issue(SqlitePut(lane, self.new_future(), value))
 
     async def close(self) -> None:
         if self._closed is None:
@@ -267,32 +262,3 @@ def _resolve(group: list[SqliteWrite]) -> None:
             write.failed(write.error)
             if not write.future.done():
                 write.future.set_exception(write.error)
-
-
-class _SqliteLogAppend(SqliteAppend):
-    __slots__ = ()
-    lane: SqliteLog
-
-    def stored(self) -> int:
-        return self.lane.stored(self)
-
-    def failed(self, error: StorageError) -> None:
-        if self.lane.refusal is None:
-            self.lane.refusal = behind(error)
-
-
-class _SqliteKeyPut(SqlitePut):
-    __slots__ = ("_keys",)
-    lane: KeyLane
-
-    def __init__(
-        self, keys: StoredValues, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
-    ) -> None:
-        super().__init__(lane, future, lane.key, value)
-        self._keys = keys
-
-    def stored(self) -> int | None:
-        return self._keys.stored(self.lane, self.value)
-
-    def failed(self, error: StorageError) -> None:
-        self._keys.failed(self.lane, error)

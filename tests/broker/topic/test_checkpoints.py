@@ -26,7 +26,7 @@ class FailingStore(MemoryStore):
             return super().put(key, value, expected_version=expected_version)
         lane, _ = self._keys.issue_put(key, expected_version)
         failure = StorageError("the disk said no", definite=True)
-        self._keys.failed(lane, failure)
+        lane.failed(failure)
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         future.set_exception(failure)
         return future
