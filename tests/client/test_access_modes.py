@@ -15,7 +15,7 @@ EXCLUSIVE, WAIT = AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE
 
 
 @pytest.mark.parametrize("mode", list(AccessMode))
-async def test_the_mode_and_the_priority_are_told(script: Script, mode: AccessMode) -> None:
+async def test_the_mode_and_the_priority_are_sent(script: Script, mode: AccessMode) -> None:
     """PIP-68's modes by their numbers; PIP-440's priority in its private field, signed."""
     await script.client.producer("orders", access_mode=mode, priority=-7)
     assert script.creates[0].producer_access_mode == mode.value
@@ -23,7 +23,7 @@ async def test_the_mode_and_the_priority_are_told(script: Script, mode: AccessMo
     assert not script.creates[0].HasField("topic_epoch")
 
 
-async def test_a_producer_in_line_waits_for_its_second_answer(script: Script) -> None:
+async def test_a_queued_producer_waits_for_its_second_response(script: Script) -> None:
     """Not ready at first; ready later, under the same request id, with the epoch it was granted."""
     script.accept(ready=False)
     opening = asyncio.create_task(script.client.producer("orders", access_mode=WAIT))
@@ -70,7 +70,7 @@ async def test_the_state_of_each_attempt_is_reported_also_after_a_lost_connectio
     ]
 
 
-async def test_a_reconnect_tells_the_epoch_that_was_granted(script: Script) -> None:
+async def test_a_reconnect_sends_the_granted_epoch(script: Script) -> None:
     """So that the region can distinguish the owner from a fenced producer."""
     script.accept(epoch=9)
     producer = await script.client.producer("orders", access_mode=EXCLUSIVE)
@@ -80,9 +80,7 @@ async def test_a_reconnect_tells_the_epoch_that_was_granted(script: Script) -> N
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAIT])
-async def test_a_fenced_producer_is_dead_and_says_that_its_sends_are_unknown(
-    script: Script, mode: AccessMode
-) -> None:
+async def test_a_fenced_producer_fails_its_sends_as_unknown(script: Script, mode: AccessMode) -> None:
     """ProducerFenced on reconnect: pending messages may have been stored, every later send fails, and the client does
     not request the producer again."""
     script.accept(epoch=3)
@@ -99,7 +97,7 @@ async def test_a_fenced_producer_is_dead_and_says_that_its_sends_are_unknown(
 
 
 @pytest.mark.parametrize("code", [ServerError.ProducerFenced, ServerError.ProducerBusy])
-async def test_a_refused_create_is_definite(script: Script, code: ServerError) -> None:
+async def test_a_rejected_create_is_definite(script: Script, code: ServerError) -> None:
     """The client does not retry."""
     script.reject(code)
     with pytest.raises(ClientError) as caught:

@@ -14,7 +14,7 @@ from tests.client.socket_region import SocketRegion
 FROM_THE_START = InitialPosition.EARLIEST
 
 
-async def test_what_is_sent_is_received_in_order(us: SocketRegion) -> None:
+async def test_messages_are_received_in_the_order_of_their_sends(us: SocketRegion) -> None:
     """Unbatched messages arrive in the order of their sends, with key, properties and origin."""
     producer = await us.client.producer("orders")
     sent = [await producer.send(b"%d" % n, key="k", properties={"n": str(n)}) for n in range(20)]
@@ -50,7 +50,7 @@ async def test_part_of_a_batch_can_be_acknowledged(us: SocketRegion) -> None:
         assert [(await again.receive()).payload for _ in range(6)] == [b"%d" % n for n in range(4, 10)]
 
 
-async def test_a_producer_sends_again_what_had_no_receipt(us: SocketRegion) -> None:
+async def test_a_producer_resends_what_had_no_receipt(us: SocketRegion) -> None:
     """A crash of the region in the middle of a stream loses nothing and doubles nothing."""
     producer = await us.client.producer("orders", name="p", pending_messages_max=5000)
     sends = [producer.send_nowait(b"%d" % n) for n in range(500)]
@@ -131,7 +131,7 @@ async def test_an_impossible_topic_is_rejected_with_the_error_that_clients_under
     assert (caught.value.code, caught.value.definite) == (code, True)
 
 
-async def test_a_second_exclusive_consumer_is_refused_and_the_first_undisturbed(us: SocketRegion) -> None:
+async def test_a_second_exclusive_consumer_is_rejected_and_the_first_undisturbed(us: SocketRegion) -> None:
     """ConsumerBusy fails that one command, never the connection."""
     consumer = await us.client.subscribe("orders", "s")
     with pytest.raises(ClientError) as caught:

@@ -70,7 +70,7 @@ async def send(client: Client, *payloads: bytes, **wanted: object) -> None:
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=2)])
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
-async def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
+async def test_a_consumer_with_one_of_the_keys_reads_and_the_region_cannot(
     world: World, client: Client, batching: Batching | None, compression: Compression
 ) -> None:
     await send(client, SECRET, SECRET * 9, batching=batching, compression=compression)
@@ -84,7 +84,7 @@ async def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
     assert not any(SECRET in data for data in stored(world))
 
 
-async def test_a_large_message_is_encrypted_piece_by_piece(world: World, client: Client) -> None:
+async def test_a_large_message_is_encrypted_chunk_by_chunk(world: World, client: Client) -> None:
     await send(client, SECRET * 500_000, chunking=True)
     assert len(stored(world)) > 2
     assert not any(SECRET in data for data in stored(world))
@@ -93,7 +93,7 @@ async def test_a_large_message_is_encrypted_piece_by_piece(world: World, client:
     assert (await reader.receive()).payload == SECRET * 500_000
 
 
-async def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
+async def test_a_consumer_without_a_key_receives_nothing_and_one_with_a_key_receives_it_later(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
@@ -111,7 +111,7 @@ async def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
     assert "encrypted for anna, bert; this consumer lacks the private key" in caplog.text
 
 
-async def test_a_small_queue_is_not_filled_by_what_nobody_can_read(client: Client) -> None:
+async def test_a_small_queue_is_not_filled_by_unreadable_messages(client: Client) -> None:
     await send(client, *[SECRET] * 40, batching=Batching(messages_max=4))
     plain = await client.producer("orders")
     await plain.send(b"plain")
@@ -123,7 +123,7 @@ async def test_a_small_queue_is_not_filled_by_what_nobody_can_read(client: Clien
             assert (await consumer.receive()).payload == b"plain"
 
 
-async def test_what_is_discarded_is_acknowledged_and_never_comes_again(client: Client) -> None:
+async def test_a_discarded_message_is_acknowledged_and_not_redelivered(client: Client) -> None:
     await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
     plain = await client.producer("orders")
     await plain.send(b"plain")
@@ -139,7 +139,7 @@ async def test_what_is_discarded_is_acknowledged_and_never_comes_again(client: C
     assert (await again.receive()).payload == b"plain"
 
 
-async def test_what_is_consumed_encrypted_can_be_opened_by_the_application_and_acknowledged(
+async def test_a_message_consumed_encrypted_can_be_decrypted_and_acknowledged_by_the_application(
     client: Client,
 ) -> None:
     await send(client, SECRET)
@@ -180,7 +180,7 @@ async def test_dead_letters_are_encrypted_if_that_is_wanted(world: World, client
     assert not any(SECRET in data for data in stored(world, "dead"))
 
 
-def test_what_is_no_key_is_refused_with_its_name() -> None:
+def test_an_invalid_key_is_rejected_by_its_name() -> None:
     elliptic = public_pem(ec.generate_private_key(ec.SECP256R1()))
     for keys, reason in (
         ({"anna": b"nonsense"}, "public key 'anna' must be an RSA key as PEM"),
@@ -194,7 +194,7 @@ def test_what_is_no_key_is_refused_with_its_name() -> None:
         Decryption({"anna": pair("anna")[0]})
 
 
-def test_where_the_library_is_missing_that_is_said_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_and_unencrypted_clients_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     context, encrypted = sealed()
     pem = pair("anna")[0]
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
@@ -210,7 +210,7 @@ def sealed(payload: bytes = SECRET) -> tuple[EncryptionContext, bytes]:
     return EncryptionContext(data_keys, nonce, 0, 0, 1), encrypted
 
 
-def test_what_was_changed_on_its_way_is_not_read() -> None:
+def test_a_modified_message_is_not_decrypted() -> None:
     context, encrypted = sealed()
     opener = PayloadOpener(decryption("anna"))
     assert opener.open(context, encrypted) == SECRET
@@ -228,7 +228,7 @@ def test_what_was_changed_on_its_way_is_not_read() -> None:
             opener.open(changed, payload)
 
 
-def test_a_producer_draws_another_data_key_now_and_then() -> None:
+def test_a_producer_replaces_its_data_key_after_a_while() -> None:
     now = 0.0
     seal = PayloadSeal(encryption("anna"), os.urandom, lambda: now)
     first, _, _ = seal.close(SECRET)

@@ -43,7 +43,7 @@ async def meets(producer: Producer, code: ServerError) -> None:
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=lambda mode: mode.label)
-async def test_whoever_has_the_topic_has_all_partitions(
+async def test_the_owner_of_a_topic_owns_all_partitions(
     world: World, client: Client, mode: AccessMode
 ) -> None:
     await create(world)
@@ -58,7 +58,7 @@ async def test_whoever_has_the_topic_has_all_partitions(
     assert owners(world) == [["owner"]] * 3
 
 
-async def test_who_cannot_have_one_partition_keeps_none(world: World, client: Client) -> None:
+async def test_a_producer_that_cannot_own_one_partition_keeps_none(world: World, client: Client) -> None:
     await create(world)
     squatter = await client.producer(partition(2), name="squatter")
     with pytest.raises(ClientError) as refusal:
@@ -70,7 +70,7 @@ async def test_who_cannot_have_one_partition_keeps_none(world: World, client: Cl
     assert owners(world) == [["owner"]] * 3
 
 
-async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets_all(
+async def test_a_waiting_producer_queues_at_the_first_partition_and_then_owns_all(
     world: World, client: Client
 ) -> None:
     await create(world)
@@ -97,7 +97,7 @@ async def test_whoever_waits_stands_in_line_at_the_first_partition_and_then_gets
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_of_many_that_want_all_partitions_at_once_one_after_the_other_has_them(
+async def test_of_many_waiting_producers_one_after_the_other_owns_all_partitions(
     world: World, seed: int
 ) -> None:
     """No deadlock between waiting producers."""
@@ -116,7 +116,7 @@ async def test_of_many_that_want_all_partitions_at_once_one_after_the_other_has_
     assert sum(counts(world, 4)) == 6
 
 
-async def test_who_gives_up_waiting_for_a_later_partition_lets_go_of_the_earlier_ones(
+async def test_a_producer_cancelled_at_a_later_partition_releases_the_earlier_ones(
     world: World, client: Client
 ) -> None:
     await create(world)
@@ -130,7 +130,7 @@ async def test_who_gives_up_waiting_for_a_later_partition_lets_go_of_the_earlier
 
 
 @pytest.mark.parametrize("lost", range(3))
-async def test_whoever_is_fenced_off_one_partition_has_lost_the_topic(
+async def test_a_producer_fenced_from_one_partition_has_lost_the_topic(
     world: World, client: Client, lost: int
 ) -> None:
     await create(world)
@@ -147,7 +147,7 @@ async def test_whoever_is_fenced_off_one_partition_has_lost_the_topic(
     await loser.close()
 
 
-async def test_whoever_fences_takes_all_partitions_from_the_owner(world: World, client: Client) -> None:
+async def test_a_fencing_producer_takes_all_partitions_from_the_owner(world: World, client: Client) -> None:
     await create(world)
     loser = await client.producer("orders", name="loser", access_mode=EXCLUSIVE)
     winner = await client_of(world).producer("orders", name="winner", access_mode=FENCING)
@@ -156,7 +156,7 @@ async def test_whoever_fences_takes_all_partitions_from_the_owner(world: World, 
     await winner.send(b"mine")
 
 
-async def test_a_terminated_partition_takes_nobody_the_topic_away(world: World, client: Client) -> None:
+async def test_a_terminated_partition_does_not_cost_the_topic(world: World, client: Client) -> None:
     await create(world, 2)
     owner = await client.producer("orders", name="owner", access_mode=EXCLUSIVE)
     await terminate(world, partition(1))

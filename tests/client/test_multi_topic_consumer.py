@@ -74,7 +74,7 @@ async def test_ids_of_partitions_are_acknowledged_where_they_belong(world: World
     assert await received(again, 1) == ["new"]
 
 
-async def test_an_id_that_names_no_topic_of_the_consumer_is_refused(world: World, client: Client) -> None:
+async def test_an_id_of_no_topic_of_the_consumer_is_rejected(world: World, client: Client) -> None:
     await create(world)
     consumer = await client.subscribe(ORDERS, "s")
     for stranger in (MessageId(1, 1), MessageId(1, 1, partition=3), MessageId(1, 1, partition=10**9)):
@@ -164,7 +164,9 @@ async def test_a_list_of_topics_is_one_consumer_with_or_without_partitions(
 
 
 @pytest.mark.parametrize("topics", [[], ["a", "b"]])
-async def test_what_cannot_be_several_topics_is_refused_at_once(world: World, topics: list[str]) -> None:
+async def test_a_consumer_of_no_topic_or_without_a_queue_is_rejected_at_once(
+    world: World, topics: list[str]
+) -> None:
     with pytest.raises(ValueError, match="at least one topic" if not topics else "receiver_queue_size"):
         await client_of(world).subscribe(topics, "s", receiver_queue_size=0)
 
@@ -195,7 +197,9 @@ async def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partit
     assert await received(consumer, 1) == ["end"]
 
 
-async def test_what_is_not_acknowledged_comes_again_from_its_partition(world: World, client: Client) -> None:
+async def test_unacknowledged_messages_are_redelivered_by_their_partition(
+    world: World, client: Client
+) -> None:
     await create(world)
     consumer = await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED)
     await publish(client, ORDERS, *NUMBERS)
@@ -220,7 +224,7 @@ async def test_unsubscribing_deletes_the_subscription_of_every_partition(
         await consumer.receive()
 
 
-async def test_one_partition_that_is_taken_makes_subscribing_fail_and_leaves_nobody_behind(
+async def test_a_busy_partition_fails_subscribing_and_leaves_no_consumer(
     world: World, client: Client
 ) -> None:
     await create(world)
@@ -248,7 +252,7 @@ async def test_a_pattern_follows_topics_as_they_come_and_go(world: World, client
     assert await received(consumer, 1) == ["again"]
 
 
-async def test_a_pattern_that_fits_nothing_waits_for_the_first_topic(world: World, client: Client) -> None:
+async def test_a_pattern_without_topics_waits_for_the_first_one(world: World, client: Client) -> None:
     consumer = await client.subscribe(pattern(), "s", initial_position=EARLIEST_POSITION)
     receiving = asyncio.ensure_future(received(consumer, 3))
     await create(world, 3, "orders-parted")
@@ -278,7 +282,7 @@ async def test_a_pattern_names_its_namespace(world: World, text: str) -> None:
         await client_of(world).subscribe(re.compile(text), "s")
 
 
-async def test_a_pattern_of_a_kind_that_the_region_does_not_watch_is_asked_for_now_and_then(
+async def test_a_pattern_that_the_region_does_not_watch_is_polled(
     world: World,
 ) -> None:
     """The region refuses to watch a pattern with a lookahead; the client finds matching topics by polling."""
@@ -291,7 +295,7 @@ async def test_a_pattern_of_a_kind_that_the_region_does_not_watch_is_asked_for_n
     assert set(consumer.consumers) == {f"{ORDERS}-good"}
 
 
-async def test_whoever_could_not_unsubscribe_goes_on_with_partitions_that_come(world: World) -> None:
+async def test_a_consumer_that_could_not_unsubscribe_reads_later_partitions(world: World) -> None:
     ours, theirs = client_of(world), client_of(world)
     await create(world, 2)
     consumer = several(await ours.subscribe(ORDERS, "s", type_=ConsumerType.SHARED))
@@ -305,7 +309,7 @@ async def test_whoever_could_not_unsubscribe_goes_on_with_partitions_that_come(w
     assert await received(consumer, 8) == list("abcdefgh")
 
 
-async def test_a_pattern_loses_nothing_of_a_topic_that_is_deleted_and_made_again(
+async def test_a_pattern_loses_nothing_of_a_topic_that_is_deleted_and_created_again(
     world: World, client: Client
 ) -> None:
     """INV-61: messages of the new topic are newer than the consumer."""
@@ -317,7 +321,7 @@ async def test_a_pattern_loses_nothing_of_a_topic_that_is_deleted_and_made_again
         assert await received(consumer, 1) == [life]
 
 
-async def test_a_watch_that_nobody_waits_for_any_more_is_ended(client: Client) -> None:
+async def test_a_cancelled_pattern_subscription_ends_its_watch(client: Client) -> None:
     await publish(client, f"{ORDERS}-a", "x")
     connection = await client.service_connection()
     pattern = re.compile(f"{NAMESPACE}/orders-.*")
@@ -332,6 +336,6 @@ async def test_a_watch_that_nobody_waits_for_any_more_is_ended(client: Client) -
     assert await received(again, 1) == ["x"]
 
 
-def test_ids_of_one_partition_stand_in_order_whatever_their_batches() -> None:
+def test_ids_of_one_partition_are_ordered_whatever_their_batches() -> None:
     assert MessageId(5, 0, 1, 2, 0) > MessageId(5, 0, 0, 3, 0)
     assert MessageId(5, 0, 0, 9, 0) < MessageId(5, 1, 0, 2, 0)

@@ -96,7 +96,7 @@ async def test_all_messages_without_a_key_go_to_one_partition_when_that_is_wante
     assert sorted(counts(world)) == [0, 0, 9]
 
 
-async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: World, client: Client) -> None:
+async def test_a_lazy_producer_opens_a_partition_with_its_first_message(world: World, client: Client) -> None:
     await create(world)
     producer = await client.producer("orders", lazy=True)
     opened = [index for index in range(3) if producers_at(world, index)]
@@ -110,7 +110,7 @@ async def test_whoever_is_lazy_opens_a_partition_with_its_first_message(world: W
     assert {tuple(producers_at(world, index)) for index in range(3)} == {(producer.name,)}
 
 
-async def test_what_was_sent_before_its_partition_was_open_is_numbered_behind_what_the_region_has(
+async def test_messages_sent_before_their_partition_is_open_continue_the_region_s_sequence_ids(
     world: World, client: Client
 ) -> None:
     """Numbered from 0 it would count as a duplicate of the former producer's messages, and be dropped."""
@@ -247,7 +247,7 @@ async def test_a_batch_that_is_open_when_its_topic_ends_has_an_outcome(world: Wo
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
-async def test_a_producer_that_is_given_up_while_it_is_opened_leaves_nothing(
+async def test_a_producer_that_is_cancelled_while_it_is_opened_leaves_nothing(
     world: World, client: Client, turns: int
 ) -> None:
     """Cancel the opening after `turns` milliseconds."""
@@ -299,7 +299,7 @@ async def test_a_partition_is_a_topic_by_itself(world: World, client: Client) ->
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["all at once", "lazy"])
 @pytest.mark.parametrize("seed", range(6))
-async def test_kills_and_growth_in_the_middle_of_a_stream_lose_nothing_and_double_nothing(
+async def test_kills_and_growth_during_a_stream_lose_and_duplicate_nothing(
     world: World, client: Client, seed: int, *, lazy: bool
 ) -> None:
     """Per partition in order, and each message once, for a consumer that was connected all the time."""

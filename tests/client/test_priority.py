@@ -30,7 +30,7 @@ def test_the_delay_falls_with_the_priority_and_stays_within_its_bounds() -> None
 
 
 @pytest.mark.parametrize("priority", [PRIORITY_MIN - 1, PRIORITY_MAX + 1, 2**40, True, 1.5, "7"])
-async def test_a_priority_that_is_no_int32_is_refused_and_nothing_is_asked(
+async def test_a_priority_that_is_no_int32_is_rejected_before_a_request(
     script: Script, priority: int
 ) -> None:
     """Before the broker receives it."""
@@ -74,7 +74,7 @@ async def test_after_a_loss_the_highest_priority_asks_first(script: Script) -> N
     assert order == [100, 10, 0, -100]
 
 
-async def test_nobody_holds_back_where_priorities_do_not_count(script: Script) -> None:
+async def test_no_producer_delays_where_priorities_do_not_count(script: Script) -> None:
     """Other modes have no queue: they reconnect long before the delay of their priority is over."""
     order = await returned(script, [-100, 100], delaying(60.0), AccessMode.EXCLUSIVE)
     assert sorted(order) == [-100, 100]

@@ -28,7 +28,7 @@ NUMBERS = [f"{number:02}" for number in range(12)]
 # Readers.
 
 
-async def test_a_reader_at_the_end_says_that_there_is_more_as_soon_as_there_is(client: Client) -> None:
+async def test_a_reader_at_the_end_has_a_message_as_soon_as_one_is_stored(client: Client) -> None:
     """Also before it has received anything."""
     producer = await client.producer(ORDERS)
     await producer.send(b"before")
@@ -57,7 +57,7 @@ async def test_a_reader_that_begins_with_the_last_message_reads_that_one(
     assert not await empty.has_message()
 
 
-async def test_after_a_seek_to_a_time_a_reader_says_what_there_is_from_then_on(client: Client) -> None:
+async def test_after_a_seek_to_a_time_a_reader_has_the_later_messages(client: Client) -> None:
     producer = await client.producer(ORDERS)
     for number in range(3):
         await producer.send(b"%d" % number)
@@ -116,7 +116,7 @@ async def test_a_table_view_has_the_newest_value_of_each_key_and_follows(
         await view.refresh()
 
 
-async def test_a_listener_that_fails_is_told_of_and_the_view_goes_on(client: Client) -> None:
+async def test_a_failing_listener_is_reported_and_the_view_continues(client: Client) -> None:
     problems: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
     producer = await client.producer(ORDERS)
@@ -136,7 +136,7 @@ async def test_a_listener_that_fails_is_told_of_and_the_view_goes_on(client: Cli
     assert [repr(problem["exception"]) for problem in problems] == ["KeyError('a')", "KeyError('b')"]
 
 
-async def test_a_table_view_follows_a_topic_that_is_deleted_and_made_again(
+async def test_a_table_view_follows_a_topic_that_is_deleted_and_created_again(
     world: World, client: Client
 ) -> None:
     await publish(client, ORDERS, "a", "b")
@@ -152,7 +152,7 @@ async def test_a_table_view_follows_a_topic_that_is_deleted_and_made_again(
 # The receiver queue.
 
 
-async def test_a_consumer_that_starts_paused_is_given_nothing_until_it_goes_on(
+async def test_a_consumer_that_starts_paused_receives_nothing_until_it_is_resumed(
     world: World, client: Client
 ) -> None:
     await create(world, 2)
@@ -186,7 +186,7 @@ async def test_a_paused_consumer_stays_paused_when_its_region_comes_back(
     assert await received(consumer, 4) == ["1", "2", "3", "4"]
 
 
-async def test_without_a_queue_nothing_is_asked_for_ahead(client: Client) -> None:
+async def test_without_a_queue_nothing_is_requested_ahead(client: Client) -> None:
     """Two consumers without a queue: while one is busy, the other still receives messages."""
     slow, quick = [
         await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED, receiver_queue_size=0)
@@ -201,7 +201,7 @@ async def test_without_a_queue_nothing_is_asked_for_ahead(client: Client) -> Non
     assert not quick.waiting
 
 
-async def test_without_a_queue_a_batch_is_taken_message_by_message_and_nothing_after_it_is_asked_for_early(
+async def test_without_a_queue_a_batch_is_received_message_by_message_before_the_next_request(
     client: Client,
 ) -> None:
     consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=0)
@@ -214,7 +214,7 @@ async def test_without_a_queue_a_batch_is_taken_message_by_message_and_nothing_a
             assert len(consumer.waiting) == 3 - index % 4
 
 
-async def test_without_a_queue_whoever_waits_is_served_after_the_region_came_back(
+async def test_without_a_queue_a_waiting_receiver_is_served_after_a_restart(
     world: World, client: Client
 ) -> None:
     consumer = await client.subscribe(ORDERS, "s", receiver_queue_size=0)

@@ -25,7 +25,7 @@ def serving(w: World) -> dict[str, Topic]:
 
 
 @pytest.mark.world("us", "eu")
-async def test_a_producer_goes_on_where_the_region_says_however_often_opening_was_tried(world: World) -> None:
+async def test_a_producer_continues_the_region_s_sequence_ids_after_repeated_attempts(world: World) -> None:
     """The response to its first attempt was lost: it then started at 0, and its messages were dropped as duplicates."""
     first = await world.client("us").producer(ORDERS, name="p")
     for _ in range(3):
@@ -42,7 +42,7 @@ async def test_a_producer_goes_on_where_the_region_says_however_often_opening_wa
 
 
 @pytest.mark.world("us", "eu")
-async def test_what_ends_in_the_breath_in_which_it_was_granted_is_opened_again(world: World) -> None:
+async def test_a_producer_or_consumer_closed_with_its_success_response_is_opened_again(world: World) -> None:
     """PRODUCER_SUCCESS and CLOSE_PRODUCER arrived in one read: the client believed for ever that it was connected."""
     far = world.client("us", place="eu")
     await world.client("us").subscribe(ORDERS, "other")
@@ -63,7 +63,7 @@ async def test_what_ends_in_the_breath_in_which_it_was_granted_is_opened_again(w
         assert (await consumer.receive()).payload == b"x"
 
 
-async def test_nobody_hears_of_a_connection_that_failed_when_nobody_waited_any_more(world: World) -> None:
+async def test_a_failed_connection_after_a_cancelled_wait_is_not_logged(world: World) -> None:
     """The simulation fails with anything that asyncio would have logged."""
     world.kill("us")
     waiting = asyncio.ensure_future(world.client("us").producer(ORDERS))
@@ -73,7 +73,7 @@ async def test_nobody_hears_of_a_connection_that_failed_when_nobody_waited_any_m
     await asyncio.sleep(5)
 
 
-async def test_a_wait_that_is_cancelled_as_a_message_comes_does_not_cost_the_message(client: Client) -> None:
+async def test_a_receive_that_is_cancelled_as_a_message_arrives_does_not_lose_it(client: Client) -> None:
     """Applications poll with `receive` and a deadline."""
     consumer = await client.subscribe(ORDERS, "s")
     producer = await client.producer(ORDERS)
@@ -94,7 +94,7 @@ async def test_a_wait_that_is_cancelled_as_a_message_comes_does_not_cost_the_mes
 
 
 @pytest.mark.world("us", "eu")
-async def test_whoever_stops_waiting_for_a_subscription_leaves_no_consumer_behind(world: World) -> None:
+async def test_a_cancelled_subscribe_leaves_no_consumer(world: World) -> None:
     """An exclusive subscription would be busy for as long as the client lives."""
     far = world.client("us", place="eu")
     await far.producer(ORDERS)
@@ -111,7 +111,7 @@ async def test_whoever_stops_waiting_for_a_subscription_leaves_no_consumer_behin
 
 
 @pytest.mark.world("us", "eu")
-async def test_a_consumer_that_is_closed_on_its_way_back_leaves_nobody_behind(world: World) -> None:
+async def test_a_consumer_that_is_closed_while_it_reconnects_leaves_none(world: World) -> None:
     far = world.client("us", place="eu")
     consumer = await far.subscribe(ORDERS, "s")
     serving(world)[ORDERS].failed(StorageError("lost", definite=False))
@@ -142,7 +142,7 @@ async def test_a_consumer_reconnects_although_another_one_has_its_place_for_a_wh
 
 
 @pytest.mark.world("us", "eu")
-async def test_a_refusal_of_what_was_sent_before_does_not_say_that_it_is_not_stored(world: World) -> None:
+async def test_a_rejected_resend_is_not_definite(world: World) -> None:
     """The receipt of a message in a transaction is lost; when it is sent again its transaction is over."""
     client = world.client("us", place="eu")
     producer = await client.producer(ORDERS)
@@ -162,7 +162,7 @@ async def test_a_refusal_of_what_was_sent_before_does_not_say_that_it_is_not_sto
     assert not refusal.value.definite
 
 
-async def test_a_refusal_of_what_was_sent_once_says_that_it_is_not_stored(client: Client) -> None:
+async def test_a_rejected_first_send_is_definite(client: Client) -> None:
     producer = await client.producer(ORDERS)
     transaction = await client.new_transaction(timeout_seconds=2)
     await producer.send(b"first", transaction=transaction)
@@ -173,7 +173,7 @@ async def test_a_refusal_of_what_was_sent_once_says_that_it_is_not_stored(client
 
 
 @pytest.mark.world("us", "eu")
-async def test_each_message_is_given_up_when_its_own_time_is_over(world: World) -> None:
+async def test_each_message_times_out_at_its_own_deadline(world: World) -> None:
     loop = asyncio.get_running_loop()
     producer = await world.client("us", place="eu", settings=SEND_TIMEOUT).producer(ORDERS)
     await producer.send(b"answered, and no reason to give up what follows any sooner")
@@ -192,7 +192,7 @@ async def test_each_message_is_given_up_when_its_own_time_is_over(world: World) 
     await producer.send(b"third")
 
 
-async def test_what_is_answered_in_time_is_not_given_up_later(world: World) -> None:
+async def test_a_message_with_a_receipt_does_not_time_out_later(world: World) -> None:
     producer = await world.client("us", settings=SEND_TIMEOUT).producer(ORDERS)
     for _ in range(20):
         await producer.send(b"in time")

@@ -58,7 +58,7 @@ def backlog(w: World, topic: str = TOPIC) -> int | None:
     return w.regions["us"].backlog(topic, "s")
 
 
-async def test_what_is_given_back_comes_again_after_the_delay_and_not_before(
+async def test_a_negatively_acknowledged_message_is_redelivered_after_the_delay(
     world: World, client: Client
 ) -> None:
     await publish(client, b"x", b"y")
@@ -73,7 +73,7 @@ async def test_what_is_given_back_comes_again_after_the_delay_and_not_before(
         assert after <= world.simulation.now - begin < after + 0.5
 
 
-async def test_what_is_not_acknowledged_in_time_comes_again_and_what_is_does_not(client: Client) -> None:
+async def test_a_message_is_redelivered_unless_it_is_acknowledged_in_time(client: Client) -> None:
     await publish(client, b"kept", b"forgotten", b"cumulative")
     consumer = await subscribe(client, ack_timeout_seconds=3.0)
     kept, _, _ = [await come(consumer) for _ in range(3)]
@@ -141,7 +141,7 @@ async def test_dead_letters_wait_for_the_subscription_that_was_made_with_their_t
     assert (await come(undertaker)).payload == b"x"
 
 
-async def test_what_is_put_off_comes_again_after_its_time_by_the_retry_topic_and_is_dead_when_that_was_too_often(
+async def test_a_reconsumed_message_is_delivered_later_by_the_retry_topic_and_dead_after_too_many_retries(
     world: World, client: Client
 ) -> None:
     await publish(client, b"x")
@@ -157,7 +157,7 @@ async def test_what_is_put_off_comes_again_after_its_time_by_the_retry_topic_and
     assert (backlog(world), backlog(world, RETRY)) == (0, 0)
 
 
-async def test_what_is_put_off_is_not_early(world: World, client: Client) -> None:
+async def test_a_reconsumed_message_is_not_early(world: World, client: Client) -> None:
     await publish(client, b"x")
     consumer = await subscribe(client, dead_letters=DeadLetters(2, retries=True))
     message, begin = await come(consumer), world.simulation.now
@@ -166,7 +166,7 @@ async def test_what_is_put_off_is_not_early(world: World, client: Client) -> Non
     assert 4.99 <= world.simulation.now - begin < 7.0
 
 
-async def test_what_a_producer_says_of_retries_counts_for_nothing(client: Client) -> None:
+async def test_retry_properties_set_by_a_producer_are_ignored(client: Client) -> None:
     """Otherwise any producer could make a message a dead letter, or forge its origin."""
     lies = {"RECONSUMETIMES": "99", "REAL_TOPIC": "nowhere", "ORIGIN_MESSAGE_ID": "1:2:3"}
     producer = await client.producer(TOPIC)
@@ -183,7 +183,9 @@ async def test_what_a_producer_says_of_retries_counts_for_nothing(client: Client
     }
 
 
-async def test_a_letter_that_cannot_be_sent_comes_again_until_it_can(world: World, client: Client) -> None:
+async def test_a_dead_letter_that_cannot_be_sent_is_redelivered_until_it_can(
+    world: World, client: Client
+) -> None:
     await publish(client, b"x")
     grave = await client.producer(DEAD)
     path = f"/admin/v2/{DEAD.replace('://', '/')}"
@@ -198,7 +200,7 @@ async def test_a_letter_that_cannot_be_sent_comes_again_until_it_can(world: Worl
     assert [one.payload for one in await letters(client)] == [b"x"]
 
 
-async def test_a_consumer_that_is_closed_while_it_buries_loses_nothing(client: Client) -> None:
+async def test_a_consumer_that_is_closed_while_it_sends_dead_letters_loses_nothing(client: Client) -> None:
     await publish(client, *[b"%d" % number for number in range(5)])
     consumer = await subscribe(client, dead_letters=DeadLetters(0))
     consumer.negative_acknowledge(*[await come(consumer) for _ in range(5)])
@@ -210,7 +212,7 @@ async def test_a_consumer_that_is_closed_while_it_buries_loses_nothing(client: C
     assert left | dead == {b"%d" % number for number in range(5)}
 
 
-async def test_what_cannot_be_wished_is_refused(client: Client) -> None:
+async def test_invalid_settings_are_rejected(client: Client) -> None:
     for wanted, words in (
         ({"dead_letters": TWICE, "type_": ConsumerType.FAILOVER}, "SHARED or KEY_SHARED"),
         ({"ack_timeout_seconds": 0.0}, "more than 0"),
@@ -231,7 +233,7 @@ async def test_what_cannot_be_wished_is_refused(client: Client) -> None:
         await plain.reconsume_later(message, 1)
 
 
-async def test_a_batch_of_messages_is_as_large_as_was_asked_for_or_what_came_in_time(
+async def test_receive_batch_returns_when_it_is_full_or_the_time_is_over(
     world: World, client: Client
 ) -> None:
     await publish(client, *[b"%d" % number * 100 for number in range(10)])

@@ -100,14 +100,14 @@ async def test_a_single_partition_stays_the_one_however_much_the_topic_grows() -
 
 
 @pytest.mark.parametrize("routing", list(Routing))
-async def test_a_key_decides_before_anything_else(routing: Routing) -> None:
+async def test_a_key_decides_before_the_routing_mode(routing: Routing) -> None:
     choice = MessageRouter(routing, KeyHash.JAVA_STRING, None, random.Random(5), lambda: 0.0)
     for key, (number, _) in JAVA.items():
         assert choice.choose(message(key=key), 7) == number % 7
 
 
 @pytest.mark.parametrize("chosen", [-1, 3, 10**9, "1", None, True])
-def test_a_router_that_chooses_what_there_is_not_is_told_so(chosen: object) -> None:
+def test_a_router_that_chooses_a_missing_partition_gets_an_error(chosen: object) -> None:
     with pytest.raises(ClientError, match=r"the router chose partition .* of 3") as refusal:
         choices(1, 3, routing=lambda _message, _partitions: chosen)  # type: ignore[arg-type,return-value]
     assert refusal.value.definite

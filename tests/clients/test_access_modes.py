@@ -74,7 +74,7 @@ async def owner_and_waiter(
 
 
 @EACH_PAIR
-async def test_who_gets_in_beside_whom(scene: Scene, first: str, second: str) -> None:
+async def test_which_access_modes_exclude_each_other(scene: Scene, first: str, second: str) -> None:
     one, other = scene.programs
     await soon(one.producer(access=first))
     request = other.producer(access=second)
@@ -94,7 +94,7 @@ async def test_who_gets_in_beside_whom(scene: Scene, first: str, second: str) ->
 
 @clients()
 @pytest.mark.parametrize("how", ["closes", "is killed"])
-async def test_whoever_waits_takes_over_when_the_owner(scene: Scene, how: str) -> None:
+async def test_a_waiting_producer_takes_over_when_the_owner(scene: Scene, how: str) -> None:
     one, other = scene.programs
     waiting = await owner_and_waiter(scene)
     if how == "closes":
@@ -120,7 +120,7 @@ async def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(scen
 
 
 @clients()
-async def test_whoever_gives_up_waiting_leaves_the_line(scene: Scene) -> None:
+async def test_a_killed_waiting_producer_leaves_the_queue(scene: Scene) -> None:
     waiting = await owner_and_waiter(scene, "Exclusive")
     scene.programs[1].kill()
     await until(lambda: queue(scene) == [])
@@ -151,7 +151,7 @@ async def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(scen
 
 @clients(*GIVES_UP_WAITING)
 @pytest.mark.scene(programs=2, timeout_ms=1_500)
-async def test_whoever_waits_does_so_longer_than_its_operations_may_take(scene: Scene) -> None:
+async def test_a_waiting_producer_waits_longer_than_the_operation_timeout(scene: Scene) -> None:
     waiting = await owner_and_waiter(scene, "Exclusive")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(waiting), 4)

@@ -53,7 +53,7 @@ async def test_each_key_goes_to_one_consumer_in_order(scene: Scene) -> None:
         check_order(came)
 
 
-async def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(scene: Scene) -> None:
+async def test_the_keys_of_a_killed_consumer_continue_at_the_other_one(scene: Scene) -> None:
     await publish(scene)
     one, doomed = scene.programs
     had = [await numbered(doomed, 10_000) for _ in range(3)]

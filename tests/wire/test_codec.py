@@ -338,7 +338,7 @@ def test_an_ack_set_may_come_packed() -> None:
     assert decode_ack(b"\x08\x0a\x52" + bytes((len(body),)) + body).ids == (packed,)
 
 
-def test_what_clients_add_to_an_acked_id_does_not_matter() -> None:
+def test_additional_fields_of_an_acknowledged_id_are_ignored() -> None:
     command = base(CommandType.ACK)
     command.ack.consumer_id, command.ack.ack_type = 1, pb.CommandAck.Individual
     command.ack.message_id.add(ledgerId=7, entryId=8, partition=-1, batch_index=-1, batch_size=0)
@@ -401,7 +401,7 @@ BODYLESS: list[tuple[Callable[[bytes], object], int]] = [
 
 
 @pytest.mark.parametrize(("decode", "type_"), BODYLESS)
-def test_a_command_without_its_body_is_refused(decode: Callable[[bytes], object], type_: int) -> None:
+def test_a_command_without_its_body_is_rejected(decode: Callable[[bytes], object], type_: int) -> None:
     with pytest.raises(ProtocolError):
         decode(base(type_).SerializeToString())
 
@@ -422,14 +422,14 @@ def test_the_type_of_a_newer_peers_command_reads_as_not_known() -> None:
     assert decode_command(b"\x08\x4b\xda\x04\x00").type == pb.BaseCommand.NOT_KNOWN
 
 
-def test_a_command_without_a_required_field_is_refused() -> None:
+def test_a_command_without_a_required_field_is_rejected() -> None:
     command = base(CommandType.PRODUCER)
     command.producer.topic = "t"
     with pytest.raises(ProtocolError, match="required field of producer"):
         decode_command(command.SerializePartialToString())
 
 
-def test_a_topic_that_is_not_utf8_is_refused() -> None:
+def test_a_topic_that_is_not_utf8_is_rejected() -> None:
     body = b"\x0a\x02\xff\xfe\x10\x01\x18\x02"
     with pytest.raises(ProtocolError, match="topic is not UTF-8"):
         decode_command(b"\x08\x05\x2a" + bytes((len(body),)) + body)
@@ -474,5 +474,5 @@ def test_an_id_of_minus_1_takes_ten_bytes_of_ones() -> None:
     assert decode_receipt(command_in(encode_receipt(1, 0, 0, U64_MAX, U64_MAX)))[3:] == (-1, -1)
 
 
-def test_frames_by_hand_say_their_sizes() -> None:
+def test_frames_by_hand_begin_with_their_sizes() -> None:
     assert frame_of(command_in(encode_receipt(1, 2, 3, 4, 5))) == encode_receipt(1, 2, 3, 4, 5)

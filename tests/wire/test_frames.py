@@ -68,7 +68,7 @@ def test_a_damaged_stream_is_read_the_same_in_any_chunks_and_fails_only_as_a_pro
     assert feed_all(FrameBuffer(BYTES_MAX), chunks(stream, cuts)) == whole
 
 
-def test_a_frame_is_the_type_the_command_and_what_is_to_be_stored() -> None:
+def test_a_frame_has_a_type_a_command_and_an_entry() -> None:
     command = pb.BaseCommand(type=pb.BaseCommand.SEND)
     command.send.producer_id, command.send.sequence_id = 1, 2
     [(type_, body, data)] = FrameBuffer(BYTES_MAX).feed(frame_of(command.SerializeToString(), b"stored"))
@@ -77,7 +77,7 @@ def test_a_frame_is_the_type_the_command_and_what_is_to_be_stored() -> None:
     assert data == b"stored"
 
 
-def test_a_simple_command_has_nothing_to_store() -> None:
+def test_a_simple_command_has_no_entry() -> None:
     assert FrameBuffer(BYTES_MAX).feed(PING_FRAME)[0][2] == b""
 
 
@@ -101,7 +101,7 @@ def test_a_bad_frame_with_nothing_before_it_is_an_error_at_once() -> None:
     ("total_size", "command_size"),
     [(BYTES_MAX + 1, 4), (0, 4), (3, 4), (8, 5), (2**32 - 1, 2**32 - 1), (10, 0), (10, 1), (100, 2**31)],
 )
-def test_impossible_sizes_are_refused_without_waiting_for_the_frame(
+def test_impossible_sizes_are_rejected_without_waiting_for_the_frame(
     total_size: int, command_size: int
 ) -> None:
     with pytest.raises(ProtocolError) as caught:
@@ -115,7 +115,7 @@ def test_a_frame_of_just_the_limit_is_accepted() -> None:
     assert FrameBuffer(BYTES_MAX).feed(frame_of(PING_FRAME[8:], data))[0][2] == data
 
 
-def test_the_type_is_found_wherever_it_stands() -> None:
+def test_the_type_is_found_at_any_position() -> None:
     unusual = b"\x92\x01\x00" + b"\x08\x12"
     assert FrameBuffer(BYTES_MAX).feed(frame_of(unusual))[0][0] == CommandType.PING
 
@@ -131,7 +131,7 @@ def test_a_command_without_a_readable_type_ends_the_stream(command: bytes) -> No
         FrameBuffer(BYTES_MAX).feed(frame_of(command))
 
 
-def test_a_large_frame_in_small_pieces_is_copied_once_and_not_with_every_piece() -> None:
+def test_a_large_frame_that_arrives_in_small_parts_is_copied_once() -> None:
     frame = send_frame(1, 2, data=bytes(4_000_000))
     pieces = [frame[at : at + 1_000] for at in range(0, len(frame), 1_000)]
     buffer = FrameBuffer(5_000_000)
@@ -147,7 +147,7 @@ def test_a_large_frame_in_small_pieces_is_copied_once_and_not_with_every_piece()
     assert peak_bytes < 3 * len(frame)
 
 
-def test_a_simple_frame_says_its_sizes() -> None:
+def test_a_simple_frame_begins_with_its_sizes() -> None:
     frame = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
     assert frame == PING_FRAME
     assert struct.unpack(">II", frame[:8]) == (len(frame) - 4, len(frame) - 8)

@@ -116,7 +116,7 @@ def test_markers_without_a_value_are_none(marker_type: int) -> None:
     assert decode(entry_of(marker_type, b"\xff\xff")) is None
 
 
-def test_a_marker_in_a_log_that_cannot_be_read_means_nothing() -> None:
+def test_a_malformed_marker_in_a_log_is_ignored() -> None:
     data = entry_of(13, b"\xff\xff")
     assert stored_marker(data, scan_entry(data)) is None
     data, info = encode_marker(SNAPSHOT, 1)
@@ -141,6 +141,6 @@ def test_damaged_markers_raise_nothing_but_protocol_errors(payload: bytes) -> No
     ("marker_type", "payload"),
     [(10, b""), (11, b"\x0a\x01i"), (12, b"\x0a\x01i"), (13, b""), (13, b"\x0a\x01\xff")],
 )
-def test_an_incomplete_marker_is_refused(marker_type: int, payload: bytes) -> None:
+def test_an_incomplete_marker_is_rejected(marker_type: int, payload: bytes) -> None:
     with pytest.raises(ProtocolError, match="marker"):
         decode(entry_of(marker_type, payload))

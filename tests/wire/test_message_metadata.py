@@ -145,13 +145,13 @@ def test_a_batch_of_one_is_a_batch() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_batch_of_less_than_one_is_refused(number: int) -> None:
+def test_a_batch_of_less_than_one_is_rejected(number: int) -> None:
     with pytest.raises(ProtocolError, match="batch"):
         scan(num_messages_in_batch=number)
 
 
 @pytest.mark.parametrize("field", ["producer_name", "sequence_id", "publish_time"])
-def test_an_entry_that_clients_could_not_read_is_refused(field: str) -> None:
+def test_an_entry_that_clients_could_not_read_is_rejected(field: str) -> None:
     metadata = plain()
     metadata.ClearField(field)
     serialized = metadata.SerializePartialToString()
@@ -160,7 +160,7 @@ def test_an_entry_that_clients_could_not_read_is_refused(field: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 5, 6, 7, 26])
-def test_names_that_are_not_utf8_are_refused(number: int) -> None:
+def test_names_that_are_not_utf8_are_rejected(number: int) -> None:
     serialized = PLAIN.SerializeToString() + length_delimited(number, b"a\xff")
     with pytest.raises(ProtocolError):
         scan_entry(len(serialized).to_bytes(4, "big") + serialized)
@@ -171,7 +171,7 @@ def test_an_empty_key_is_a_key() -> None:
     assert details().partition_key is None
 
 
-def test_a_marker_is_told_by_presence() -> None:
+def test_a_marker_is_recognised_by_the_presence_of_its_field() -> None:
     assert scan(marker_type=0).marker_type == 0
     assert scan().marker_type is None
 
@@ -209,7 +209,7 @@ def test_of_two_source_positions_the_last_counts() -> None:
     assert with_properties(*pairs).source_position == Position(1, 2)
 
 
-def test_the_name_of_the_property_means_nothing_elsewhere() -> None:
+def test_the_name_of_the_property_has_no_meaning_elsewhere() -> None:
     pairs = [("x", SOURCE_POSITION_PROPERTY), (SOURCE_POSITION_PROPERTY + "2", "1:1"), ("x" * 200, "1:1")]
     assert with_properties(*pairs).source_position is None
 
@@ -222,13 +222,13 @@ def test_a_source_position_may_be_written_in_any_order_of_fields() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "7", "7:", ":7", "a:b", "1:2:3", "-2:0", f"0:{2**63}", f"{2**63}:0"])
-def test_a_source_position_that_is_none_is_refused(value: str) -> None:
+def test_an_invalid_source_position_is_rejected(value: str) -> None:
     with pytest.raises(ProtocolError):
         with_properties((SOURCE_POSITION_PROPERTY, value))
 
 
 @pytest.mark.parametrize("value", ["1:2", "nonsense", ""])
-def test_without_an_origin_the_property_means_nothing(value: str) -> None:
+def test_without_an_origin_the_property_is_ignored(value: str) -> None:
     """Applications copy properties of received messages, and so do dead letters."""
     assert with_properties((SOURCE_POSITION_PROPERTY, value), replicated_from=None).source_position is None
 
@@ -275,7 +275,7 @@ def test_replication_drops_broker_metadata() -> None:
     assert with_replication(BROKER_METADATA + data, "us", position) == with_replication(data, "us", position)
 
 
-def test_replication_overrules_an_entry_that_lies_about_its_origin() -> None:
+def test_replication_replaces_a_forged_origin() -> None:
     metadata = plain(replicated_from="liar")
     metadata.properties.add(key=SOURCE_POSITION_PROPERTY, value="9:9")
     info = scan_entry(with_replication(build_entry(metadata, b""), "us", Position(1, 2)))
@@ -313,7 +313,7 @@ def test_properties_alone_are_those_of_the_metadata(metadata: pb.MessageMetadata
     assert read_properties(data) == {pair.key: pair.value for pair in metadata.properties}
 
 
-def test_properties_that_are_no_text_are_refused() -> None:
+def test_properties_that_are_not_utf8_are_rejected() -> None:
     metadata = PLAIN.SerializeToString() + length_delimited(4, b"\x0a\x01k\x12\x01\xff")
     data = b"".join((len(metadata).to_bytes(4, "big"), metadata, b"payload"))
     with pytest.raises(ProtocolError, match="properties"):

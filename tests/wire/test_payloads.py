@@ -69,7 +69,7 @@ def test_damaged_batches_raise_nothing_but_protocol_errors(payload: bytes) -> No
     refusal(lambda: list(split_batch(three, payload)))
 
 
-def test_a_batch_with_fewer_messages_than_it_says_is_damaged() -> None:
+def test_a_batch_with_fewer_messages_than_it_declares_is_damaged() -> None:
     two = scan_entry(build_entry(metadata(num_messages_in_batch=2), b""))
     messages = split_batch(two, batch_payload(("k", b"only one")))
     assert next(messages)[1] == b"only one"
@@ -92,7 +92,9 @@ def test_payloads_are_decompressed() -> None:
         (99, b"", 0),
     ],
 )
-def test_payloads_that_cannot_be_decompressed_say_so(compression: int, payload: bytes, size: int) -> None:
+def test_a_payload_that_cannot_be_decompressed_is_an_error(
+    compression: int, payload: bytes, size: int
+) -> None:
     with pytest.raises(ProtocolError):
         decompress(compression, payload, size)
 

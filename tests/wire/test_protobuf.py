@@ -34,12 +34,12 @@ def test_length_delimited_is_what_protobuf_writes(value: bytes) -> None:
     assert length_delimited(2, value) == pb.AuthData(auth_data=value).SerializeToString()
 
 
-def test_a_message_without_a_required_field_is_refused() -> None:
+def test_a_message_without_a_required_field_is_rejected() -> None:
     with pytest.raises(Malformed, match="required"):
         parse(pb.KeyValue, b"\x0a\x01k")
 
 
-def test_text_that_is_not_utf8_is_refused_wherever_it_hides() -> None:
+def test_text_that_is_not_utf8_is_rejected_at_any_depth() -> None:
     hidden = pb.CommandProducer.FromString(length_delimited(6, b"\x0a\x01\xff"))
     with pytest.raises(Malformed, match="key is not UTF-8"):
         require_text(hidden)

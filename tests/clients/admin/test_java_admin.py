@@ -63,7 +63,7 @@ def is_expected(one: Outcome) -> bool:
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_no_method_is_refused_for_what_it_sends() -> None:
+def test_no_method_is_rejected_for_its_parameters() -> None:
     found = every_call()
     assert len(found.outcomes) > 700
     assert [one for one in found.outcomes if not is_expected(one)] == []

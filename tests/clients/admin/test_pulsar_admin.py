@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "PULSAR_ADMIN.md"
 
 @pytest.mark.real
 @pytest.mark.long
-def test_no_command_is_refused_for_what_it_sends() -> None:
+def test_no_command_is_rejected_for_its_parameters() -> None:
     found = outcomes()
     works = {one.command for one in found if one.word == WORKED}
     assert len(works) > 450
@@ -32,6 +32,6 @@ def test_no_command_is_refused_for_what_it_sends() -> None:
         "query: unexpected parameter isGlobal",
     ],
 )
-def test_a_refused_name_is_never_a_listed_refusal(error: str) -> None:
+def test_a_rejected_name_is_never_a_listed_error(error: str) -> None:
     assert why("functions localrun", "java.io.IOException: anything else") is not None
     assert why("functions localrun", error) is None

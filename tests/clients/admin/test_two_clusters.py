@@ -47,7 +47,7 @@ def creates(pulsar: Any, region: RegionStatus, topic: str) -> bool:
     return True
 
 
-def test_what_pulsar_admin_sets_in_one_cluster_a_client_of_another_obeys(tmp_path: Path) -> None:
+def test_a_policy_set_by_pulsar_admin_in_one_cluster_is_obeyed_in_another(tmp_path: Path) -> None:
     pulsar = pytest.importorskip("pulsar")
     run = ProcessRuntime.create(load_topology(SAMPLE), tmp_path / "run", detached=False)
 
