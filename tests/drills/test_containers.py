@@ -201,7 +201,11 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
     play(scenario())
 
 
-@pytest.mark.parametrize("victims", [("region",), ("kafka",), ("region", "kafka")], ids="-and-".join)
+@pytest.mark.parametrize(
+    "victims",
+    [("region",), pytest.param(("kafka",), marks=pytest.mark.slow), ("region", "kafka")],
+    ids="-and-".join,
+)
 def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
     run: ComposeRuntime, victims: tuple[str, ...], tmp_path: Path
 ) -> None:
