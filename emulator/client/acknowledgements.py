@@ -8,11 +8,8 @@ from emulator.client.consumer_session import ConsumerSession
 from emulator.client.messages import WORD_BITS, ChunkAssembler, Message, id_of
 from emulator.client.transactions import Transaction
 from emulator.client.types import ClientError, MessageId
-from emulator.wire.codec_hot.consuming import encode_ack
+from emulator.wire.codec_hot.consuming import AckId, encode_ack
 from emulator.wire.frames import frame_of
-
-AckId = tuple[int, int, tuple[int, ...] | None]
-"""(ledger, entry, ack set: the messages of its batch that are not acknowledged, or None)."""
 
 
 class Acknowledgements:

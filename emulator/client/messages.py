@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from emulator.client.config import PARTITION_SUFFIX
 from emulator.client.encryption import Decryption, PayloadOpener, Unreadable
 from emulator.client.types import MessageId
 from emulator.errors import ProtocolError
@@ -14,7 +14,6 @@ from emulator.wire.codec_hot.consuming import MessageMeta
 from emulator.wire.message_metadata import EntryDetails, read_entry, read_properties
 from emulator.wire.payloads import EncryptionContext, decompress, encryption_context, split_batch
 
-_PARTITION: Final = re.compile(r"-partition-(\d+)$")
 INCOMPLETE_MAX: Final = 10
 """Incomplete messages that a consumer keeps. For another one the oldest is dropped: its chunks are redelivered after a
 reconnect."""
@@ -44,7 +43,7 @@ class Message(NamedTuple):
 
 def partition_index(topic: str) -> int:
     """The partition that a topic's name denotes; -1: none."""
-    match = _PARTITION.search(topic)
+    match = PARTITION_SUFFIX.search(topic)
     return int(match[1]) if match else -1
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+from emulator.client.config import PARTITION_SUFFIX
 from emulator.client.connection import BrokerConnection
 from emulator.client.connection_pool import ConnectionPool
 from emulator.client.messages import partition_index
@@ -23,7 +24,6 @@ from emulator.wire.commands.connections import (
     topics_hash,
 )
 
-_PARTITION: Final = re.compile(r"-partition-\d+$")
 TOPICS_MAX: Final = 100_000
 """More than one consumer is likely to read, and a bound to what a region can make a client hold."""
 
@@ -126,7 +126,7 @@ class PatternTopics:
         return frozenset(filter(self._matches, self._names))
 
     def _matches(self, name: str) -> bool:
-        base = _PARTITION.sub("", name).partition("://")[2]
+        base = PARTITION_SUFFIX.sub("", name).partition("://")[2]
         return self._matching.fullmatch(base) is not None
 
     async def changed(self) -> None:

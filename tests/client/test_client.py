@@ -37,19 +37,6 @@ async def test_a_batch_is_one_entry_of_many_messages(us: SocketRegion) -> None:
     assert [m.payload for m in received] == [b"%d" % n for n in range(30)]
 
 
-async def test_part_of_a_batch_can_be_acknowledged(us: SocketRegion) -> None:
-    """After a reconnect only the members that were not acknowledged come again."""
-    producer = await us.client.producer("orders", batching=Batching(messages_max=10))
-    await asyncio.gather(*[producer.send(b"%d" % n) for n in range(10)])
-    consumer = await us.client.subscribe("orders", "s", initial_position=FROM_THE_START)
-    received = [await consumer.receive() for _ in range(10)]
-    await consumer.acknowledge(*received[:4], confirmed=True)
-    await us.client.close()
-    async with us.world.client("us") as client:
-        again = await client.subscribe("orders", "s")
-        assert [(await again.receive()).payload for _ in range(6)] == [b"%d" % n for n in range(4, 10)]
-
-
 async def test_a_producer_resends_what_had_no_receipt(us: SocketRegion) -> None:
     """A crash of the region in the middle of a stream loses nothing and doubles nothing."""
     producer = await us.client.producer("orders", name="p", pending_messages_max=5000)
@@ -77,27 +64,6 @@ async def test_negative_acknowledgement_brings_a_message_again(us: SocketRegion)
         consumer.negative_acknowledge(again)
         again = await asyncio.wait_for(consumer.receive(), 5)
         assert (again.payload, again.redelivery_count) == (b"1", count)
-
-
-async def test_seek_goes_back_and_forth(us: SocketRegion) -> None:
-    """By id, inclusive."""
-    producer = await us.client.producer("orders")
-    ids = [await producer.send(b"%d" % n) for n in range(10)]
-    consumer = await us.client.subscribe("orders", "s")
-    await consumer.seek(ids[4])
-    assert (await consumer.receive()).payload == b"4"
-    await consumer.seek(EARLIEST)
-    assert (await consumer.receive()).payload == b"0"
-
-
-async def test_a_reader_starts_after_its_message(us: SocketRegion) -> None:
-    """Or at it, with the inclusive option."""
-    producer = await us.client.producer("orders")
-    ids = [await producer.send(b"%d" % n) for n in range(5)]
-    after = await us.client.reader("orders", ids[2])
-    at = await us.client.reader("orders", ids[2], inclusive=True)
-    assert (await after.receive()).payload == b"3"
-    assert (await at.receive()).payload == b"2"
 
 
 async def test_the_next_failover_consumer_goes_on_where_the_first_stopped(us: SocketRegion) -> None:

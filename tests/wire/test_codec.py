@@ -88,17 +88,7 @@ remarks = st.fixed_dictionaries({"num_messages": i32, "is_chunk": st.booleans(),
 
 
 def encode_send_command(send: SendCommand, remark: dict[str, Any]) -> bytes:
-    return command_in(
-        send_frame(
-            send.producer_id,
-            send.sequence_id,
-            highest_sequence_id=send.highest_sequence_id,
-            txn_least=send.txn_least,
-            txn_most=send.txn_most,
-            data=b"",
-            **remark,
-        )
-    )
+    return command_in(send_frame(**send._asdict(), data=b"", **remark))
 
 
 def send_by_protobuf(send: SendCommand, remark: dict[str, Any]) -> pb.BaseCommand:
@@ -254,15 +244,7 @@ acks = st.builds(
 
 
 def encode_ack_command(ack: AckCommand) -> bytes:
-    return encode_ack(
-        ack.consumer_id,
-        ack.ids,
-        cumulative=ack.cumulative,
-        request_id=ack.request_id,
-        txn_least=ack.txn_least,
-        txn_most=ack.txn_most,
-        validation_error=ack.validation_error,
-    )
+    return encode_ack(**ack._asdict())
 
 
 def ack_by_protobuf(ack: AckCommand) -> pb.BaseCommand:

@@ -269,24 +269,27 @@ def close(of: Arguments) -> str:
 
 
 VERBS: dict[str, Callable[[Arguments], str]] = {
-    "client": client,
-    "producer": producer,
-    "send": send,
-    "send_bytes": send_bytes,
-    "receive_bytes": receive_bytes,
-    "read_compacted": read_compacted,
-    "table": table,
-    "open_table": open_table,
-    "entries": entries,
-    "send_batch": send_batch,
-    "subscribe": subscribe,
-    "receive": receive,
-    "reader": reader,
-    "available": available,
-    "read": read,
-    "seek": seek,
-    "partitions": partitions,
-    "close": close,
+    verb.__name__: verb
+    for verb in (
+        client,
+        producer,
+        send,
+        send_bytes,
+        receive_bytes,
+        read_compacted,
+        table,
+        open_table,
+        entries,
+        send_batch,
+        subscribe,
+        receive,
+        reader,
+        available,
+        read,
+        seek,
+        partitions,
+        close,
+    )
 }
 
 
