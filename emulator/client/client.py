@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
-from emulator.client.config import Batching, ConsumerConfig, DeadLetters, ProducerConfig
+from emulator.client.config import ConsumerConfig, ConsumerOptions, ProducerConfig, ProducerOptions
 from emulator.client.connection import unexpected
 from emulator.client.consumer import Consumer
-from emulator.client.encryption import Decryption, Encryption
+from emulator.client.encryption import Decryption
 from emulator.client.messages import partition_index
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.partitioned_producer import PartitionedProducer
@@ -31,8 +31,6 @@ from emulator.client.types import (
     LATEST,
     ClientError,
     ClientSettings,
-    ConsumerType,
-    InitialPosition,
     MessageId,
     ProducerState,
 )
@@ -47,7 +45,6 @@ from emulator.wire.commands.producers import (
     GetSchema,
     GetSchemaResponse,
 )
-from emulator.wire.payloads import Compression
 
 Opened = TypeVar("Opened", "Producer", "Consumer", "Reader")
 
@@ -86,21 +83,11 @@ class Client(ConsumerClient):
         self,
         topic: str,
         *,
-        name: str | None = None,
-        access_mode: AccessMode = AccessMode.SHARED,
-        priority: int = 0,
-        initial_sequence_id: int | None = None,
-        batching: Batching | None = None,
-        pending_messages_max: int = 1000,
         on_state_change: Callable[[Producer, ProducerState], None] | None = None,
-        schema: Schema | None = None,
         routing: Routing | Router | None = None,
         key_hash: KeyHash | None = None,
         lazy: bool = False,
-        compression: Compression = Compression.NONE,
-        chunking: bool = False,
-        initial_subscription: str | None = None,
-        encryption: Encryption | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> Producer:
         """Open a producer; `ProducerConfig` describes its settings.
 
@@ -110,19 +97,7 @@ class Client(ConsumerClient):
         function that chooses the partition of every message. `key_hash`: how keys are mapped to partitions.
         ClientError when the region rejects it; ValueError for invalid settings.
         """
-        config = ProducerConfig(
-            name,
-            access_mode,
-            priority,
-            initial_sequence_id,
-            batching,
-            pending_messages_max,
-            schema,
-            compression,
-            chunking,
-            initial_subscription,
-            encryption,
-        )
+        config = ProducerConfig(**options)
         producer = await self._new_producer(topic, config, routing, key_hash, lazy=lazy)
         producer.on_state_change = on_state_change
         return await self._start(producer)
@@ -132,24 +107,9 @@ class Client(ConsumerClient):
         topic: str | Sequence[str] | re.Pattern[str],
         subscription: str,
         *,
-        type_: ConsumerType = ConsumerType.EXCLUSIVE,
-        initial_position: InitialPosition = InitialPosition.LATEST,
-        replicated: bool = False,
         name: str | None = None,
-        priority_level: int = 0,
-        receiver_queue_size: int = 1000,
-        schema: Schema | None = None,
-        read_compacted: bool = False,
-        negative_ack_delay_seconds: float = 0.0,
-        ack_timeout_seconds: float | None = None,
-        dead_letters: DeadLetters | None = None,
-        start_paused: bool = False,
-        may_create: bool = True,
-        key_ranges: Sequence[tuple[int, int]] = (),
-        out_of_order: bool = False,
-        properties: Mapping[str, str] | None = None,
-        subscription_properties: Mapping[str, str] | None = None,
         decryption: Decryption | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """Open a consumer; `ConsumerConfig` describes its settings.
 
@@ -160,23 +120,8 @@ class Client(ConsumerClient):
         config = ConsumerConfig(
             subscription=subscription,
             name=name or f"consumer-{self.chance.getrandbits(32):08x}",
-            type_=type_,
-            initial_position=initial_position,
-            replicated=replicated,
-            priority_level=priority_level,
-            receiver_queue_size=receiver_queue_size,
-            schema=schema,
-            read_compacted=read_compacted,
-            negative_ack_delay_seconds=negative_ack_delay_seconds,
-            ack_timeout_seconds=ack_timeout_seconds,
-            dead_letters=dead_letters,
-            start_paused=start_paused,
-            may_create=may_create,
-            key_ranges=key_ranges,
-            out_of_order=out_of_order,
-            properties=properties,
-            subscription_properties=subscription_properties,
             decryption=decryption or Decryption(),
+            **options,
         )
         return await self._start(await self._new_consumer(topic, config))
 

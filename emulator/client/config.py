@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypedDict
 
 from emulator.client.encryption import Decryption, Encryption
 from emulator.client.types import ConsumerType, InitialPosition, checked_priority
@@ -54,6 +54,22 @@ class ProducerConfig:
         self.compression.check()
         if self.chunking and self.batching is not None:
             raise ValueError("batching and chunking cannot be combined")
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The fields of a `ProducerConfig`."""
+
+    name: str | None
+    access_mode: AccessMode
+    priority: int
+    initial_sequence_id: int | None
+    batching: Batching | None
+    pending_messages_max: int
+    schema: Schema | None
+    compression: Compression
+    chunking: bool
+    initial_subscription: str | None
+    encryption: Encryption | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +149,24 @@ class ConsumerConfig:
             raise ValueError("ack_timeout_seconds must be more than 0")
         if self.receiver_queue_size < 0:
             raise ValueError(f"receiver_queue_size is {self.receiver_queue_size}; it must not be negative")
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The fields of a `ConsumerConfig`, but for its names and keys."""
+
+    type_: ConsumerType
+    initial_position: InitialPosition
+    replicated: bool
+    priority_level: int
+    receiver_queue_size: int
+    schema: Schema | None
+    read_compacted: bool
+    start_paused: bool
+    may_create: bool
+    key_ranges: Sequence[tuple[int, int]]
+    out_of_order: bool
+    properties: Mapping[str, str] | None
+    subscription_properties: Mapping[str, str] | None
+    negative_ack_delay_seconds: float
+    ack_timeout_seconds: float | None
+    dead_letters: DeadLetters | None
