@@ -46,15 +46,16 @@ async def linked(*names: str, **changes: Any) -> AsyncIterator[tuple[Regions, Cl
 LINK, REPLICATION, SNAPSHOT = ("link", "us eu"), ("replication", "orders eu"), ("snapshot", "orders")
 SUBSCRIPTION, ORDERS = ("subscription", "orders s"), ("topic", "orders")
 Steps = AsyncIterator[Codes | None]
+Act = Callable[[Regions, Client], Steps]
 
 
 def in_regions(
     cause: ReasonRow, kind: str = "", name: str = "", *, names: tuple[str, ...] = ("us", "eu"), **changes: Any
-) -> Callable[[Callable[[Regions, Client], Steps]], object]:
+) -> Callable[[Act], Act]:
     """Register a situation of running regions, with a client of the first one. It yields None for the explanation of an
     object of `us`, or other codes; if it yields again, what follows is its clean-up."""
 
-    def register(act: Callable[[Regions, Client], Steps]) -> object:
+    def register(act: Act) -> Act:
         @situation(cause)
         async def scene() -> AsyncIterator[Codes]:
             async with (
@@ -85,6 +86,24 @@ def subscription_of(world: Regions, region: str = "us") -> Subscription:
 
 def replicator_of(world: Regions) -> Replicator:
     return topic_of(world).replicators["eu"]
+
+
+def delayed(owner: object, method: str) -> asyncio.Event:
+    """Let calls of an asynchronous method wait for the event."""
+    go_on, real = asyncio.Event(), getattr(owner, method)
+
+    async def slow(*arguments: Any, **more: Any) -> Any:
+        await go_on.wait()
+        return await real(*arguments, **more)
+
+    setattr(owner, method, slow)
+    return go_on
+
+
+def slow_reads(topic: Topic) -> asyncio.Event:
+    """Let reads, none of which the cache serves, wait for the event."""
+    topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
+    return delayed(topic.reading, "read")
 
 
 async def replicated(world: Regions, us: Client) -> Any:
@@ -128,8 +147,9 @@ async def link_silent(world: Regions, us: Client) -> Steps:
     world.heal("us", "eu")
 
 
+@in_regions(Cause.LINK_LOST, *LINK, peer_reconnect_backoff_ms=500)
 @in_regions(Cause.LINK_UNREACHABLE, *LINK)
-async def link_unreachable(world: Regions, us: Client) -> Steps:
+async def eu_is_down(world: Regions, us: Client) -> Steps:
     await world.crash("eu")
     yield
     await world.start("eu")
@@ -140,13 +160,6 @@ async def link_cut(world: Regions, us: Client) -> Steps:
     world.cut("us", "eu")
     yield
     world.heal("us", "eu")
-
-
-@in_regions(Cause.LINK_LOST, *LINK, peer_reconnect_backoff_ms=500)
-async def link_lost(world: Regions, us: Client) -> Steps:
-    await world.crash("eu")
-    yield
-    await world.start("eu")
 
 
 @in_regions(Cause.LINK_HANDSHAKE, *LINK)
@@ -325,15 +338,7 @@ async def link_full(world: Regions, us: Client) -> Steps:
 
 @in_regions(Cause.READING_STORE, *REPLICATION)
 async def reading_store(world: Regions, us: Client) -> Steps:
-    producer, topic, go_on = await replicated(world, us), topic_of(world), asyncio.Event()
-    read = topic.reading.read
-
-    async def slow(*wanted: int) -> Any:
-        await go_on.wait()
-        return await read(*wanted)
-
-    topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
-    topic.reading.read = slow  # type: ignore[method-assign]
+    producer, go_on = await replicated(world, us), slow_reads(topic_of(world))
     await producer.send(b"next")
     yield
     go_on.set()
@@ -517,16 +522,8 @@ async def not_due(world: Regions, us: Client) -> Steps:
 
 @in_regions(Cause.READING_MESSAGES, *SUBSCRIPTION, names=("us",))
 async def reading_messages(world: Regions, us: Client) -> Steps:
-    producer, go_on = await us.producer(TOPIC), asyncio.Event()
-    topic = topic_of(world)
-    read = topic.reading.read
-
-    async def slow(*wanted: int) -> Any:
-        await go_on.wait()
-        return await read(*wanted)
-
-    topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
-    topic.reading.read = slow  # type: ignore[method-assign]
+    producer = await us.producer(TOPIC)
+    go_on = slow_reads(topic_of(world))
     await us.subscribe(TOPIC, "s")
     await producer.send(b"x")
     yield
@@ -581,16 +578,10 @@ async def held_by_transaction(world: Regions, us: Client) -> Steps:
 
 @in_regions(Cause.TOPIC_OPENING, *ORDERS, names=("us",))
 async def topic_opening(world: Regions, us: Client) -> Steps:
-    region, go_on = world.running["us"], asyncio.Event()
+    region = world.running["us"]
     await region.directory.acquire(TOPIC, OpenMode.CREATE)
     await region.directory.unload(TOPIC, "a test")
-    open_log = region.store.open_log
-
-    async def slow(*wanted: Any, **more: Any) -> Any:
-        await go_on.wait()
-        return await open_log(*wanted, **more)
-
-    region.store.open_log = slow  # type: ignore[method-assign]
+    go_on = delayed(region.store, "open_log")
     opened = asyncio.ensure_future(region.directory.acquire(TOPIC, OpenMode.CREATE))
     yield
     go_on.set()
@@ -617,18 +608,13 @@ async def topic_leaving(world: Regions, us: Client) -> Steps:
 async def topic_deleting(world: Regions, us: Client) -> Steps:
     """A deleted log has no explanation any more, so the store is slow before that."""
     await us.producer(TOPIC)
-    region, go_on = world.running["us"], asyncio.Event()
-    erase = region.directory._opener.erase
-
-    async def slow(*wanted: Any, **more: Any) -> None:
-        await go_on.wait()
-        await erase(*wanted, **more)
-
-    region.directory._opener.erase = slow  # type: ignore[method-assign]
+    region = world.running["us"]
+    go_on = delayed(region.directory._opener, "erase")
     deleted = asyncio.ensure_future(region.directory.delete(TOPIC, force=True))
     yield
     go_on.set()
     await deleted
+    await until(lambda: TOPIC in region.directory.serving)  # its producer creates it again
 
 
 @in_regions(Cause.REGION_LACKS, *ORDERS)
