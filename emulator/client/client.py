@@ -77,7 +77,7 @@ class Client(ConsumerClient):
     ) -> None:
         await self.close()
 
-    # What it makes.
+    # Producers, consumers, readers, transactions and schemas.
 
     async def producer(
         self,
@@ -208,7 +208,7 @@ class Client(ConsumerClient):
             raise
         return opened
 
-    # One producer or consumer, or one for each partition. They are not opened yet.
+    # Producers and consumers that are not opened yet, of one topic or of its partitions.
 
     async def _new_producer(
         self,

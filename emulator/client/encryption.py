@@ -38,7 +38,7 @@ class Unreadable(Exception):
 
 
 class OnUnreadable(Enum):
-    """What becomes of an encrypted message that a consumer has no key for (Pulsar: ConsumerCryptoFailureAction)."""
+    """The treatment of an encrypted message without a matching key (Pulsar: ConsumerCryptoFailureAction)."""
 
     FAIL = "it is not delivered or acknowledged, and is redelivered when the consumer reconnects"
     DISCARD = "it is acknowledged, and never delivered"
@@ -47,13 +47,13 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """For whom a producer encrypts."""
+    """The readers that a producer encrypts for."""
 
     public_keys: Mapping[str, bytes]
     """Name of each reader's key -> the RSA key, as PEM. One at least."""
 
     def __post_init__(self) -> None:
-        """ValueError for what is no key, or when there is no library for it."""
+        """ValueError for an invalid key, or when the library is not installed."""
         if not self.public_keys:
             raise ValueError("to encrypt, name at least one public key")
         for name, pem in self.public_keys.items():
@@ -62,7 +62,7 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class Decryption:
-    """What a consumer can read."""
+    """The keys with which a consumer decrypts."""
 
     private_keys: Mapping[str, bytes] = field(default_factory=dict)
     """Name -> the RSA key, as PEM, without a password."""
@@ -71,13 +71,13 @@ class Decryption:
     """The same keys. To load one takes a hundred times as long as to use it."""
 
     def __post_init__(self) -> None:
-        """ValueError for what is no key, or when there is no library for it."""
+        """ValueError for an invalid key, or when the library is not installed."""
         loaded = {name: _private_key(name, pem) for name, pem in self.private_keys.items()}
         object.__setattr__(self, "loaded", loaded)
 
 
 class PayloadSeal:
-    """Encrypts for one producer (wire.encryption.Seal)."""
+    """Encrypts for one producer (wire.payloads.Seal)."""
 
     def __init__(
         self, encryption: Encryption, draw: Callable[[int], bytes], now_seconds: Callable[[], float]
@@ -115,10 +115,10 @@ class PayloadOpener:
     def __init__(self, decryption: Decryption) -> None:
         self._private_keys = decryption.loaded
         self._data_keys: OrderedDict[bytes, bytes] = OrderedDict()
-        """By what it is called encrypted."""
+        """Encrypted data key -> data key."""
 
     def open(self, context: EncryptionContext, payload: bytes) -> bytes:
-        """The payload as it was before it was encrypted. Unreadable without a key that fits, or when it was changed."""
+        """The decrypted payload. Unreadable without a matching key, or when the payload was modified."""
         named = [name for name in context.data_keys if name in self._private_keys]
         if not named:
             sentence = (
@@ -189,7 +189,7 @@ def _library() -> tuple[Any, Any]:
 
 
 def _oaep() -> OAEP:
-    """As other clients have it."""
+    """The padding that other clients use."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
 

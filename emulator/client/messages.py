@@ -163,7 +163,7 @@ def messages_of(data: bytes) -> int:
 def encrypted_message(
     meta: MessageMeta, data: bytes, context: EncryptionContext, topic: str, partition: int
 ) -> Message:
-    """An entry that cannot be decrypted, as it is."""
+    """A message with the encrypted payload of an entry."""
     info = read_entry(data)
     message_id = MessageId(meta.ledger, meta.entry, partition=partition)
     payload, properties = data[info.payload_offset :], read_properties(data)
@@ -202,6 +202,6 @@ WORD_BITS = 64
 
 
 def is_set(words: Sequence[int], index: int) -> bool:
-    """Whether a message of a batch is left."""
+    """Whether the bit of a message is set in an ack set: it is not acknowledged."""
     word = index // WORD_BITS
     return word < len(words) and bool(words[word] >> (index % WORD_BITS) & 1)

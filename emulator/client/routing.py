@@ -28,7 +28,7 @@ class Routing(Enum):
 
 
 class MessageRouter:
-    """Of one producer."""
+    """Chooses the partitions of one producer."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class MessageRouter:
         chance: random.Random,
         seconds: Callable[[], float],
     ) -> None:
-        """`seconds`: a clock that does not go back."""
+        """`seconds`: a monotonic clock."""
         self._routing = routing
         self._key_hash = key_hash
-        self._turns = _RoundRobin(batching, seconds)
+        self._round_robin = _RoundRobin(batching, seconds)
         self._begin = chance.randrange(INT_MAX)
         """Producers that begin at the same time do not all begin at partition 0."""
         self._single: int | None = None
 
     def first(self, partitions: int) -> int:
-        """One that is likely to be used."""
+        """A partition that is likely to be used."""
         return self._begin % partitions
 
     def choose(self, message: OutgoingMessage, partitions: int) -> int:
@@ -57,31 +57,31 @@ class MessageRouter:
         if message.key is not None:
             return self._key_hash(message.key) % partitions
         if self._routing is Routing.ROUND_ROBIN:
-            return (self._begin + self._turns.next(message)) % partitions
-        if self._single is None:  # and the same one for ever, however much the topic grows
+            return (self._begin + self._round_robin.next(message)) % partitions
+        if self._single is None:  # it stays the same when the topic grows
             self._single = self.first(partitions)
         return self._single
 
 
 class _RoundRobin:
-    """Counts up with each message; where they are batched, with each batch that would be full: messages that went to
-    another partition each would be batches of one."""
+    """Counts messages, or full batches if messages are batched: messages that each go to another partition would be
+    batches of one."""
 
     def __init__(self, batching: Batching | None, seconds: Callable[[], float]) -> None:
         self._batching = batching
         self._seconds = seconds
-        self._turn = -1
+        self._count = -1
         self._messages = self._bytes = 0
         self._since = 0.0
 
     def next(self, message: OutgoingMessage) -> int:
-        if self._batching is None or self._turn < 0 or self._is_full(self._batching):
-            self._turn += 1
+        if self._batching is None or self._count < 0 or self._is_full(self._batching):
+            self._count += 1
             self._messages = self._bytes = 0
             self._since = self._seconds()
         self._messages += 1
         self._bytes += len(message.payload)
-        return self._turn
+        return self._count
 
     def _is_full(self, batching: Batching) -> bool:
         return (

@@ -54,7 +54,7 @@ class ProducerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Times of a client."""
+    """Times and intervals of a client."""
 
     operation_timeout_seconds: float = 30.0
     """Limit of a create, subscribe, seek or other request, reconnections included."""
@@ -68,7 +68,7 @@ class ClientSettings:
     """Limit of the wait for a receipt. None: no limit."""
     priority_delay_seconds: float = 0.5
     """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority waits before it requests exclusive access again
-    after it lost its connection; higher priorities wait less (PIP-440, `priority.py`). 0: no producer waits."""
+    after it lost its connection; higher priorities wait less (PIP-440). 0: no producer waits."""
     asks_for_partitions: bool = True
     """Whether the client requests a topic's number of partitions before using it. False: topics have none."""
     partitions_interval_seconds: float = 60.0

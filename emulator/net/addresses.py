@@ -1,4 +1,4 @@
-"""Addresses that regions listen on: what may be written, and which of them other machines can reach."""
+"""Addresses that regions listen on: their syntax, and which of them other machines can reach."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a broker or client reaches other programs: two calls, so that a simulation can take their place.
+"""The network of a broker or client: two calls, which a simulation replaces.
 
-A broker or client gets its Network when it is started. Real ones use sockets; the simulated one moves bytes
-over the topology's links in virtual time; `broker.shaping` wraps either with a link's latency and state.
+A broker or client gets its Network when it is started. Real ones use sockets; the simulated one moves bytes over the
+topology's links in virtual time; `broker.replication.link_emulation` wraps either with a link's latency and state.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """Streams of bytes with TCP's promises: in order or broken, nothing more."""
+    """Streams of bytes with the guarantees of TCP: in order, or broken."""
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> Listener:
-        """Accept connections on `host:port` (0 picks a free port). OSError if that cannot be had."""
+        """Accept connections on `host:port` (0 picks a free port). OSError if the address is not available."""
         ...
 
     async def connect(
@@ -48,7 +48,7 @@ class SocketListener:
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
         self.port: int = server.sockets[0].getsockname()[1]
-        """Asked for also after `close`, by clients that are still there."""
+        """Valid after `close`, too: clients may still be connected."""
 
     def close(self) -> None:
         self._server.close()

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -17,6 +18,7 @@ from emulator.client import (
     Batching,
     Client,
     Compression,
+    Consumer,
     ConsumerType,
     DeadLetters,
     Decryption,
@@ -68,6 +70,12 @@ async def send(client: Client, *payloads: bytes, **wanted: object) -> None:
     await producer.close()
 
 
+async def subscribe(client: Client, *keys: str, subscription: str = "s", **options: Any) -> Consumer:
+    """From the first message on, with the private keys of these names."""
+    options = {"topic": "orders", "decryption": decryption(*keys), **options}
+    return await client.subscribe(subscription=subscription, initial_position=FROM_THE_BEGINNING, **options)
+
+
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=2)])
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
 async def test_a_consumer_with_one_of_the_keys_reads_and_the_region_cannot(
@@ -75,9 +83,7 @@ async def test_a_consumer_with_one_of_the_keys_reads_and_the_region_cannot(
 ) -> None:
     await send(client, SECRET, SECRET * 9, batching=batching, compression=compression)
     for name in ("anna", "bert"):
-        consumer = await client.subscribe(
-            "orders", name, initial_position=FROM_THE_BEGINNING, decryption=decryption(name)
-        )
+        consumer = await subscribe(client, name, subscription=name)
         messages = [await consumer.receive() for _ in range(2)]
         assert [message.payload for message in messages] == [SECRET, SECRET * 9]
         assert messages[0].encryption is None
@@ -94,48 +100,38 @@ async def test_a_large_message_is_encrypted_chunk_by_chunk(world: World, client:
 
 
 async def test_a_consumer_without_a_key_receives_nothing_and_one_with_a_key_receives_it_later(
-    world: World, caplog: pytest.LogCaptureFixture
+    client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        client = world.client("us")
         await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
-        plain = await client.producer("orders")
-        await plain.send(b"plain")
-        consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_BEGINNING)
+        await (await client.producer("orders")).send(b"plain")
+        consumer = await subscribe(client)
         message = await consumer.receive()
         assert message.payload == b"plain"
         await consumer.acknowledge(message, confirmed=True)
         await consumer.close()
-        again = await client.subscribe("orders", "s", decryption=decryption("anna"))
+        again = await subscribe(client, "anna")
         assert [(await again.receive()).payload for _ in range(2)] == [SECRET, SECRET]
     assert "encrypted for anna, bert; this consumer lacks the private key" in caplog.text
 
 
 async def test_a_small_queue_is_not_filled_by_unreadable_messages(client: Client) -> None:
     await send(client, *[SECRET] * 40, batching=Batching(messages_max=4))
-    plain = await client.producer("orders")
-    await plain.send(b"plain")
+    await (await client.producer("orders")).send(b"plain")
     for queue in (0, 1, 3):
-        consumer = await client.subscribe(
-            "orders", f"{queue}", initial_position=FROM_THE_BEGINNING, receiver_queue_size=queue
-        )
+        consumer = await subscribe(client, subscription=f"{queue}", receiver_queue_size=queue)
         async with asyncio.timeout(30):
             assert (await consumer.receive()).payload == b"plain"
 
 
 async def test_a_discarded_message_is_acknowledged_and_not_redelivered(client: Client) -> None:
     await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
-    plain = await client.producer("orders")
-    await plain.send(b"plain")
-    consumer = await client.subscribe(
-        "orders",
-        "s",
-        initial_position=FROM_THE_BEGINNING,
-        decryption=decryption("carl", on_unreadable=OnUnreadable.DISCARD),
-    )
+    await (await client.producer("orders")).send(b"plain")
+    discarding = decryption("carl", on_unreadable=OnUnreadable.DISCARD)
+    consumer = await subscribe(client, decryption=discarding)
     assert (await consumer.receive()).payload == b"plain"
     await consumer.close()
-    again = await client.subscribe("orders", "s", decryption=decryption("anna"))
+    again = await subscribe(client, "anna")
     assert (await again.receive()).payload == b"plain"
 
 
@@ -143,12 +139,7 @@ async def test_a_message_consumed_encrypted_can_be_decrypted_and_acknowledged_by
     client: Client,
 ) -> None:
     await send(client, SECRET)
-    consumer = await client.subscribe(
-        "orders",
-        "s",
-        initial_position=FROM_THE_BEGINNING,
-        decryption=decryption(on_unreadable=OnUnreadable.CONSUME),
-    )
+    consumer = await subscribe(client, decryption=decryption(on_unreadable=OnUnreadable.CONSUME))
     message = await consumer.receive()
     assert message.encryption is not None
     assert set(message.encryption.data_keys) == {"anna", "bert"}
@@ -156,26 +147,17 @@ async def test_a_message_consumed_encrypted_can_be_decrypted_and_acknowledged_by
     assert opened == SECRET
     await consumer.acknowledge(message, confirmed=True)
     await consumer.close()
-    later = await client.subscribe("orders", "s", decryption=decryption("anna"))
+    later = await subscribe(client, "anna")
     await send(client, b"next")
     assert (await later.receive()).payload == b"next"
 
 
 async def test_dead_letters_are_encrypted_if_that_is_wanted(world: World, client: Client) -> None:
     letters = DeadLetters(0, "dead", encryption=encryption("anna"))
-    consumer = await client.subscribe(
-        "orders",
-        "s",
-        type_=ConsumerType.SHARED,
-        initial_position=FROM_THE_BEGINNING,
-        dead_letters=letters,
-        decryption=decryption("bert"),
-    )
+    consumer = await subscribe(client, "bert", type_=ConsumerType.SHARED, dead_letters=letters)
     await send(client, SECRET)
     consumer.negative_acknowledge(await consumer.receive())
-    dead = await client.subscribe(
-        "dead", "s", initial_position=FROM_THE_BEGINNING, decryption=decryption("anna")
-    )
+    dead = await subscribe(client, "anna", topic="dead")
     assert (await dead.receive()).payload == SECRET
     assert not any(SECRET in data for data in stored(world, "dead"))
 

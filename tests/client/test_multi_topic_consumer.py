@@ -25,6 +25,7 @@ from tests.client.topics import (
     region,
     restart,
     several,
+    take,
 )
 
 SETTINGS = WITH_PARTITIONS
@@ -42,8 +43,7 @@ async def test_a_consumer_of_a_partitioned_topic_has_everything_of_all_partition
     await create(world)
     consumer = await client.subscribe(ORDERS, "s", initial_position=EARLIEST_POSITION)
     await publish(client, ORDERS, *NUMBERS)
-    async with asyncio.timeout(10):
-        messages = [await consumer.receive() for _ in NUMBERS]
+    messages = await take(consumer, 12)
     assert sorted(message.payload.decode() for message in messages) == NUMBERS
     assert len({message.topic for message in messages}) == 3
     assert all(message.topic == f"{ORDERS}-partition-{message.id.partition}" for message in messages)
@@ -59,8 +59,7 @@ async def test_ids_of_partitions_are_acknowledged_where_they_belong(world: World
     await create(world)
     consumer = await client.subscribe(ORDERS, "s", initial_position=EARLIEST_POSITION)
     await publish(client, ORDERS, *NUMBERS)
-    async with asyncio.timeout(10):
-        messages = [await consumer.receive() for _ in NUMBERS]
+    messages = await take(consumer, 12)
     last = {message.topic: message.id for message in messages}
     first, *others = last.values()
     await consumer.acknowledge_cumulative(first, confirmed=True)
@@ -185,8 +184,7 @@ async def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partit
     await consumer.seek(EARLIEST)
     assert await received(consumer, 12) == NUMBERS
     await consumer.seek(middle)
-    async with asyncio.timeout(10):
-        later = [await consumer.receive() for _ in NUMBERS[6:]]
+    later = await take(consumer, 6)
     assert sorted(one.payload.decode() for one in later) == NUMBERS[6:]
     await consumer.acknowledge(*later)
     await consumer.seek(later[0].id)
@@ -203,8 +201,7 @@ async def test_unacknowledged_messages_are_redelivered_by_their_partition(
     await create(world)
     consumer = await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED)
     await publish(client, ORDERS, *NUMBERS)
-    async with asyncio.timeout(10):
-        messages = [await consumer.receive() for _ in NUMBERS]
+    messages = await take(consumer, 12)
     consumer.negative_acknowledge(*messages[:5])
     wanted = sorted(message.payload.decode() for message in messages[:5])
     assert await received(consumer, 5) == wanted

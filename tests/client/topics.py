@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from emulator.broker.region import Region
-from emulator.client import Client, Consumer, Producer
+from emulator.client import Client, Consumer, Message, Producer
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.simulation.world import CLIENT_SETTINGS, World
@@ -108,6 +108,11 @@ async def publish(client: Client, topic: str, *payloads: str) -> None:
     for payload in payloads:
         await producer.send(payload.encode(), key=payload)
     await producer.close()
+
+
+async def take(consumer: Consumer, count: int) -> list[Message]:
+    async with asyncio.timeout(30):
+        return [await consumer.receive() for _ in range(count)]
 
 
 async def received(consumer: Consumer, count: int) -> list[str]:

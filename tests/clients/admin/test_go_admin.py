@@ -101,36 +101,54 @@ def test_a_namespace_is_created_with_policies_and_read_as_a_whole(admin: GoAdmin
     assert admin.call("Namespaces", "GetNamespaces", "acme") == [NAMESPACE]
 
 
+OF_NAMESPACES = {
+    "Retention": RETENTION,
+    "NamespaceMessageTTL": 60,
+    "NamespaceReplicationClusters": ["us"],
+    "CompactionThreshold": 1_000,
+    "MaxProducersPerTopic": 3,
+    "MaxConsumersPerTopic": 4,
+    "MaxConsumersPerSubscription": 5,
+    "DispatchRate": RATE,
+    "SubscriptionDispatchRate": RATE,
+    "ReplicatorDispatchRate": RATE,
+    "PublishRate": PUBLISH_RATE,
+    "SubscribeRate": SUBSCRIBE_RATE,
+    "Persistence": PERSISTENCE,
+    "NamespaceAntiAffinityGroup": "apart",
+    "OffloadThreshold": 1_000,
+    "OffloadDeleteLag": 1_000,
+    "SchemaValidationEnforced": False,
+    "IsAllowAutoUpdateSchema": True,
+    "SubscriptionExpirationTime": 60,
+    "TopicAutoCreation": {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
+}
+OF_TOPICS = {
+    "MessageTTL": 60,
+    "MaxProducers": 3,
+    "MaxConsumers": 4,
+    "MaxUnackMessagesPerConsumer": 5,
+    "MaxUnackMessagesPerSubscription": 6,
+    "DispatchRate": RATE,
+    "PublishRate": PUBLISH_RATE,
+    "DelayedDelivery": {"tickTime": 10, "active": True},
+    "DeduplicationStatus": True,
+    "ReplicationClusters": ["us"],
+    "Persistence": PERSISTENCE,
+}
+POLICIES = [("Namespaces", NAMESPACE, *one) for one in OF_NAMESPACES.items()]
+POLICIES += [("Topics", TOPIC, *one) for one in OF_TOPICS.items()]
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("Retention", RETENTION),
-        ("NamespaceMessageTTL", 60),
-        ("NamespaceReplicationClusters", ["us"]),
-        ("CompactionThreshold", 1_000),
-        ("MaxProducersPerTopic", 3),
-        ("MaxConsumersPerTopic", 4),
-        ("MaxConsumersPerSubscription", 5),
-        ("DispatchRate", RATE),
-        ("SubscriptionDispatchRate", RATE),
-        ("ReplicatorDispatchRate", RATE),
-        ("PublishRate", PUBLISH_RATE),
-        ("SubscribeRate", SUBSCRIBE_RATE),
-        ("Persistence", PERSISTENCE),
-        ("NamespaceAntiAffinityGroup", "apart"),
-        ("OffloadThreshold", 1_000),
-        ("OffloadDeleteLag", 1_000),
-        ("SchemaValidationEnforced", False),
-        ("IsAllowAutoUpdateSchema", True),
-        ("SubscriptionExpirationTime", 60),
-        ("TopicAutoCreation", {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ("part", "of", "name", "value"), POLICIES, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_a_policy_of_a_namespace_that_is_set_is_read_back(admin: GoAdmin, name: str, value: Any) -> None:
-    admin.call("Namespaces", f"Set{name}", NAMESPACE, value)
-    found = admin.call("Namespaces", f"Get{name}", NAMESPACE)
+def test_a_policy_that_is_set_is_read_back(admin: GoAdmin, part: str, of: str, name: str, value: Any) -> None:
+    admin.call(part, f"Set{name}", of, value)
+    found = admin.call(part, f"Get{name}", of)
     assert (found if not isinstance(value, dict) else {field: found[field] for field in value}) == value
+    if part == "Topics" and name != "ReplicationClusters":
+        admin.call(part, f"Remove{name}", of)
 
 
 def test_backlog_quotas_and_grants_of_a_namespace(admin: GoAdmin) -> None:
@@ -142,31 +160,6 @@ def test_backlog_quotas_and_grants_of_a_namespace(admin: GoAdmin) -> None:
     admin.call("Namespaces", "GrantNamespacePermission", NAMESPACE, "bob", ["produce"])
     assert admin.call("Namespaces", "GetNamespacePermissions", NAMESPACE) == {"bob": ["produce"]}
     admin.call("Namespaces", "RevokeNamespacePermission", NAMESPACE, "bob")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("MessageTTL", 60),
-        ("MaxProducers", 3),
-        ("MaxConsumers", 4),
-        ("MaxUnackMessagesPerConsumer", 5),
-        ("MaxUnackMessagesPerSubscription", 6),
-        ("DispatchRate", RATE),
-        ("PublishRate", PUBLISH_RATE),
-        ("DelayedDelivery", {"tickTime": 10, "active": True}),
-        ("DeduplicationStatus", True),
-        ("ReplicationClusters", ["us"]),
-        ("Persistence", PERSISTENCE),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_policy_of_a_topic_that_is_set_is_read_back(admin: GoAdmin, name: str, value: Any) -> None:
-    admin.call("Topics", f"Set{name}", TOPIC, value)
-    found = admin.call("Topics", f"Get{name}", TOPIC)
-    assert (found if not isinstance(value, dict) else {field: found[field] for field in value}) == value
-    if name != "ReplicationClusters":
-        admin.call("Topics", f"Remove{name}", TOPIC)
 
 
 def test_topics_with_partitions_grow_and_go(admin: GoAdmin) -> None:
@@ -231,8 +224,8 @@ def test_schemas_are_brought_read_and_deleted(admin: GoAdmin) -> None:
     assert admin.call("Schemas", "GetVersionByPayload", TOPIC, payload) == 0
     assert len(admin.call("Schemas", "GetAllSchemas", TOPIC)) == 1
     other = {"type": "STRING", "schema": "", "properties": {}}
-    judged = admin.call("Schemas", "TestCompatibilityWithPostSchemaPayload", TOPIC, other)
-    assert judged["compatibility"] is False
+    checked = admin.call("Schemas", "TestCompatibilityWithPostSchemaPayload", TOPIC, other)
+    assert checked["compatibility"] is False
     admin.call("Schemas", "DeleteSchema", TOPIC)
     with pytest.raises(Failed, match="404"):
         admin.call("Schemas", "GetSchemaInfo", TOPIC)
