@@ -31,13 +31,12 @@ def recorded(
     Refused when there is no such run, or when it has no region at the client's service URL.
     """
     directory = run_directory(run)
-    whereabouts = ClientLocation.of(client, directory, region)
+    location = ClientLocation.of(client, directory, region)
     journal = open_journal(directory, actor or actor_name(), named=actor is not None)
-    asynchronous = type(client).__module__ == "pulsar.asyncio"
-    if asynchronous:
+    if type(client).__module__ == "pulsar.asyncio":
         from emulator.recording.asyncio_client import AsyncRecordedClient
 
-        return AsyncRecordedClient(client, journal, whereabouts)  # type: ignore[return-value]
+        return AsyncRecordedClient(client, journal, location)  # type: ignore[return-value]
     from emulator.recording.client import RecordedClient
 
-    return RecordedClient(client, journal, whereabouts)  # type: ignore[return-value]
+    return RecordedClient(client, journal, location)  # type: ignore[return-value]

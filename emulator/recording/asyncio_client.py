@@ -9,16 +9,15 @@ import pulsar  # type: ignore[import-untyped]
 from pulsar.asyncio import PulsarException  # type: ignore[import-untyped]
 
 from emulator.recording.client import (
-    NO_PROMISE,
     RecordingClient,
     given_to,
     refuse_partitioned,
     single_topics,
-    subscription_told,
+    subscription_fields,
 )
-from emulator.recording.consumer import Receiving, seek_target
+from emulator.recording.consumer import Receiving
 from emulator.recording.context import Delegate
-from emulator.recording.producer import Publishing, tell
+from emulator.recording.producer import Publishing, record_result
 
 
 class AsyncRecordedClient(RecordingClient):
@@ -26,38 +25,29 @@ class AsyncRecordedClient(RecordingClient):
 
     async def create_producer(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_producer, args, named)
-        topic = given["topic"]
-        await self._check_partitions(topic)
-        try:
+        await self._check_partitions(given["topic"])
+        with self._connecting(given):
             producer = await self._inner.create_producer(**given)
-        except PulsarException as refusal:
-            self._connecting_failed(topic, given, refusal)
-            raise
-        if topic.startswith(NO_PROMISE):
-            return producer
-        return AsyncRecordedProducer(producer, Publishing(self._journal, self._whereabouts, producer, topic))
+        publishing = self._publishing(producer, given["topic"])
+        return producer if publishing is None else AsyncRecordedProducer(producer, publishing)
 
     async def subscribe(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.subscribe, args, named)
-        topic, name = given["topic"], given["subscription_name"]
-        if str(topic).startswith(NO_PROMISE):
+        receiving = self._receiving(given["topic"], given["subscription_name"])
+        if receiving is None:
             return await self._inner.subscribe(**given)
-        await self._check_partitions(topic)
-        receiving, told = self._receiving(topic, name), subscription_told(given)
-        receiving.subscribing("asked", **told)
-        try:
+        await self._check_partitions(given["topic"])
+        with receiving.subscribing(**subscription_fields(given)):
             consumer = await self._inner.subscribe(**given)
-        except PulsarException as refusal:
-            receiving.subscribing("unknown", error=str(refusal), **told)
-            raise
-        receiving.subscribing("ok", **told)
         return AsyncRecordedConsumer(consumer, receiving)
 
     async def create_reader(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_reader, args, named)
+        receiving = self._receiving(given["topic"], None)
+        if receiving is None:
+            return await self._inner.create_reader(**given)
         await self._check_partitions(given["topic"])
-        reader = await self._inner.create_reader(**given)
-        return AsyncRecordedReader(reader, self._receiving(given["topic"], None))
+        return AsyncRecordedReader(await self._inner.create_reader(**given), receiving)
 
     async def _check_partitions(self, topic: Any) -> None:
         for one in single_topics(topic):
@@ -70,15 +60,9 @@ class AsyncRecordedClient(RecordingClient):
         finally:
             self._leave()
 
-    def shutdown(self) -> None:
-        try:
-            self._inner.shutdown()
-        finally:
-            self._leave()
-
 
 class AsyncRecordedProducer(Delegate):
-    """Like `pulsar.asyncio.Producer`. It is at home in one event loop, and its client has a message before `send` first
+    """Like `pulsar.asyncio.Producer`. It is used in one event loop, and its client has a message before `send` first
     waits: so numbers reach the region in order."""
 
     def __init__(self, inner: Any, publishing: Publishing) -> None:
@@ -97,12 +81,12 @@ class AsyncRecordedProducer(Delegate):
         try:
             message_id = await self._inner.send(**{**given, "sequence_id": number})
         except PulsarException as refusal:
-            tell(publish, refusal.error(), None)
+            record_result(publish, refusal.error(), None)
             raise
         except BaseException as problem:
             publish.unknown(repr(problem))  # cancelled while the publish was pending
             raise
-        tell(publish, pulsar.Result.Ok, message_id)
+        record_result(publish, pulsar.Result.Ok, message_id)
         return message_id
 
 
@@ -114,23 +98,15 @@ class AsyncRecordedConsumer(Delegate):
         self._receiving = receiving
 
     async def receive(self) -> Any:
-        message = await self._inner.receive()
-        self._receiving.received(message)
-        return message
+        return self._receiving.received(await self._inner.receive())
 
     async def acknowledge(self, message: Any) -> None:
-        await self._acknowledge(self._inner.acknowledge, message, "individual")
+        with self._receiving.acknowledging(message, "individual"):
+            await self._inner.acknowledge(message)
 
     async def acknowledge_cumulative(self, message: Any) -> None:
-        await self._acknowledge(self._inner.acknowledge_cumulative, message, "cumulative")
-
-    async def _acknowledge(self, acknowledge: Any, message: Any, how: str) -> None:
-        self._receiving.acknowledging(message, how)
-        try:
-            await acknowledge(message)
-        except PulsarException as refusal:
-            self._receiving.acknowledging(message, how, "unknown", error=str(refusal))
-            raise
+        with self._receiving.acknowledging(message, "cumulative"):
+            await self._inner.acknowledge_cumulative(message)
 
     async def negative_acknowledge(self, message: Any) -> None:
         self._receiving.redelivering(message)
@@ -141,19 +117,12 @@ class AsyncRecordedConsumer(Delegate):
         self._inner.redeliver_unacknowledged_messages()
 
     async def seek(self, messageid: Any) -> None:
-        await self._move("seek", self._inner.seek, (messageid,), **seek_target(messageid))
+        with self._receiving.seeking(messageid):
+            await self._inner.seek(messageid)
 
     async def unsubscribe(self) -> None:
-        await self._move("unsubscribe", self._inner.unsubscribe, ())
-
-    async def _move(self, op: str, do: Any, arguments: tuple[Any, ...], **told: Any) -> None:
-        self._receiving.moving(op, "asked", **told)
-        try:
-            await do(*arguments)
-        except PulsarException as refusal:
-            self._receiving.moving(op, "unknown", error=str(refusal), **told)
-            raise
-        self._receiving.moving(op, "ok", **told)
+        with self._receiving.request("unsubscribe"):
+            await self._inner.unsubscribe()
 
 
 class AsyncRecordedReader(Delegate):
@@ -164,6 +133,4 @@ class AsyncRecordedReader(Delegate):
         self._receiving = receiving
 
     async def read_next(self) -> Any:
-        message = await self._inner.read_next()
-        self._receiving.received(message)
-        return message
+        return self._receiving.received(await self._inner.read_next())

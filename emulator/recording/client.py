@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
@@ -15,6 +15,7 @@ from emulator.recording.consumer import Receiving, RecordedConsumer, RecordedRea
 from emulator.recording.context import ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
 from emulator.recording.producer import Publishing, RecordedProducer
+from emulator.recording.responses import refusal_recorded
 
 NO_PROMISE = "non-persistent://"
 """Non-persistent topics guarantee nothing, so there is nothing to verify."""
@@ -22,28 +23,46 @@ PARTITION = "-partition-"
 
 
 class RecordingClient(Delegate):
-    """What both kinds of client have in common."""
+    """Common part of both kinds of client."""
 
-    def __init__(self, inner: Any, journal: ActorJournal, whereabouts: ClientLocation) -> None:
+    def __init__(self, inner: Any, journal: ActorJournal, location: ClientLocation) -> None:
         super().__init__(inner)
         self._journal = journal
-        self._whereabouts = whereabouts
+        self._location = location
         self._leaving = threading.Lock()
         """Acquired by the first call that closes the client, and never released."""
+
+    def shutdown(self) -> None:
+        try:
+            self._inner.shutdown()
+        finally:
+            self._leave()
 
     def _leave(self) -> None:
         if self._leaving.acquire(blocking=False):
             self._journal.let_go()
 
-    def _connecting_failed(self, topic: str, given: dict[str, Any], refusal: Exception) -> None:
-        place = {"region": self._whereabouts.region, "topic": topic}
+    @contextlib.contextmanager
+    def _connecting(self, given: dict[str, Any]) -> Iterator[None]:
+        """Record the refusal of a producer."""
+        place = {"region": self._location.region, "topic": given["topic"]}
         name = given.get("producer_name") or "(named by the region)"
-        self._journal.write("connect", "unknown", **place, producer=name, error=str(refusal))
+        with refusal_recorded(
+            lambda error: self._journal.write("connect", "unknown", **place, producer=name, error=error)
+        ):
+            yield
 
-    def _receiving(self, topic: Any, subscription: str | None) -> Receiving:
-        """`topic`: one, several, or a pattern."""
-        topics = [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
-        return Receiving(self._journal, self._whereabouts, topics, subscription)
+    def _publishing(self, producer: Any, topic: str) -> Publishing | None:
+        """None: messages of the topic are not recorded."""
+        if topic.startswith(NO_PROMISE):
+            return None
+        return Publishing(self._journal, self._location, producer, topic)
+
+    def _receiving(self, topic: Any, subscription: str | None) -> Receiving | None:
+        """`topic`: one, several, or a pattern. None: its messages are not recorded."""
+        if str(topic).startswith(NO_PROMISE):
+            return None
+        return Receiving(self._journal, self._location, _named(topic), subscription)
 
 
 class RecordedClient(RecordingClient):
@@ -51,43 +70,33 @@ class RecordedClient(RecordingClient):
 
     def create_producer(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_producer, args, named)
-        topic = given["topic"]
-        self._check_partitions(topic)
-        try:
+        self._check_partitions(given["topic"])
+        with self._connecting(given):
             producer = self._inner.create_producer(**given)
-        except pulsar.PulsarException as refusal:
-            self._connecting_failed(topic, given, refusal)
-            raise
-        if topic.startswith(NO_PROMISE):
+        publishing = self._publishing(producer, given["topic"])
+        if publishing is None:
             return producer
-        publishing = Publishing(self._journal, self._whereabouts, producer, topic)
         return RecordedProducer(producer, publishing, batching=bool(given.get("batching_enabled")))
 
     def subscribe(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.subscribe, args, named)
-        topic, name = given["topic"], given["subscription_name"]
-        if str(topic).startswith(NO_PROMISE):
+        receiving = self._receiving(given["topic"], given["subscription_name"])
+        if receiving is None:
             return self._inner.subscribe(**given)
-        self._check_partitions(topic)
-        receiving, told = self._receiving(topic, name), subscription_told(given)
+        self._check_partitions(given["topic"])
         listener = given.get("message_listener")
         if listener is not None:
             given["message_listener"] = recorded_listener(listener, receiving, RecordedConsumer)
-        receiving.subscribing("asked", **told)
-        try:
+        with receiving.subscribing(**subscription_fields(given)):
             consumer = self._inner.subscribe(**given)
-        except pulsar.PulsarException as refusal:
-            receiving.subscribing("unknown", error=str(refusal), **told)
-            raise
-        receiving.subscribing("ok", **told)
         return RecordedConsumer(consumer, receiving)
 
     def create_reader(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_reader, args, named)
-        if str(given["topic"]).startswith(NO_PROMISE):
+        receiving = self._receiving(given["topic"], None)
+        if receiving is None:
             return self._inner.create_reader(**given)
         self._check_partitions(given["topic"])
-        receiving = self._receiving(given["topic"], None)
         listener = given.get("reader_listener")
         if listener is not None:
             given["reader_listener"] = recorded_listener(listener, receiving, RecordedReader)
@@ -104,17 +113,15 @@ class RecordedClient(RecordingClient):
         finally:
             self._leave()
 
-    def shutdown(self) -> None:
-        try:
-            self._inner.shutdown()
-        finally:
-            self._leave()
+
+def _named(topic: Any) -> list[str]:
+    """The topics that a program names; none for a pattern."""
+    return [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
 
 
 def single_topics(topic: Any) -> list[str]:
-    """Those that a program names; none for a pattern."""
-    named = [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
-    return [one for one in named if not one.startswith(NO_PROMISE)]
+    """The named topics whose messages are recorded."""
+    return [one for one in _named(topic) if not one.startswith(NO_PROMISE)]
 
 
 def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
@@ -137,7 +144,7 @@ def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, A
     return given
 
 
-def subscription_told(given: dict[str, Any]) -> dict[str, Any]:
+def subscription_fields(given: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a subscription in the history."""
     initial = given.get("initial_position", pulsar.InitialPosition.Latest)
     return {

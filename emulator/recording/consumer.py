@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
-
-import pulsar  # type: ignore[import-untyped]
 
 from emulator.model.values import TopicName
 from emulator.recording.context import ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
-from emulator.recording.responses import message_id_text
+from emulator.recording.responses import message_id_text, refusal_recorded
 from emulator.run.history_events import Outcome, payload_digest
 
 
@@ -24,9 +22,7 @@ class RecordedConsumer(Delegate):
         self._receiving = receiving
 
     def receive(self, *args: Any, **named: Any) -> Any:
-        message = self._inner.receive(*args, **named)
-        self._receiving.received(message)
-        return message
+        return self._receiving.received(self._inner.receive(*args, **named))
 
     def batch_receive(self) -> Any:
         messages = self._inner.batch_receive()
@@ -35,18 +31,12 @@ class RecordedConsumer(Delegate):
         return messages
 
     def acknowledge(self, message: Any) -> None:
-        self._acknowledge(self._inner.acknowledge, message, "individual")
+        with self._receiving.acknowledging(message, "individual"):
+            self._inner.acknowledge(message)
 
     def acknowledge_cumulative(self, message: Any) -> None:
-        self._acknowledge(self._inner.acknowledge_cumulative, message, "cumulative")
-
-    def _acknowledge(self, acknowledge: Any, message: Any, how: str) -> None:
-        self._receiving.acknowledging(message, how)
-        try:
-            acknowledge(message)
-        except pulsar.PulsarException as refusal:
-            self._receiving.acknowledging(message, how, "unknown", error=str(refusal))
-            raise
+        with self._receiving.acknowledging(message, "cumulative"):
+            self._inner.acknowledge_cumulative(message)
 
     def negative_acknowledge(self, message: Any) -> None:
         self._receiving.redelivering(message)
@@ -57,19 +47,12 @@ class RecordedConsumer(Delegate):
         self._inner.redeliver_unacknowledged_messages()
 
     def seek(self, messageid: Any) -> None:
-        self._move("seek", lambda: self._inner.seek(messageid), **seek_target(messageid))
+        with self._receiving.seeking(messageid):
+            self._inner.seek(messageid)
 
     def unsubscribe(self) -> None:
-        self._move("unsubscribe", self._inner.unsubscribe)
-
-    def _move(self, op: str, do: Any, **told: Any) -> None:
-        self._receiving.moving(op, "asked", **told)
-        try:
-            do()
-        except pulsar.PulsarException as refusal:
-            self._receiving.moving(op, "unknown", error=str(refusal), **told)
-            raise
-        self._receiving.moving(op, "ok", **told)
+        with self._receiving.request("unsubscribe"):
+            self._inner.unsubscribe()
 
 
 class RecordedReader(Delegate):
@@ -80,9 +63,7 @@ class RecordedReader(Delegate):
         self._receiving = receiving
 
     def read_next(self, *args: Any, **named: Any) -> Any:
-        message = self._inner.read_next(*args, **named)
-        self._receiving.received(message)
-        return message
+        return self._receiving.received(self._inner.read_next(*args, **named))
 
 
 _PARTITION = re.compile(r"-partition-\d+$")
@@ -94,50 +75,53 @@ class Receiving:
     def __init__(
         self,
         journal: ActorJournal,
-        whereabouts: ClientLocation,
+        location: ClientLocation,
         topics: Iterable[str],
         subscription: str | None,
     ) -> None:
         """`topics`: as the program calls them; none when they are found by a pattern. `subscription` None: a reader."""
         self.journal = journal
-        self._whereabouts = whereabouts
+        self._location = location
         self._topics = {_full(topic): topic for topic in topics}
         self._only = next(iter(self._topics.values())) if len(self._topics) == 1 else None
         self._subscription = subscription
-        self._told: dict[str, Any] | None = None
+        self._subscribed: dict[str, Any] | None = None
         self._topic_of_message: dict[str, str] = {}
         """Of several topics: where each message came from that was not acknowledged yet."""
 
-    def subscribing(self, outcome: Outcome, **told: Any) -> None:
-        """Record the outcome of a subscribe request; `told`: further fields of its lines."""
-        if outcome == "ok":
-            self._told = told
-        for topic in self._topics.values():
-            self._write("subscribe", outcome, topic, **told)
+    @contextmanager
+    def subscribing(self, **fields: Any) -> Iterator[None]:
+        """Record a subscribe request and its outcome; `fields` of all its lines."""
+        with self.request("subscribe", **fields):
+            yield
+        self._subscribed = fields
 
-    def received(self, message: Any) -> None:
-        """Record a message before the program receives it."""
-        elsewhere = self._whereabouts.moved_to()
+    def received(self, message: Any) -> Any:
+        """Record a message before the program receives it; return it."""
+        elsewhere = self._location.moved_to()
         if elsewhere is not None:
             self.journal.give_up(f"its client switched to {elsewhere} by itself")
-            return
+            return message
         topic, place = self._topic_of(message), message_id_text(message.message_id())
-        said = {
-            "message_id": place,
-            "payload_digest": _digest(message),
-        }
-        self._write("read" if self._subscription is None else "receive", "ok", topic, **said)
+        op = "read" if self._subscription is None else "receive"
+        self._write(op, "ok", topic, message_id=place, payload_digest=_digest(message))
         if self._only is None and place is not None:
             self._topic_of_message[place] = topic
+        return message
 
-    def acknowledging(self, message: Any, how: str, outcome: Outcome = "asked", **told: Any) -> None:
+    @contextmanager
+    def acknowledging(self, message: Any, how: str) -> Iterator[None]:
         """Record an acknowledgement. On success only `asked` is recorded: the client returns before the region has
         received it."""
-        place = message_id_text(_message_id(message))
-        topic = self._topic_of(message)
-        self._write("acknowledge", outcome, topic, message_id=place, how=how, **told)
-        if outcome == "asked" and how == "individual":
+        place, topic = message_id_text(_message_id(message)), self._topic_of(message)
+        if how == "individual":
             self._topic_of_message.pop(place or "", None)
+        line: dict[str, Any] = {"message_id": place, "how": how}
+        self._write("acknowledge", "asked", topic, **line)
+        with refusal_recorded(
+            lambda error: self._write("acknowledge", "unknown", topic, error=error, **line)
+        ):
+            yield
 
     def redelivering(self, message: Any = None) -> None:
         """Note that the program requests the redelivery of a message, or of all unacknowledged ones."""
@@ -145,13 +129,26 @@ class Receiving:
             place = message_id_text(_message_id(message))
             self._write("redeliver", "asked", self._topic_of(message), message_id=place)
         else:
-            for topic in self._topics.values():
-                self._write("redeliver", "asked", topic)
+            self._write_each("redeliver", "asked")
 
-    def moving(self, op: str, outcome: Outcome, **told: Any) -> None:
-        """A seek or an unsubscribe."""
+    def seeking(self, target: Any) -> AbstractContextManager[None]:
+        """Record a seek to a message id or a time, and its outcome."""
+        if isinstance(target, int):
+            return self.request("seek", detail=f"to publish time {target} ms")
+        place = message_id_text(target)
+        return self.request("seek", message_id=place, detail=None if place else "to the beginning or the end")
+
+    @contextmanager
+    def request(self, op: str, **fields: Any) -> Iterator[None]:
+        """Record a request before it is passed to the client, and its outcome."""
+        self._write_each(op, "asked", **fields)
+        with refusal_recorded(lambda error: self._write_each(op, "unknown", error=error, **fields)):
+            yield
+        self._write_each(op, "ok", **fields)
+
+    def _write_each(self, op: str, outcome: Outcome, **fields: Any) -> None:
         for topic in self._topics.values():
-            self._write(op, outcome, topic, **told)
+            self._write(op, outcome, topic, **fields)
 
     def _topic_of(self, message: Any) -> str:
         if self._only is not None:
@@ -167,21 +164,13 @@ class Receiving:
     def _found(self, topic: str) -> str:
         """A topic that fits the program's pattern."""
         self._topics[topic] = topic
-        if self._told is not None:
-            self._write("subscribe", "ok", topic, **self._told)
+        if self._subscribed is not None:
+            self._write("subscribe", "ok", topic, **self._subscribed)
         return topic
 
-    def _write(self, op: str, outcome: Outcome, topic: str, **told: Any) -> None:
-        place = {"region": self._whereabouts.region, "topic": topic, "subscription": self._subscription}
-        self.journal.write(op, outcome, **place, **told)
-
-
-def seek_target(target: Any) -> dict[str, str | None]:
-    """Return the fields of a seek target in the history: a message id, or a time."""
-    if isinstance(target, int):
-        return {"detail": f"to publish time {target} ms"}
-    place = message_id_text(target)
-    return {"message_id": place} if place else {"detail": "to the beginning or the end"}
+    def _write(self, op: str, outcome: Outcome, topic: str, **fields: Any) -> None:
+        place = {"region": self._location.region, "topic": topic, "subscription": self._subscription}
+        self.journal.write(op, outcome, **place, **fields)
 
 
 def _full(topic: str) -> str:
@@ -196,8 +185,8 @@ def _message_id(message: Any) -> Any:
 
 
 def _digest(message: Any) -> str | None:
-    tell = getattr(message, "encryption_context", None)
-    context = tell() if tell else None
+    get_context = getattr(message, "encryption_context", None)
+    context = get_context() if get_context else None
     if context is not None and context.is_decryption_failed():
         return None  # the program receives the encrypted payload, not the published one
     return payload_digest(message.data())

@@ -25,13 +25,13 @@ class RecordedProducer(Delegate):
         self._batching = batching
 
     def send(self, *args: Any, **named: Any) -> Any:
-        told: Future[tuple[Any, Any]] = Future()
+        receipt: Future[tuple[Any, Any]] = Future()
         given = self._publishing.given(*args, **named)
-        self._ask(given, lambda result, message_id: told.set_result((result, message_id)))
-        if self._batching and not told.done():
+        self._ask(given, lambda result, message_id: receipt.set_result((result, message_id)))
+        if self._batching and not receipt.done():
             # A synchronous `send` does not wait until the batch is full: pulsar-client flushes, too.
             self._inner._producer.flush_async(lambda _: None)
-        result, message_id = told.result()
+        result, message_id = receipt.result()
         if result != pulsar.Result.Ok:
             raise raised_by(result)
         return message_id
@@ -55,13 +55,13 @@ class RecordedProducer(Delegate):
         with self._publishing.order:
             number, publish = self._publishing.asked(described, chosen)
 
-            def told(result: Any, message_id: Any) -> None:
-                tell(publish, result, message_id)
+            def answered(result: Any, message_id: Any) -> None:
+                record_result(publish, result, message_id)
                 callback(result, message_id)
 
             try:
                 # Sequence id 0 cannot be passed: the client treats it as none, and starts at 0 itself.
-                self._inner.send_async(content, told, sequence_id=number or None, **rest)
+                self._inner.send_async(content, answered, sequence_id=number or None, **rest)
             except (TypeError, ValueError) as problem:
                 publish.failed(str(problem))
                 raise
@@ -76,16 +76,16 @@ class Publishing:
     the client does not tell it. So the recorder counts, and gives the client each number together with the message.
     """
 
-    def __init__(self, journal: ActorJournal, whereabouts: ClientLocation, producer: Any, topic: str) -> None:
+    def __init__(self, journal: ActorJournal, location: ClientLocation, producer: Any, topic: str) -> None:
         self.journal = journal
         self.order = threading.Lock()
         """Held from taking a number until the client has the message: numbers reach the region in order."""
-        self._whereabouts = whereabouts
+        self._location = location
         self._schema = producer._schema
         self._parameters = inspect.signature(producer.send)
         last = producer.last_sequence_id()
         self._next = last + 1
-        self._history = ProducerHistory(journal, whereabouts.region, topic, producer.producer_name(), last)
+        self._history = ProducerHistory(journal, location.region, topic, producer.producer_name(), last)
         journal.write("connect", "ok", **self._history.place, last_sequence_id=last)
 
     def given(self, *args: Any, **named: Any) -> dict[str, Any]:
@@ -112,13 +112,13 @@ class Publishing:
         if number is None:
             number = self._next
             self._next += 1
-        elsewhere = self._whereabouts.moved_to()
+        elsewhere = self._location.moved_to()
         if elsewhere is not None:
             self.journal.give_up(f"its client switched to {elsewhere} by itself")
         return number, self._history.asked_publish(**described, sequence_id=number)
 
 
-def tell(publish: PublishHistory, result: Any, message_id: Any) -> None:
+def record_result(publish: PublishHistory, result: Any, message_id: Any) -> None:
     """Record the outcome of a publish."""
     match outcome_of(result):
         case "ok":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
@@ -33,6 +35,18 @@ def outcome_of(result: pulsar.Result) -> Outcome:
     if result == pulsar.Result.Ok:
         return "ok"
     return "failed" if result in NEVER_SENT else "unknown"
+
+
+@contextmanager
+def refusal_recorded(record: Callable[[str], None]) -> Iterator[None]:
+    """Call `record` with the sentence of an error of `pulsar` or `pulsar.asyncio` that is raised inside."""
+    try:
+        yield
+    except BaseException as problem:
+        # `pulsar.asyncio` has an exception class of its own, and not every version of the client has that module.
+        if isinstance(problem, pulsar.PulsarException) or type(problem).__module__ == "pulsar.asyncio":
+            record(str(problem))
+        raise
 
 
 def raised_by(result: pulsar.Result) -> Exception:
