@@ -1,7 +1,7 @@
 """From `topology.yaml` and `clusters/*.yaml` to a `Topology`, or to the list of all that is wrong with them.
 
-First each file by itself (`topology_declared`). Then what must hold between the parts (`topology_relations`), checked
-on whatever of them is right. What the files leave out is filled in last (`topology_filling`).
+First each file by itself (`declared`). Then what must hold between the parts (`validation`), checked on whatever of
+them is right. What the files leave out is filled in last (`declared.filled_in`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import emulator
-from emulator.config.declared import in_reading_order, read_declared
-from emulator.config.defaults import filled_in
+from emulator.config.declared import filled_in, in_reading_order, read_declared
 from emulator.config.topology import Topology
 from emulator.config.validation import check_relations
 from emulator.errors import ConfigurationError, Problem

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,14 @@ class Topology:
                 )
             ]
         )
+
+    def with_regions(self, change: Callable[[RegionSpec], RegionSpec]) -> Topology:
+        """The same topology with every region changed."""
+        clusters = (
+            dataclasses.replace(cluster, regions=tuple(map(change, cluster.regions)))
+            for cluster in self.clusters
+        )
+        return dataclasses.replace(self, clusters=tuple(clusters))
 
     def link(self, source: str, target: str) -> LinkShape:
         """How bytes travel from `source` to `target`. ConfigurationError when there is no such link."""

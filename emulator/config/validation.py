@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emulator.config.compatibility import CHOICES, SWITCHES
-from emulator.config.declared import DeclaredTopology, SettingsLevel, settings_levels
-from emulator.config.defaults import directions, effective_settings, namespaces_of, said_of_link, tenants_of
+from emulator.config.declared import (
+    DeclaredTopology,
+    SettingsLevel,
+    directions,
+    effective_settings,
+    namespaces_of,
+    said_of_link,
+    settings_levels,
+    tenants_of,
+)
 from emulator.config.models import ALL, LinkException, LinkFields, LogPart, TopologyFile
 from emulator.config.yaml_errors import KeyPath, one_of
 from emulator.config.yaml_source import YamlFile

@@ -61,17 +61,8 @@ class TestSample:
         containers = load_topology(SAMPLE.parent / "compose" / "topology.yaml")
         assert containers.runtime == "compose"
         assert all(region.log == LogConfig("kafka") for region in containers.regions)
-        on_sqlite = tuple(
-            dataclasses.replace(
-                cluster,
-                regions=tuple(dataclasses.replace(region, log=LogConfig()) for region in cluster.regions),
-            )
-            for cluster in containers.clusters
-        )
-        as_processes = dataclasses.replace(
-            containers, path=sample.path, runtime=sample.runtime, clusters=on_sqlite
-        )
-        assert as_processes == sample
+        on_sqlite = containers.with_regions(lambda region: dataclasses.replace(region, log=LogConfig()))
+        assert dataclasses.replace(on_sqlite, path=sample.path, runtime=sample.runtime) == sample
 
 
 class TestDefaults:
