@@ -1,21 +1,19 @@
-"""The command itself; each family of verbs adds its own."""
+"""The command itself, and what its verbs share: opening a run, preconditions, interruption."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
 import typer
 
 from emulator import __version__
-from emulator.runtimes.contract import Runtime
-
-if TYPE_CHECKING:
-    from emulator.cli.curl import CurlRequest
-
+from emulator.errors import Refused
+from emulator.runtimes.contract import RegionState, RunStatus, Runtime
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, make one fail, and get a verified report.",
@@ -59,8 +57,6 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
     run = open_run_of(run_dir)
 
     async def perform() -> None:
-        from emulator.cli.preconditions import refuse_ended
-
         refuse_ended(await run.status())
         await change(run)
 
@@ -69,9 +65,74 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
         history.write(verb, "fact", **fact)
 
 
-def print_curl(run_dir: Path | None, request: CurlRequest, regions: Sequence[str] | None = None) -> None:
-    """Print the curl commands that are equivalent, a line for each region."""
-    from emulator.cli.curl import as_curls
+_IS_SO: dict[str, frozenset[RegionState]] = {
+    "kill": frozenset({"killed", "lost", "stopped"}),
+    "lose": frozenset({"lost"}),
+    "stop": frozenset({"stopped"}),
+    "start": frozenset({"running"}),
+    "pause": frozenset({"paused"}),
+    "resume": frozenset({"running"}),
+}
+"""Verb -> the states in which nothing is left to do."""
+LOST: Final = "lost; other regions wait for it while replication_clusters name it"
+"""What a region is that `lose` killed."""
+_DEAD: frozenset[RegionState] = frozenset({"killed", "lost"})
 
-    for line in asyncio.run(as_curls(open_run_of(run_dir), request, regions)):
-        print(line)
+
+def refuse_ended(status: RunStatus) -> None:
+    """Nothing happens any more to a run that has ended."""
+    if status.ended:
+        raise Refused(f"the run in {status.run_dir} has ended: start a new one with `geoemu up`")
+
+
+def nothing_to_do(verb: str, region: str, state: RegionState) -> str | None:
+    """Why `verb` would change nothing, as a sentence; None: it has something to do.
+
+    Runtimes accept verbs whose effect is there already. A user wants to know that the region had been dead before, and
+    the history must not have a fault that never was.
+
+    :raises Refused: if the region is in a state in which what the verb says cannot happen
+    """
+    if verb == "stop" and state in _DEAD:
+        raise Refused(f"{region} is {state} and cannot be stopped; `geoemu start {region}` starts it again")
+    return f"{region} is already {state}: nothing was done" if state in _IS_SO.get(verb, ()) else None
+
+
+INTERRUPTED_EXIT_CODE = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """The signals that asked this process to end."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def happened(self) -> bool:
+        return self._times > 0
+
+    async def wait(self, times: int = 1) -> None:
+        """Wait until the process received `times` signals."""
+        while self._times < times:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def note(self) -> None:
+        self._times += 1
+        self._changed.set()
+
+
+@contextmanager
+def interruption() -> Iterator[Interruption]:
+    """Inside, signals that would end this process are noted instead."""
+    loop = asyncio.get_running_loop()
+    signals = Interruption()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signals.note)
+    try:
+        yield signals
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,18 +1,21 @@
-"""What a verb would ask of regions, as calls of curl that a person can read, change and paste."""
+"""The requests of a verb to regions, as calls of curl that a user can read, change and paste."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from emulator.cli.application import open_run_of
 from emulator.config.region import LinkShape
 from emulator.errors import Refused
 from emulator.run.directory import LinkStatus
+from emulator.runtimes.admin_client import link_request
 from emulator.runtimes.contract import RegionStatus, Runtime
-from emulator.runtimes.regions import link_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +44,31 @@ async def as_curls(run: Runtime, request: CurlRequest, regions: Iterable[str] | 
     return [_line(region, request) for region in found if wanted is None or region.name in wanted]
 
 
-async def links_as_curls(
-    run: Runtime, ends: tuple[str, str] | None, *, one_way: bool, shaped: Callable[[LinkStatus], LinkShape]
-) -> list[str]:
-    """Commands that change links: one for each end of each link. `ends` None: all links. Refused for a link that
-    there is not."""
-    status = await run.status()
+def print_curl(run_dir: Path | None, request: CurlRequest, regions: Iterable[str] | None = None) -> None:
+    """Print the equivalent curl commands, a line for each region."""
+    for line in asyncio.run(as_curls(open_run_of(run_dir), request, regions)):
+        print(line)
+
+
+def print_link_curls(
+    run_dir: Path | None,
+    ends: tuple[str, str] | None,
+    *,
+    one_way: bool,
+    shaped: Callable[[LinkStatus], LinkShape],
+) -> None:
+    """Print the commands that change links: one for each end of each link. `ends` None: all links. Refused for a link
+    that there is not."""
+    status = asyncio.run(open_run_of(run_dir).status())
     regions = {region.name: region for region in status.regions}
     wanted = None if ends is None else {ends} if one_way else {ends, ends[::-1]}
     links = [link for link in status.links if wanted is None or (link.source, link.target) in wanted]
     if not links:
         raise Refused(f"there is no link {' -> '.join(ends or ())} in this run")
-    return [
-        _line(regions[end], CurlRequest(*link_request((link.source, link.target), shaped(link))))
-        for link in links
-        for end in (link.source, link.target)
-    ]
+    for link in links:
+        request = CurlRequest(*link_request((link.source, link.target), shaped(link)))
+        for end in (link.source, link.target):
+            print(_line(regions[end], request))
 
 
 def _line(region: RegionStatus, request: CurlRequest) -> str:

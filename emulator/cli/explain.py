@@ -10,25 +10,19 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import typer
 
-from emulator.cli.application import app, open_run_of, print_curl
-from emulator.cli.curl import CurlRequest
-from emulator.cli.options import (
-    AsCurl,
-    AsJson,
-    OnlyRegion,
-    RunDir,
-)
-from emulator.cli.preconditions import LOST
+from emulator.cli.application import LOST, app, open_run_of
+from emulator.cli.curl import CurlRequest, print_curl
+from emulator.cli.options import AsCurl, AsJson, OnlyRegion, RunDir
 from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, GeoemuError, Problem, Refused
 from emulator.model.explanations import KINDS, Explanation, with_conflicts
 from emulator.model.suggestions import nearest
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.admin_client import HttpResponse, NoHttpResponse, call
+from emulator.runtimes.admin_client import NoHttpResponse, call_url
 from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
 
@@ -116,7 +110,7 @@ def _target(kind: str, name: str) -> str:
 
 async def _ask(region: RegionStatus, kind: str, name: str) -> RegionResponse:
     try:
-        answer = await _get(region, _target(kind, name))
+        answer = await call_url(region.admin_url, "GET", _target(kind, name))
     except NoHttpResponse as silence:
         return RegionResponse(region.name, None, _no_answer(region, str(silence)))
     raw = answer.json()
@@ -129,13 +123,6 @@ def _no_answer(region: RegionStatus, silence: str) -> str:
     if region.state == "lost":
         return f"it is {LOST}"
     return f"it is {region.state} and does not respond ({silence})"
-
-
-async def _get(region: RegionStatus, target: str) -> HttpResponse:
-    url = urlsplit(region.admin_url)
-    if url.hostname is None or url.port is None:
-        raise NoHttpResponse("it has no address")
-    return await call(url.hostname, url.port, "GET", target)
 
 
 CONFLICTS = "/geoemu/v1/replication-conflicts"
@@ -151,7 +138,7 @@ async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
 
 async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
     try:
-        answer = await _get(region, CONFLICTS)
+        answer = await call_url(region.admin_url, "GET", CONFLICTS)
     except NoHttpResponse:
         return []
     return list(answer.json()) if answer.status == 200 else []
@@ -209,7 +196,8 @@ def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incompl
         found: list[list[str]] = []
         for region in status.regions:
             try:
-                answer = await _get(region, f"/geoemu/v1/explain/{quote(kind, safe='')}")
+                target = f"/geoemu/v1/explain/{quote(kind, safe='')}"
+                answer = await call_url(region.admin_url, "GET", target)
             except NoHttpResponse:
                 continue
             if answer.status == 200:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,8 @@ from pathlib import Path
 
 import typer
 
-from emulator.cli.application import Change, act, app, open_run_of, print_curl
+from emulator.cli.application import Change, act, app
+from emulator.cli.curl import CurlRequest, print_curl, print_link_curls
 from emulator.cli.options import (
     AsCurl,
     JitterMilliseconds,
@@ -26,6 +26,7 @@ from emulator.cli.options import (
 )
 from emulator.config.region import LinkShape
 from emulator.run.directory import LinkStatus
+from emulator.run.history_events import latency_detail, skew_detail
 
 UNKNOWN_TO_THE_RUN = "changes by curl are not recorded in the run's history and end when the region restarts"
 
@@ -63,8 +64,6 @@ def latency(
     run_dir: RunDir = None,
 ) -> None:
     """Set the one-way latency of a link; `heal` restores what the topology declares."""
-    from emulator.run.history_events import latency_detail
-
     if as_curl:
         changes = {"latency_ms": time} | ({} if jitter is None else {"jitter_ms": jitter})
         _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, **changes))  # type: ignore[arg-type]
@@ -84,9 +83,6 @@ def latency(
 def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
     unaffected."""
-    from emulator.cli.curl import CurlRequest
-    from emulator.run.history_events import skew_detail
-
     if as_curl:
         print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
         print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
@@ -132,8 +128,5 @@ def _print_curls(
     one_way: bool,
     shaped: Callable[[LinkStatus], LinkShape],
 ) -> None:
-    from emulator.cli.curl import links_as_curls
-
     print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
-    for line in asyncio.run(links_as_curls(open_run_of(run_dir), ends, one_way=one_way, shaped=shaped)):
-        print(line)
+    print_link_curls(run_dir, ends, one_way=one_way, shaped=shaped)

@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.application import app, open_run_of
-from emulator.cli.interruption import interruption
+from emulator.cli.application import app, interruption, open_run_of, refuse_ended
 from emulator.cli.options import RunDir
 from emulator.cli.output import show_table
-from emulator.errors import Refused
 from emulator.runtimes.contract import Runtime
 
 LOOK_SECONDS = 0.25
@@ -54,8 +52,7 @@ async def tap_run(run: Runtime, name: str) -> None:
     from emulator.recording.tap.tap import Tap, open_tap_history
 
     status = await run.status()
-    if status.ended:
-        raise Refused(f"the run in {run.run_dir} has ended: start a new one with `geoemu up`")
+    refuse_ended(status)
     with interruption() as signals:
         tap = Tap(open_tap_history(run.run_dir, name))
         try:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from emulator.cli.application import app, open_run_of
-from emulator.cli.options import (
-    Cluster,
-    Regions,
-    RunDir,
-    WithStore,
-)
+from emulator.cli.application import LOST, app, nothing_to_do, open_run_of, refuse_ended
+from emulator.cli.options import Cluster, Regions, RunDir, WithStore
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
 
@@ -29,7 +23,7 @@ if TYPE_CHECKING:
 )
 def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Kill regions with SIGKILL; unflushed state is lost."""
-    _change_regions(run_dir, regions, cluster, "kill", lambda run, region: run.kill(region), "is killed")
+    _change_regions(run_dir, regions, cluster, "kill", "is killed")
 
 
 @app.command(epilog="Example: geoemu lose us-east; or a whole cluster: geoemu lose --cluster americas")
@@ -42,9 +36,7 @@ def lose(
         raise typer.BadParameter(
             "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
         )
-    from emulator.cli.preconditions import LOST
-
-    _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), f"is {LOST}")
+    _change_regions(run_dir, regions, cluster, "lose", f"is {LOST}")
     if with_store and cluster is not None:
         asyncio.run(open_run_of(run_dir).lose_store(cluster))
         print(f"the configuration store of {cluster} is lost")
@@ -53,35 +45,31 @@ def lose(
 @app.command(epilog="Example: geoemu stop us-east")
 def stop(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Stop regions gracefully."""
-    _change_regions(run_dir, regions, cluster, "stop", lambda run, region: run.stop(region), "is stopped")
+    _change_regions(run_dir, regions, cluster, "stop", "is stopped")
 
 
 @app.command(epilog="Example: geoemu start us-east")
 def start(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Start killed, lost or stopped regions on their stored state, and wait until they are ready."""
-    _change_regions(run_dir, regions, cluster, "start", lambda run, region: run.start(region), "is ready")
+    _change_regions(run_dir, regions, cluster, "start", "is ready")
 
 
 @app.command(epilog="Example: geoemu restart us-east")
 def restart(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Stop regions gracefully, start them, and wait until they are ready."""
-    _change_regions(
-        run_dir, regions, cluster, "restart", lambda run, region: run.restart(region), "is ready again"
-    )
+    _change_regions(run_dir, regions, cluster, "restart", "is ready again")
 
 
 @app.command(epilog="Example: geoemu pause us-east")
 def pause(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Freeze regions: they keep their connections and do not respond."""
-    _change_regions(run_dir, regions, cluster, "pause", lambda run, region: run.pause(region), "is paused")
+    _change_regions(run_dir, regions, cluster, "pause", "is paused")
 
 
 @app.command(epilog="Example: geoemu resume us-east")
 def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Resume paused regions and wait until they are ready."""
-    _change_regions(
-        run_dir, regions, cluster, "resume", lambda run, region: run.resume(region), "is ready again"
-    )
+    _change_regions(run_dir, regions, cluster, "resume", "is ready again")
 
 
 def _change_regions(
@@ -89,7 +77,6 @@ def _change_regions(
     regions: list[str] | None,
     cluster: str | None,
     verb: str,
-    change: Callable[[Runtime, str], Awaitable[None]],
     outcome: str,
 ) -> None:
     """Change all of them at once. A region that is not in the run is refused before anything is done. One that
@@ -102,7 +89,7 @@ def _change_regions(
     meant = regions_meant(run.topology, regions, cluster)
 
     async def one(history: HistoryWriter, region: str) -> None:
-        await change(run, region)
+        await getattr(run, verb)(region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
@@ -126,8 +113,6 @@ def _change_regions(
 
 async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
     """The regions that `verb` changes; of the others it says why not."""
-    from emulator.cli.preconditions import nothing_to_do, refuse_ended
-
     status = await run.status()
     refuse_ended(status)
     states = {region.name: region.state for region in status.regions}

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from emulator import __version__
-from emulator.cli.application import app, open_run_of, print_curl
-from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, Interruption, interruption
+from emulator.cli.application import INTERRUPTED_EXIT_CODE, Interruption, app, interruption, open_run_of
+from emulator.cli.curl import CurlRequest, print_curl
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsCurl,
@@ -30,7 +30,7 @@ from emulator.cli.options import (
     RuntimeName,
     TopologyFile,
 )
-from emulator.cli.output import show_status
+from emulator.cli.output import show_status, status_as_json
 from emulator.config.region import NamespaceConfig
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus, Runtime
 from emulator.runtimes.spinner import spinner
@@ -121,9 +121,7 @@ def render(
 @app.command(epilog="Example: geoemu status --json")
 def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Show the present state of all regions and links, and subscriptions that only some regions replicate."""
-    from emulator.cli.curl import CurlRequest
     from emulator.cli.explain import CONFLICTS, replication_conflicts
-    from emulator.cli.output import show_status, status_as_json
 
     if as_curl:
         for target in ("/geoemu/v1/status", CONFLICTS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import defaultdict
@@ -102,23 +101,11 @@ class SeedReport:
 
 def store_run(outcome: SimulationOutcome, path: Path) -> None:
     """Write the logs and histories of a simulated run as an ordinary run folder that has ended."""
-    from emulator.run.directory import RunDirectory, RunRecord, links_of, region_record
-    from emulator.run.processes import identify
+    from emulator.run.directory import RunDirectory, new_record
     from emulator.simulation.run_folder import write_evidence
 
-    owner = identify(os.getpid())
-    assert owner is not None, "this process has an identity"
-    record = RunRecord(
-        runtime="simulated",
-        owner=owner,
-        detached=False,
-        regions={
-            region.name: region_record(region, region.service_port, region.admin_port)
-            for region in outcome.topology.regions
-        },
-        links=links_of(outcome.topology),
-        ended=True,
-    )
+    ports = {region.name: (region.service_port, region.admin_port) for region in outcome.topology.regions}
+    record = new_record("simulated", outcome.topology, ports, ended=True)
     path.mkdir(parents=True, exist_ok=True)
     RunDirectory(path).create(record, outcome.topology)
     write_evidence(outcome, path)

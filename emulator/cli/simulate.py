@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emulator.cli.application import app
+from emulator.cli.application import INTERRUPTED_EXIT_CODE, app
 from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile, seconds
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
@@ -77,8 +77,6 @@ def simulate(
     ] = None,
 ) -> None:
     """Run a scenario in virtual time, once for each seed. Exit code 0 if no seed failed, else 1."""
-    from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
-
     if list_:
         print_scenarios()
         return

@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 import typer
 
 from emulator import __version__
-from emulator.cli.application import app
-from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
+from emulator.cli.application import INTERRUPTED_EXIT_CODE, app, interruption
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from emulator.config.region import LinkShape
 from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.net.addresses import LOOPBACK, in_url, nearby
-from emulator.run.processes import ProcessIdentity, state_of
+from emulator.run.processes import ProcessIdentity, identify, state_of
 
 HOME = Path(".geoemu")
 """Default location of runs in a folder."""
@@ -77,6 +77,10 @@ class RegionRecord:
     """How far its wall clock is set ahead; behind if negative."""
     advertised: str = LOOPBACK
     """What lookups tell clients. Empty: it listens on every address of this machine."""
+
+    def begin(self) -> None:
+        """Note a start."""
+        self.stopped = self.was_ready = self.lost = False
 
     @property
     def service_url(self) -> str:
@@ -148,6 +152,21 @@ class RunRecord:
 def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
     region = RegionRecord(**raw)
     return replace(region, process=ProcessIdentity(**raw["process"]) if raw["process"] else None)
+
+
+def new_record(
+    runtime: str,
+    topology: Topology,
+    ports: Mapping[str, tuple[int, int]],
+    *,
+    detached: bool = False,
+    ended: bool = False,
+) -> RunRecord:
+    """Of a run that this process makes; `ports`: service and admin port by region."""
+    owner = identify(os.getpid())
+    assert owner is not None, "this process exists"
+    regions = {region.name: region_record(region, *ports[region.name]) for region in topology.regions}
+    return RunRecord(runtime, owner, detached, regions, links_of(topology), ended)
 
 
 class RunDirectory:

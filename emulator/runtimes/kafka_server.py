@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emulator.errors import RuntimeFailure
-from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes.listening import WantedPort, choose_ports
 
 KAFKA_VERSION = "4.3.1"
 """The one in compose/kafka/pom.xml."""

@@ -30,7 +30,7 @@ from emulator.runtimes.kafka_server import (
     fetch_jars,
     find_jars,
 )
-from emulator.runtimes.region_process import environment, last_lines
+from emulator.runtimes.region_processes import environment, last_lines
 
 OWNER_CHECK_SECONDS = 0.5
 POLL_SECONDS = 0.02

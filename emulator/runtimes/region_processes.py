@@ -1,18 +1,33 @@
-"""The processes of the regions of one run: started, signalled, and waited for."""
+"""The processes of the regions of one run: started, signalled and waited for; what they printed.
+
+regions/<name>/region.json   its configuration
+regions/<name>/output.log    what it prints, of all its starts
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import os
+import secrets
 import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import emulator
+from emulator.config.region import LinkShape, PeerConfig, RegionConfig
 from emulator.errors import RuntimeFailure
-from emulator.run.directory import RunDirectory, RunRecord
+from emulator.run.directory import RunDirectory, RunRecord, write_whole
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
-from emulator.runtimes.region_process import last_lines, output_log, start_region
+from emulator.runtimes.regions import killed_instead
 
+BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
+"""The program of a region; its argument is the path of its region.json."""
+LAST_LINES = 10
+"""How much of a dead region's output goes into an error message."""
 SIGNAL_POLL_SECONDS = 0.005
 STOP_SECONDS = 10.0
 """How long an orderly end may take before it becomes kill -9."""
@@ -29,14 +44,21 @@ class RegionProcesses:
 
     def spawn(self, record: RunRecord, name: str) -> None:
         """Start a region's process, with the links as they are now. Called while `record` is being edited."""
-        region = record.regions[name]
-        folder = self._directory.region_dir(name)
-        child = start_region(self._program, folder, record.links, region.clock_ahead_ms)
+        region, folder = record.regions[name], self._directory.region_dir(name)
+        write_present_state(folder, record, name)
+        with output_log(folder).open("ab") as output:
+            child = subprocess.Popen(
+                [*self._program, str(folder / "region.json")],
+                cwd=folder,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we end regions in an orderly way
+            )
         self._children.append(child)
         region.process = identify(child.pid)
-        region.stopped = False
-        region.was_ready = False
-        region.lost = False
+        region.begin()
 
     def state(self, record: RunRecord, name: str) -> ProcessState:
         for child in self._children:
@@ -46,9 +68,6 @@ class RegionProcesses:
 
     def states(self, record: RunRecord) -> dict[str, ProcessState]:
         return {name: self.state(record, name) for name in record.regions}
-
-    async def current_states(self) -> dict[str, ProcessState]:
-        return self.states(self._directory.read())
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         process = self._directory.read().regions[name].process
@@ -80,7 +99,7 @@ class RegionProcesses:
             return True
         return False
 
-    async def describe_end(self, name: str, state: ProcessState) -> str:
+    def describe_end(self, name: str, state: ProcessState) -> str:
         """Why a region that was to become ready never will."""
         record = self._directory.read()
         if state == "paused":
@@ -106,16 +125,73 @@ class RegionProcesses:
             alive = [name for name in names if self.state(record, name) != "gone"]
             for name in alive:
                 record.regions[name].stopped = True
-        slow = [
-            name
-            for name, slow in zip(alive, await asyncio.gather(*map(self.end, alive)), strict=True)
-            if slow
-        ]
+        killed = await asyncio.gather(*map(self.end, alive))
+        slow = [name for name, was_killed in zip(alive, killed, strict=True) if was_killed]
         if slow:
             with self._directory.edit() as record:
                 for name in slow:
                     record.regions[name].stopped = False
-            raise RuntimeFailure(
-                f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
-                f"`geoemu logs {slow[0]}` shows its last log lines"
-            )
+            raise killed_instead(slow, STOP_SECONDS)
+
+
+def output_log(region_dir: Path) -> Path:
+    return region_dir / "output.log"
+
+
+def last_lines(log: Path) -> str:
+    """The end of what a region printed, indented, for an error message."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    except FileNotFoundError:
+        lines = []
+    return "\n".join(f"    {line}" for line in lines or ["(nothing)"])
+
+
+def write_present_state(region_dir: Path, record: RunRecord, name: str) -> None:
+    """Write the links and the clock of a region into its region.json, as they are now."""
+    path = region_dir / "region.json"
+    config = _with_links(RegionConfig.load(path), record.links)
+    ahead_ms = record.regions[name].clock_ahead_ms
+    write_whole(path, dataclasses.replace(config, clock_ahead_ms=ahead_ms).to_json())
+
+
+def _with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]) -> RegionConfig:
+
+    def peer_now(peer: PeerConfig) -> PeerConfig:
+        return dataclasses.replace(
+            peer,
+            outbound=links.get((config.region, peer.region), peer.outbound),
+            inbound=links.get((peer.region, config.region), peer.inbound),
+        )
+
+    return dataclasses.replace(config, peers=tuple(peer_now(peer) for peer in config.peers))
+
+
+def new_run_token() -> str:
+    """For `apart_from_other_runs`, the same for all regions of a run. Not made from the run directory: another run may
+    be made there when this one is gone."""
+    return secrets.token_hex(4)
+
+
+def new_run_secret() -> str:
+    """The secret by which the regions of a run authenticate each other; the same for all of them. It is stored in
+    their `region.json` only."""
+    return secrets.token_hex(32)
+
+
+def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
+    """On a Kafka that several runs use, or that outlives one, no run finds what another one stored."""
+    if config.log.backend != "kafka" or "topic_prefix" in config.log.options:
+        return config
+    options = {**config.log.options, "topic_prefix": f"geoemu-{run_token}"}
+    return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
+
+
+def environment() -> dict[str, str]:
+    """The environment for geoemu's programs: our own, and the checkout in PYTHONPATH, so that it needs no
+    installation."""
+    root = Path(emulator.__file__).parents[1]
+    if root.name in ("site-packages", "dist-packages"):
+        return dict(os.environ)
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}

@@ -1,14 +1,17 @@
-"""What all runtimes share: regions receive link states, and are waited for, on their admin ports.
+"""The part of the runtime contract that is the same for processes and containers.
 
-The runtime reports which regions run; everything else is in the run's record.
+Regions receive the states of their links, and are waited for, on their admin ports. A runtime reports which regions
+run; everything else is in the run's record.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,13 +20,15 @@ from emulator.config.region import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.suggestions import nearest
-from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, links_of
+from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import AdminExchange, HttpResponse, NoHttpResponse, call
+from emulator.runtimes.admin_client import AdminExchange, NoHttpResponse, ask, call, describe, link_request
+from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
 """How long a region may take until it is ready, unless the runtime says otherwise."""
+NO_RESPONSE = "it does not respond"
 TELL_SECONDS = 10.0
 """Time limit for a region to apply a changed link."""
 
@@ -31,86 +36,116 @@ Link = tuple[str, str]
 States = Mapping[str, ProcessState]
 
 
-class LinkedRegions:
-    """The regions of one run."""
+class LinkedRegions(ABC):
+    """The regions of a run that is recorded in a run directory, and the links between them."""
 
     def __init__(
         self,
         directory: RunDirectory,
-        look: Callable[[], Awaitable[States]],
-        last_words: Callable[[str, ProcessState], Awaitable[str]],
         *,
         poll_seconds: float = READY_POLL_SECONDS,
-        noted: Callable[[RunRecord, Iterable[str]], None] = lambda record, regions: None,
         ready_seconds: float | None = None,
     ) -> None:
-        """`look` returns the state of every region; `last_words` explains why a region never became ready; `noted` is
-        called when links of some regions were changed in the record, before any region receives the change."""
         self._directory = directory
-        self._look = look
-        self._last_words = last_words
         self._poll_seconds = poll_seconds
-        self._noted = noted
         self._ready_seconds = ready_seconds or READY_SECONDS
+
+    @property
+    def run_dir(self) -> Path:
+        return self._directory.path
+
+    @cached_property
+    def topology(self) -> Topology:
+        try:
+            return Topology.from_json((self.run_dir / "topology.json").read_text())
+        except (OSError, ValueError) as problem:
+            raise Refused(
+                f"{self.run_dir}/topology.json cannot be read ({problem}): start a new run"
+            ) from problem
+
+    @abstractmethod
+    async def _states(self) -> States:
+        """Return the state of every region's program."""
+
+    @abstractmethod
+    async def _last_words(self, name: str, state: ProcessState) -> str:
+        """Explain why a region never became ready."""
+
+    def _record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:  # noqa: B027 (nothing to do)
+        """Called when links or clocks of some regions were changed in the record, before any region receives the
+        change."""
 
     # --- links ------------------------------------------------------------------------------------------
 
-    async def change_link(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
+    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._change_link(source, target, one_way, state="cut")
+
+    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._change_link(source, target, one_way, state="held")
+
+    async def latency(
+        self,
+        source: str,
+        target: str,
+        latency_ms: float,
+        *,
+        jitter_ms: float | None = None,
+        one_way: bool = False,
+    ) -> None:
+        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
+        await self._change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
+
+    async def heal(self, source: str | None = None, target: str | None = None) -> None:
+        links = list(self._directory.read().links)
+        if source is not None and target is not None:
+            links = [(source, target), (target, source)]
+        declared = links_of(self.topology)
+        await self._set_links(links, lambda link, _: replace(declared[link], state="up"))
+        await asyncio.gather(*(self._wait_until_ready([a], peers=[b]) for a, b in links))
+
+    async def _change_link(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
         """Give one direction, or both, other values of LinkShape's fields, and tell both ends."""
         links = [(source, target)] if one_way else [(source, target), (target, source)]
         await self._set_links(links, lambda _, shape: replace(shape, **changes))
 
-    async def heal(self, topology: Topology, source: str | None, target: str | None) -> None:
-        """Links are up and as they were declared, between two regions or everywhere. Wait until regions that run are
-        linked."""
-        links = list(self._directory.read().links)
-        if source is not None and target is not None:
-            links = [(source, target), (target, source)]
-        declared = links_of(topology)
-        await self._set_links(links, lambda link, _: replace(declared[link], state="up"))
-        await asyncio.gather(*(self.wait_until_ready([a], peers=[b]) for a, b in links))
-
     async def _set_links(self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]) -> None:
-        """Note it first, so that a region that starts meanwhile begins with it; then tell those that run."""
+        """Record it first, so that a region that starts meanwhile begins with it; then send it to both ends."""
         with self._directory.edit() as record:
             for link in links:
                 _refuse_unknown_link(record, *link)
             record.links.update({link: change(link, record.links[link]) for link in links})
-            self._noted(record, {end for link in links for end in link})
-        await self.tell_links(links)
-
-    async def tell_links(self, links: Iterable[Link]) -> None:
-        """Make both ends know the shapes that are noted."""
+            self._record_changed(record, {end for link in links for end in link})
         await asyncio.gather(*(self._tell(end, link) for link in links for end in link))
 
     # --- clocks -----------------------------------------------------------------------------------------
 
-    async def skew(self, name: str, ahead_ms: int) -> None:
-        """Note how far a region's clock is ahead, and tell it if it runs."""
-        refuse_unknown(self._directory.read(), name)
-        state = (await self._look())[name]
+    async def skew(self, region: str, ahead_ms: int) -> None:
+        refuse_unknown(self._directory.read(), region)
+        state = (await self._states())[region]
         if state == "paused":
-            raise Refused(f"{name} is paused and cannot receive requests: run `geoemu resume {name}` first")
+            raise Refused(
+                f"{region} is paused and cannot receive requests: run `geoemu resume {region}` first"
+            )
         with self._directory.edit() as record:
-            record.regions[name].clock_ahead_ms = ahead_ms
-            self._noted(record, [name])
-            region = record.regions[name]
+            found = record.regions[region]
+            found.clock_ahead_ms = ahead_ms
+            self._record_changed(record, [region])
         if state != "running":
             return
         body = {"ahead_ms": ahead_ms}
         try:
-            answer = await call(region.host, region.admin_port, "PUT", "/geoemu/v1/clock", body)
+            answer = await call(found.host, found.admin_port, "PUT", "/geoemu/v1/clock", body)
         except NoHttpResponse as silence:
-            raise RuntimeFailure(f"the clock of {name} could not be set: {silence}") from None
+            raise RuntimeFailure(f"the clock of {region} could not be set: {silence}") from None
         if answer.status != 204:
-            raise RuntimeFailure(f"the clock of {name} could not be set: {describe(answer)}")
+            raise RuntimeFailure(f"the clock of {region} could not be set: {describe(answer)}")
 
     # --- losses -----------------------------------------------------------------------------------------
 
-    async def tell_of_losses(self, clusters: Iterable[str]) -> None:
+    async def _tell_of_losses(self, clusters: Iterable[str]) -> None:
         """Make all other clusters know whether each of these is lost. One whose regions are all away at the moment
         learns it with the next such change; where clusters share no metadata none wants to know."""
-        record, states = self._directory.read(), await self._look()
+        record, states = self._directory.read(), await self._states()
         for cluster in clusters:
             method = "PUT" if cluster in lost_clusters(record) else "DELETE"
             target = f"/geoemu/v1/clusters/{quote(cluster, safe='')}/lost"
@@ -122,7 +157,7 @@ class LinkedRegions:
                         await call(region.host, region.admin_port, method, target)
                         break
 
-    async def thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
+    async def _thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
         """Let a frozen region go on, with word of all its links waiting in its sockets already."""
         record = self._directory.read()
         region = record.regions[name]
@@ -143,7 +178,7 @@ class LinkedRegions:
         reason = ""
         try:
             async with asyncio.timeout(TELL_SECONDS):
-                while (await self._look())[name] == "running":  # others learn it when they start or thaw
+                while (await self._states())[name] == "running":  # others learn it when they start or thaw
                     record = self._directory.read()
                     region, shape = record.regions[name], record.links[link]
                     try:
@@ -163,13 +198,13 @@ class LinkedRegions:
 
     # --- ready ------------------------------------------------------------------------------------------
 
-    async def wait_until_linked(self, name: str) -> None:
+    async def _wait_until_linked(self, name: str) -> None:
         """Wait until a region is ready and the peers that run are linked to it."""
-        await self.wait_until_ready([name])
-        peers = self.running_peers(self._directory.read(), await self._look(), name)
-        await self.wait_until_ready(peers, peers=[name])
+        await self._wait_until_ready([name])
+        peers = running_peers(self._directory.read(), await self._states(), name)
+        await self._wait_until_ready(peers, peers=[name])
 
-    async def wait_until_ready(self, names: Iterable[str], *, peers: Sequence[str] | None = None) -> None:
+    async def _wait_until_ready(self, names: Iterable[str], *, peers: Sequence[str] | None = None) -> None:
         """Wait until regions are ready, as far as links to running `peers` go (None: all). With `peers`,
         regions that do not run are not waited for."""
         try:
@@ -180,16 +215,16 @@ class LinkedRegions:
             raise RuntimeFailure("\n".join(map(str, failures.exceptions))) from None
 
     async def _wait_until_one_ready(self, name: str, peers: Sequence[str] | None) -> None:
-        missing = "it does not respond"
+        missing = NO_RESPONSE
         try:
             async with asyncio.timeout(self._ready_seconds):
                 while True:
-                    record, states = self._directory.read(), await self._look()
+                    record, states = self._directory.read(), await self._states()
                     if (state := states[name]) != "running":
                         if peers is not None:
                             return
                         raise RuntimeFailure(await self._last_words(name, state))
-                    expected = self.running_peers(record, states, name)
+                    expected = running_peers(record, states, name)
                     if peers is not None and not (expected := [peer for peer in expected if peer in peers]):
                         return
                     try:
@@ -199,7 +234,8 @@ class LinkedRegions:
                     else:
                         if report.ready:
                             if peers is None:
-                                self._note_ready(name)
+                                with self._directory.edit() as record:
+                                    record.regions[name].was_ready = True
                             return
                         missing = report.waiting_for
                     await asyncio.sleep(self._poll_seconds)
@@ -209,26 +245,94 @@ class LinkedRegions:
                 f"`geoemu logs {name}` shows its log"
             ) from None
 
-    def _note_ready(self, name: str) -> None:
+
+class RecordedRuntime(LinkedRegions):
+    """The verbs of the contract that are the same for processes and containers."""
+
+    @abstractmethod
+    async def start(self, region: str) -> None: ...
+
+    @abstractmethod
+    async def stop(self, region: str) -> None: ...
+
+    @abstractmethod
+    async def kill(self, region: str) -> None: ...
+
+    @abstractmethod
+    async def down(self) -> None: ...
+
+    @abstractmethod
+    async def _start_all(self) -> None:
+        """Start every region and wait until all are ready."""
+
+    @abstractmethod
+    async def _region_states(self, record: RunRecord) -> dict[str, tuple[RegionState, int | None, str]]:
+        """Return the state of each region, the pid of its program, and what it waits for."""
+
+    async def up(self) -> None:
+        self._refuse_if_over(self._directory.read())
+        try:
+            await self._start_all()
+        except BaseException:
+            with suppress(RuntimeFailure):
+                await self.down()
+            raise
+
+    async def lose(self, region: str) -> None:
         with self._directory.edit() as record:
-            record.regions[name].was_ready = True
+            refuse_unknown(record, region)
+            self._refuse_if_over(record)
+            record.regions[region].lost = True
+        await self.kill(region)
+        await self._tell_of_losses(lost_clusters(self._directory.read()))
 
-    @staticmethod
-    def running_peers(record: RunRecord, states: States, name: str) -> list[str]:
-        """Regions that `name` ought to be linked with now: those that run, over links up both ways."""
-        return [
-            peer
-            for peer in record.regions
-            if peer != name
-            and record.links[name, peer].state == record.links[peer, name].state == "up"
-            and states[peer] == "running"
-        ]
+    async def restart(self, region: str) -> None:
+        await self.stop(region)
+        await self.start(region)
+
+    async def status(self) -> RunStatus:
+        record = self._directory.read()
+        states = await self._region_states(record)
+        regions = tuple(
+            RegionStatus(name, region.cluster, state, region.service_url, region.admin_url, pid, waiting_for)
+            for name, region in record.regions.items()
+            for state, pid, waiting_for in [states[name]]
+        )
+        links = link_statuses(record, self.topology)
+        return RunStatus(self.run_dir, record.runtime, regions, links, record.ended)
+
+    def _refuse_if_over(self, record: RunRecord) -> None:
+        if record.ended:
+            raise Refused(f"the run in {self.run_dir} has ended: start a new one with `geoemu up`")
 
 
-async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
-    """How a region is. NoHttpResponse when it says nothing."""
-    pid = region.process.pid if region.process else None
-    return await ask_region(region.host, region.admin_port, pid, expected_peers)
+def running_peers(record: RunRecord, states: States, name: str) -> list[str]:
+    """Regions that `name` ought to be linked with now: those that run, over links up both ways."""
+    return [
+        peer
+        for peer in record.regions
+        if peer != name
+        and record.links[name, peer].state == record.links[peer, name].state == "up"
+        and states[peer] == "running"
+    ]
+
+
+async def state_of_running(record: RunRecord, states: States, name: str) -> tuple[RegionState, str]:
+    """Return the state of a region whose program runs, and what it waits for."""
+    region = record.regions[name]
+    try:
+        report = await ask(region, running_peers(record, states, name))
+    except NoHttpResponse:
+        return "starting", NO_RESPONSE
+    return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
+
+
+def killed_instead(names: Sequence[str], seconds: float) -> RuntimeFailure:
+    """The failure of regions that did not stop gracefully."""
+    return RuntimeFailure(
+        f"{' and '.join(names)} did not end within {seconds:g} s and had to be killed: "
+        f"`geoemu logs {names[0]}` shows its last log lines"
+    )
 
 
 def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
@@ -267,39 +371,3 @@ def forget_store(folder: Path) -> None:
     """Of a cluster of containers: what was copied out of its volume is old from here on."""
     for file in folder.glob(f"{CONFIGURATION_FILE}*"):
         file.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True, slots=True)
-class RegionReport:
-    """A region's own answer to how it is."""
-
-    ready: bool
-    waiting_for: str
-    """What it lacks, as a sentence; empty when it lacks nothing."""
-
-
-async def ask_region(host: str, port: int, pid: int | None, expected_peers: Iterable[str]) -> RegionReport:
-    """Return the state of a region, given the peers to which it has to be linked.
-
-    NoHttpResponse when there is no response, or when another process than `pid` uses its port (None: any process).
-    """
-    target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
-    answer = await call(host, port, "GET", target)
-    try:
-        raw = answer.json()
-        if pid is not None and raw["pid"] != pid:
-            raise NoHttpResponse(f"process {raw['pid']} listens at its port")
-        return RegionReport(raw["ready"], "; ".join(raw["waiting_for"]))
-    except (ValueError, KeyError, TypeError) as problem:
-        raise NoHttpResponse(describe(answer)) from problem
-
-
-def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dict[str, Any]]:
-    """Method, target and body that tell a region how one direction of a link is. Answered with 204."""
-    source, target = (quote(end, safe="") for end in link)
-    return "PUT", f"/geoemu/v1/links/{source}/{target}", asdict(shape)
-
-
-def describe(answer: HttpResponse) -> str:
-    """An answer that was not expected, for an error message."""
-    return f"it answered {answer.status} {answer.body[:200].decode(errors='replace')}"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.runtimes.region_process import environment
+from emulator.runtimes.region_processes import environment
 from emulator.runtimes.spinner import spinner
 
 NICENESS = 5
@@ -49,21 +49,20 @@ def verify_command(
     messages: Sequence[str] = (),
 ) -> list[str]:
     """The program and its arguments."""
+    options = {
+        "--master": master,
+        "--engine": engine,
+        "--report": report,
+        "--expect": expect,
+        "--junit": junit,
+        "--markdown": markdown,
+    }
+    given: list[tuple[str, object]] = [
+        (option, value) for option, value in options.items() if value is not None
+    ]
+    given += [("--message", message) for message in messages]
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
-    if master is not None:
-        command += ["--master", master]
-    if engine is not None:
-        command += ["--engine", engine]
-    if report is not None:
-        command += ["--report", str(report)]
-    if expect is not None:
-        command += ["--expect", expect]
-    if junit is not None:
-        command += ["--junit", str(junit)]
-    if markdown is not None:
-        command += ["--markdown", str(markdown)]
-    for message in messages:
-        command += ["--message", message]
+    command += [str(word) for pair in given for word in pair]
     return command + ["--json"] * as_json + ["--wait"] * wait
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.cli.application import nothing_to_do, refuse_ended
 from emulator.cli.options import seconds
-from emulator.cli.preconditions import nothing_to_do, refuse_ended
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
 from emulator.runtimes import spinner as spinner_module

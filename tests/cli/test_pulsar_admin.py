@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli import pulsar_admin
+from emulator.cli import tools
 from emulator.errors import Refused
 from emulator.runtimes.contract import RegionStatus, RunStatus
 
@@ -17,7 +17,7 @@ STATUS = RunStatus(Path("runs/1"), "process", (US,), ())
 
 def test_a_region_that_there_is_not() -> None:
     with pytest.raises(Refused, match="no region 'mars' in this run: regions are us"):
-        pulsar_admin.run_against(STATUS, "mars", ["clusters", "list"])
+        tools.run_pulsar_admin(STATUS, "mars", ["clusters", "list"])
 
 
 def test_without_a_java_it_says_how_else_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,22 +25,22 @@ def test_without_a_java_it_says_how_else_to_ask(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         Refused, match=r"needs Java, which is not installed.*curl http://127\.0\.0\.1:2/admin/v2/clusters"
     ):
-        pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
+        tools.run_pulsar_admin(STATUS, "us", ["clusters", "list"])
 
 
 def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/java" if name == "java" else None)
     with pytest.raises(Refused, match=r"Maven \(mvn\) is not installed"):
-        pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
+        tools.run_pulsar_admin(STATUS, "us", ["clusters", "list"])
 
 
 def test_the_walk_over_all_commands_uses_the_libraries_that_the_command_fetches() -> None:
     walked = (Path(__file__).parents[1] / "clients" / "admin" / "pom.xml").read_text()
-    assert walked.split() == pulsar_admin._POM.split()
+    assert walked.split() == tools._POM.split()
 
 
 def test_other_libraries_are_not_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = pulsar_admin._folder()
-    monkeypatch.setattr(pulsar_admin, "_POM", pulsar_admin._POM.replace("2.17.2", "2.14.3"))
-    assert pulsar_admin._folder() != before
+    before = tools._folder()
+    monkeypatch.setattr(tools, "_POM", tools._POM.replace("2.17.2", "2.14.3"))
+    assert tools._folder() != before

@@ -21,17 +21,16 @@ from emulator.run.history_events import read_events
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
 from emulator.runtimes.compose.runtime import ComposeRuntime
-from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.docker_engine import Container
+from emulator.runtimes.listening import WantedPort, choose_ports
 from emulator.runtimes.opening import open_run
-from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
 from emulator.scenarios.actors.processes import ActorProcess, actor_processes
-from emulator.scenarios.topics import read_topics_over_http, survey
+from emulator.scenarios.region_queries import read_topics_over_http, survey
 from tests.runtimes.containers import ROOT, need_containers, remove
-from tests.runtimes.test_compose_metadata import OFF, is_off
-from tests.runtimes.test_metadata_sync import CREATION, asked, until_said
+from tests.runtimes.fixtures import asked
+from tests.runtimes.test_metadata_sync import CREATION, OFF, creates, is_off, until_said
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -176,17 +175,6 @@ def play(scenario: object) -> None:
 
 def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime) -> None:
     """PIP-136 with the topic that the sample declares: us-east is in cluster americas, eu-central in europe."""
-    pulsar = pytest.importorskip("pulsar")
-
-    def creates(region: RegionStatus, topic: str) -> bool:
-        client = pulsar.Client(region.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        try:
-            client.create_producer(topic)
-        except pulsar.TopicNotFound:
-            return False
-        finally:
-            client.close()
-        return True
 
     async def scenario() -> None:
         here, _, there = (await run.status()).regions

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from emulator.config.loading import load_topology
 from emulator.config.topology import Topology
 from emulator.run.directory import RunDirectory
 from emulator.run.processes import state_of
+from emulator.runtimes.admin_client import call_url
+from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
 DEADLINE_SECONDS = 20.0
 REGIONS = ("us-east", "us-west", "eu-central")
 
 
-def write_topology(folder: Path, **fixed_ports: int) -> Path:
-    """Three regions in two clusters over quick links; `us_east_service_port=…` fixes that one port."""
+def write_topology(folder: Path, *, more: str = "", **fixed_ports: int) -> Path:
+    """Three regions in two clusters over quick links; `us_east_service_port=…` fixes that one port; `more` ends the
+    file."""
 
     def region(name: str) -> str:
         keys = [
@@ -35,13 +40,24 @@ def write_topology(folder: Path, **fixed_ports: int) -> Path:
     path = folder / "topology.yaml"
     path.write_text(
         "name: small\nclusters: [americas, europe]\nlinks: {defaults: {latency_ms: 1}}\n"
-        "tenants: [public]\nnamespaces: {public/default: {regions: all}}\n"
+        "tenants: [public]\nnamespaces: {public/default: {regions: all}}\n" + more
     )
     return path
 
 
-def small_topology(folder: Path, **fixed_ports: int) -> Topology:
-    return load_topology(write_topology(folder, **fixed_ports))
+def small_topology(folder: Path, *, more: str = "") -> Topology:
+    return load_topology(write_topology(folder, more=more))
+
+
+def with_regions(topology: Topology, **changes: object) -> Topology:
+    """Return the same topology with other fields of all regions."""
+    return topology.with_regions(lambda region: dataclasses.replace(region, **changes))  # type: ignore[arg-type]
+
+
+async def asked(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
+    """Call the admin port of a region; return the body of a 200, or the status."""
+    answer = await call_url(region.admin_url, method, path, body)
+    return answer.json() if answer.status == 200 else answer.status
 
 
 def fake_program(*behaviours: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ state of a run after an admin call shut a region down."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,23 +12,17 @@ import pytest
 
 from emulator.client import Client
 from emulator.config.loading import load_topology
-from emulator.runtimes.admin_client import call
+from emulator.runtimes.admin_client import call_url
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import end_all
+from .fixtures import asked
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 V2 = "/admin/v2"
 ONE, MANY = "persistent/acme/orders/one", "persistent/acme/orders/many"
 MESSAGES = 3
 AVRO = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
-    yield
-    end_all(tmp_path / "run")
 
 
 class Step(NamedTuple):
@@ -123,18 +117,6 @@ STEPS = [
 ]
 
 
-async def asked(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
-    answer = await call("127.0.0.1", int(region.admin_url.rpartition(":")[2]), method, f"{V2}/{path}", body)
-    return answer.json() if answer.status == 200 else answer.status
-
-
-async def done(region: RegionStatus, step: Step) -> None:
-    answer = await call(
-        "127.0.0.1", int(region.admin_url.rpartition(":")[2]), step.method, f"{V2}/{step.path}", step.body
-    )
-    assert answer.status // 100 == 2, (step, answer)
-
-
 def told(folder: Path, scenario: Callable[[ProcessRuntime, RegionStatus], Awaitable[None]]) -> None:
     (folder / "clusters").mkdir()
     (folder / "clusters" / "one.yaml").write_text("regions: {us: {}}\n")
@@ -157,10 +139,11 @@ def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp
         for step in STEPS:
             if step.path == BILLING and step.method == "PUT":
                 await _publish(us)
-            await done(us, step)
+            answer = await call_url(us.admin_url, step.method, f"{V2}/{step.path}", step.body)
+            assert answer.status // 100 == 2, (step, answer)
             await runtime.kill("us")
             await runtime.start("us")
-            said = await asked(us, "GET", step.look)
+            said = await asked(us, "GET", f"{V2}/{step.look}")
             assert step.is_so(said), (step, said)
 
     told(tmp_path, scenario)
@@ -175,10 +158,8 @@ async def _publish(us: RegionStatus) -> None:
 
 def test_a_region_that_was_shut_down_by_a_call_is_stopped_and_can_be_started(tmp_path: Path) -> None:
     async def scenario(runtime: ProcessRuntime, us: RegionStatus) -> None:
-        assert (
-            await asked(us, "POST", "brokers/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true")
-            == 204
-        )
+        shutdown = f"{V2}/brokers/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true"
+        assert await asked(us, "POST", shutdown) == 204
         async with asyncio.timeout(20):
             while (await runtime.status()).regions[0].state not in ("stopped", "killed"):
                 await asyncio.sleep(0.05)

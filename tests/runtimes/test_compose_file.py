@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from emulator.config.region import LogConfig
-from emulator.config.topology import Topology
 from emulator.errors import GeoemuError, Refused
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.file import compose_file, container_config, published_kafka
@@ -30,28 +29,15 @@ from emulator.runtimes.compose.plan import (
     settings_from,
 )
 
-from .fixtures import small_topology
+from .fixtures import small_topology, with_regions
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
-
-
-def with_log(topology: Topology, log: LogConfig) -> Topology:
-    return dataclasses.replace(
-        topology,
-        clusters=tuple(
-            dataclasses.replace(
-                cluster,
-                regions=tuple(dataclasses.replace(region, log=log) for region in cluster.regions),
-            )
-            for cluster in topology.clusters
-        ),
-    )
 
 
 def plan(
     folder: Path, log: str = "sqlite", *, servers: str = "", dashboards: bool = False, **settings: str
 ) -> ComposePlan:
-    topology = with_log(small_topology(folder), LogConfig(log, bootstrap_servers=servers))
+    topology = with_regions(small_topology(folder), log=LogConfig(log, bootstrap_servers=servers))
     published = {
         name: PublishedPorts("127.0.0.1", 16_650 + index, 18_080 + index, 19_092 + index)
         for index, name in enumerate(topology.region_names)
@@ -130,7 +116,7 @@ def test_each_region_has_a_kafka_of_its_own_or_all_share_one_or_the_user_has_one
 
 
 def test_a_region_may_not_be_called_like_anothers_kafka(tmp_path: Path) -> None:
-    topology = with_log(small_topology(tmp_path), LogConfig("kafka"))
+    topology = with_regions(small_topology(tmp_path), log=LogConfig("kafka"))
     first, *others = topology.clusters
     clash = dataclasses.replace(first.regions[0], name="kafka-us-west")
     clashing = dataclasses.replace(

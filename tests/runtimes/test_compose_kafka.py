@@ -18,9 +18,8 @@ from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.opening import open_run
 
 from .containers import need_containers, remove
-from .fixtures import small_topology
+from .fixtures import small_topology, with_regions
 from .test_compose import publish, received, states, tell
-from .test_compose_file import with_log
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -33,7 +32,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("compose-kafka")
     run_dir = folder / "run"
     try:
-        topology = with_log(small_topology(folder), LogConfig("kafka"))
+        topology = with_regions(small_topology(folder), log=LogConfig("kafka"))
         runtime = ComposeRuntime.create(topology, run_dir, detached=True)
         asyncio.run(asyncio.wait_for(runtime.up(), UP_SECONDS))
         yield run_dir
@@ -89,7 +88,9 @@ def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_
     """Its regions have the same names. With the same topics they would fence those of the first run."""
     publish(run, "us-east", "mine", "first")
     log = LogConfig("kafka", bootstrap_servers="kafka-us-east:9092")
-    other = ComposeRuntime.create(with_log(small_topology(tmp_path), log), tmp_path / "other", detached=True)
+    other = ComposeRuntime.create(
+        with_regions(small_topology(tmp_path), log=log), tmp_path / "other", detached=True
+    )
 
     async def start_other() -> None:
         await compose(other.run_dir, "create", seconds=UP_SECONDS)
@@ -122,7 +123,9 @@ def test_a_kafka_that_does_not_start_is_told_of_with_what_it_said(
 ) -> None:
     """At once: regions would wait for it until their timeout."""
     monkeypatch.setenv("GEOEMU_KAFKA_IMAGE", "geoemu-region:local")  # it is no Kafka
-    other = ComposeRuntime.create(with_log(small_topology(tmp_path), LogConfig("kafka")), tmp_path / "other")
+    other = ComposeRuntime.create(
+        with_regions(small_topology(tmp_path), log=LogConfig("kafka")), tmp_path / "other"
+    )
     try:
         with pytest.raises(RuntimeFailure, match=r"^kafka-\S+ ended with exit code 2 (.|\n)*region\.json"):
             tell(other.up())

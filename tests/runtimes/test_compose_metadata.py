@@ -7,11 +7,9 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from emulator.config.loading import load_topology
 from emulator.errors import Refused
 from emulator.runtimes.compose.runtime import ComposeRuntime
 from spark_jobs.checks.check import Circumstances
@@ -19,17 +17,12 @@ from spark_jobs.checks.metadata_converged import metadata_converged
 from spark_jobs.sources.run_folder import open_run_folder
 
 from .containers import need_containers, remove
-from .fixtures import write_topology
-from .test_metadata_sync import CREATION, EVENTS, asked, until_said
+from .fixtures import asked
+from .test_metadata_sync import CREATION, OFF, is_off, synchronised_topology, until_said
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 CLOCK = "/geoemu/v1/clock"
-OFF = {"allowAutoTopicCreation": False}
-
-
-def is_off(said: Any) -> bool:
-    return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
 
 
 def identity(store: Path) -> str:
@@ -41,9 +34,8 @@ def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_sh
     tmp_path: Path,
 ) -> None:
     need_containers("region")
-    path, run_dir = write_topology(tmp_path), tmp_path / "run"
-    path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
-    runtime = ComposeRuntime.create(load_topology(path), run_dir, detached=True)
+    run_dir = tmp_path / "run"
+    runtime = ComposeRuntime.create(synchronised_topology(tmp_path), run_dir, detached=True)
 
     async def scenario() -> None:
         await runtime.up()

@@ -20,8 +20,7 @@ from tests.cli.test_cli import complaints
 from tests.drills.test_containers import Load, play, published_more
 
 from .containers import ROOT, need_containers, remove
-from .fixtures import small_topology
-from .test_compose_file import with_log
+from .fixtures import small_topology, with_regions
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -33,7 +32,7 @@ VERDICT_SECONDS = 300
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComposeRuntime]:
     """A run after a load during which a region was killed."""
     need_containers("region", "kafka", "spark")
-    topology = with_log(small_topology(tmp_path), LogConfig(request.param))
+    topology = with_regions(small_topology(tmp_path), log=LogConfig(request.param))
     runtime = ComposeRuntime.create(topology, tmp_path / "run", detached=True)
     try:
         asyncio.run(asyncio.wait_for(runtime.up(), UP_SECONDS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -14,13 +13,7 @@ import pytest
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import DEADLINE_SECONDS, end_all, small_topology
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
-    yield
-    end_all(tmp_path / "run")
+from .fixtures import DEADLINE_SECONDS, small_topology
 
 
 def delivered(run_dir: Path, region: str) -> list[tuple[Any, ...]]:

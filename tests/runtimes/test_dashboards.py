@@ -27,7 +27,7 @@ from emulator.runtimes.compose.run_files import render
 from emulator.runtimes.dashboards import PANELS, board, grafana_source_file, prometheus_file
 from emulator.runtimes.process import ProcessRuntime
 from tests.cli.test_cli import geoemu
-from tests.runtimes.fixtures import REGIONS, end_all, small_topology, write_topology
+from tests.runtimes.fixtures import REGIONS, small_topology, write_topology
 
 TOPIC = "persistent://public/default/orders"
 DEADLINE_SECONDS = 30.0
@@ -164,10 +164,7 @@ def test_a_real_prometheus_has_an_answer_to_every_query_of_ours_and_of_pulsars_d
                 up = {str(one["metric"]["instance"]) for one in series(url, 'up{job="broker"} == 1')}  # type: ignore[index]
                 assert up == set(REGIONS)
 
-    try:
-        asyncio.run(scenario())
-    finally:
-        end_all(tmp_path / "run")
+    asyncio.run(scenario())
 
 
 def test_a_region_that_is_called_like_a_service_is_refused(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,6 @@ import yaml
 import geoemu
 from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
-from emulator.config.topology import Topology
 from emulator.errors import Refused
 from emulator.recording.context import region_at
 from emulator.run.directory import RunDirectory
@@ -29,74 +27,52 @@ from emulator.runtimes.listening import listening_on
 from emulator.runtimes.process import ProcessRuntime
 from tests.broker.test_internal_port import looked_up
 
-from .fixtures import REGIONS, end_all, small_topology, write_topology
+from .fixtures import REGIONS, small_topology, with_regions, write_topology
 
 Make = Callable[..., object]
 OTHERS = ["0.0.0.0", "::"]
-
-
-@pytest.fixture(params=["process", "compose"])
-def make(request: pytest.FixtureRequest) -> Make:
-    """Make a run without starting it."""
-    return {"process": ProcessRuntime.create, "compose": render}[request.param]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    end_all(tmp_path / "run")
 
 
 def config_of(folder: Path, region: str = "us-east") -> RegionConfig:
     return RegionConfig.load(folder / "run" / "regions" / region / "region.json")
 
 
-def with_host(topology: Topology, host: str) -> Topology:
-    clusters = (
-        dataclasses.replace(
-            cluster, regions=tuple(dataclasses.replace(region, host=host) for region in cluster.regions)
-        )
-        for cluster in topology.clusters
-    )
-    return dataclasses.replace(topology, clusters=tuple(clusters))
-
-
 # --- what is allowed ------------------------------------------------------------------------------------
 
 
-def test_nothing_but_loopback_is_listened_on_unless_another_address_is_named(folder: Path) -> None:
-    ProcessRuntime.create(small_topology(folder), folder / "run")
-    assert {config_of(folder, region).bind_host for region in REGIONS} == {"127.0.0.1"}
+def test_nothing_but_loopback_is_listened_on_unless_another_address_is_named(tmp_path: Path) -> None:
+    ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+    assert {config_of(tmp_path, region).bind_host for region in REGIONS} == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.8.7", "localhost"])
 def test_a_loopback_address_needs_no_permission(
-    folder: Path, make: Make, address: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, make: Make, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make(listening_on(small_topology(folder), address), folder / "run")
+    make(listening_on(small_topology(tmp_path), address), tmp_path / "run")
     assert caplog.messages == []
 
 
 @pytest.mark.parametrize("address", OTHERS)
-def test_an_address_that_other_machines_reach_is_refused(folder: Path, make: Make, address: str) -> None:
-    topology = listening_on(with_host(small_topology(folder), "a.example"), address)
+def test_an_address_that_other_machines_reach_is_refused(tmp_path: Path, make: Make, address: str) -> None:
+    topology = listening_on(with_regions(small_topology(tmp_path), host="a.example"), address)
     with pytest.raises(Refused) as refusal:
-        make(topology, folder / "run")
+        make(topology, tmp_path / "run")
     assert str(refusal.value) == (
         f"us-east, us-west and eu-central would listen on {address} (every address of this machine), which other "
         f"machines can reach, and regions do not authenticate clients: add --insecure (insecure=True in a program) to "
         f"allow that, or name a loopback address (--listen, or `listen` or `host` of the region)"
     )
-    assert not (folder / "run" / "run.json").exists(), "nothing was created"
+    assert not (tmp_path / "run" / "run.json").exists(), "nothing was created"
 
 
 @pytest.mark.parametrize("address", OTHERS)
 def test_with_permission_one_line_warns(
-    folder: Path, make: Make, address: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, make: Make, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topology = listening_on(with_host(small_topology(folder), "a.example"), address)
+    topology = listening_on(with_regions(small_topology(tmp_path), host="a.example"), address)
     with caplog.at_level(logging.WARNING):
-        make(topology, folder / "run", insecure=True)
+        make(topology, tmp_path / "run", insecure=True)
     (line,) = caplog.messages
     assert line == (
         f"warning: us-east, us-west and eu-central listen on {address} (every address of this machine): any machine "
@@ -105,45 +81,45 @@ def test_with_permission_one_line_warns(
 
 
 def test_the_warning_names_the_kafkas_that_are_published_with_their_regions(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = write_topology(folder)
-    (folder / "clusters" / "europe.yaml").write_text("regions: {eu-central: {log: {backend: kafka}}}")
-    topology = with_host(listening_on(load_topology(path), "0.0.0.0"), "a.example")
-    render(topology, folder / "run", insecure=True)
+    path = write_topology(tmp_path)
+    (tmp_path / "clusters" / "europe.yaml").write_text("regions: {eu-central: {log: {backend: kafka}}}")
+    topology = with_regions(listening_on(load_topology(path), "0.0.0.0"), host="a.example")
+    render(topology, tmp_path / "run", insecure=True)
     (line,) = caplog.messages
     assert line.endswith("; it can also read and change the logs in the Kafkas of eu-central")
 
 
-def test_a_topology_that_names_another_address_needs_the_same_permission(folder: Path) -> None:
-    path = write_topology(folder)
-    (folder / "clusters" / "europe.yaml").write_text("regions: {eu-central: {listen: 0.0.0.0}}")
+def test_a_topology_that_names_another_address_needs_the_same_permission(tmp_path: Path) -> None:
+    path = write_topology(tmp_path)
+    (tmp_path / "clusters" / "europe.yaml").write_text("regions: {eu-central: {listen: 0.0.0.0}}")
     with pytest.raises(geoemu.RuntimeFailure, match=r"eu-central would listen on 0\.0\.0\.0"):
-        geoemu.up(path, run_dir=folder / "run")
+        geoemu.up(path, run_dir=tmp_path / "run")
 
 
-def test_the_library_refuses_what_the_command_line_refuses(folder: Path) -> None:
-    path = write_topology(folder)
+def test_the_library_refuses_what_the_command_line_refuses(tmp_path: Path) -> None:
+    path = write_topology(tmp_path)
     with pytest.raises(geoemu.RuntimeFailure, match="add --insecure"):
-        geoemu.up(path, run_dir=folder / "run", listen="0.0.0.0")
+        geoemu.up(path, run_dir=tmp_path / "run", listen="0.0.0.0")
     with pytest.raises(geoemu.RuntimeFailure, match=r"listen='\[::1\]': must be an IPv4 address"):
-        geoemu.up(path, run_dir=folder / "run", listen="[::1]")
+        geoemu.up(path, run_dir=tmp_path / "run", listen="[::1]")
 
 
-def test_an_address_of_another_machine_and_a_name_of_none_are_refused(folder: Path, make: Make) -> None:
-    topology = small_topology(folder)
+def test_an_address_of_another_machine_and_a_name_of_none_are_refused(tmp_path: Path, make: Make) -> None:
+    topology = small_topology(tmp_path)
     with pytest.raises(
         Refused, match=r"cannot listen on 192\.0\.2\.1:0 .*change the address of region us-east"
     ):
-        make(listening_on(topology, "192.0.2.1"), folder / "run", insecure=True)
+        make(listening_on(topology, "192.0.2.1"), tmp_path / "run", insecure=True)
     with pytest.raises(
         Refused, match=r"region us-east cannot listen on nowhere\.invalid: the name has no address"
     ):
-        make(listening_on(topology, "nowhere.invalid"), folder / "run", insecure=True)
+        make(listening_on(topology, "nowhere.invalid"), tmp_path / "run", insecure=True)
 
 
 def test_a_name_is_looked_up_once_and_clients_are_told_the_name(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checked address is used for listening, whatever the name resolves to later."""
     asked: list[object] = []
@@ -156,48 +132,48 @@ def test_a_name_is_looked_up_once_and_clients_are_told_the_name(
         return system("127.0.0.1" if len(asked) <= len(REGIONS) else "0.0.0.0", *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", changing)
-    ProcessRuntime.create(listening_on(small_topology(folder), "here.example"), folder / "run")
-    config = config_of(folder)
+    ProcessRuntime.create(listening_on(small_topology(tmp_path), "here.example"), tmp_path / "run")
+    config = config_of(tmp_path)
     assert (config.bind_host, config.advertised_host) == ("127.0.0.1", "here.example")
     assert {peer.host for peer in config.peers} == {"127.0.0.1"}
 
 
 def test_a_name_that_means_another_address_than_loopback_needs_permission(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", ("192.0.2.7", 0))])
     with pytest.raises(Refused, match=r"would listen on 192\.0\.2\.7, which other machines can reach"):
-        ProcessRuntime.create(listening_on(small_topology(folder), "localhost"), folder / "run")
+        ProcessRuntime.create(listening_on(small_topology(tmp_path), "localhost"), tmp_path / "run")
 
 
 # --- addresses that clients get -------------------------------------------------------------------------
 
 
-def test_a_region_with_a_name_is_shown_by_it_and_asked_at_its_address(folder: Path) -> None:
+def test_a_region_with_a_name_is_shown_by_it_and_asked_at_its_address(tmp_path: Path) -> None:
     """Clients built on the C++ library refuse `pulsar://[::1]:6650` and need a name."""
-    topology = with_host(listening_on(small_topology(folder), "::1"), "six.example")
-    ProcessRuntime.create(topology, folder / "run")
-    for region in RunDirectory(folder / "run").read().regions.values():
+    topology = with_regions(listening_on(small_topology(tmp_path), "::1"), host="six.example")
+    ProcessRuntime.create(topology, tmp_path / "run")
+    for region in RunDirectory(tmp_path / "run").read().regions.values():
         assert urlsplit(region.service_url).hostname == "six.example"
         assert urlsplit(region.admin_url).hostname == "::1"
 
 
 def test_a_container_on_every_address_needs_a_name_to_tell_clients(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topology = listening_on(small_topology(folder), "0.0.0.0")
+    topology = listening_on(small_topology(tmp_path), "0.0.0.0")
     with pytest.raises(Refused, match=r"lookups cannot return the address of us-east.*`host` of the region"):
-        render(topology, folder / "run", insecure=True)
+        render(topology, tmp_path / "run", insecure=True)
     assert caplog.messages == [], "a rejected address needs no warning"
-    render(with_host(topology, "a.example"), folder / "run", insecure=True)
-    config = config_of(folder)
+    render(with_regions(topology, host="a.example"), tmp_path / "run", insecure=True)
+    config = config_of(tmp_path)
     assert (config.advertised_host, config.bind_host) == ("a.example", "0.0.0.0")
 
 
-def test_all_published_ports_are_of_loopback_by_default(folder: Path) -> None:
-    topology = small_topology(folder)
-    render(topology, folder / "run", dashboards=True)
-    services = yaml.safe_load((folder / "run" / "compose.yaml").read_text())["services"]
+def test_all_published_ports_are_of_loopback_by_default(tmp_path: Path) -> None:
+    topology = small_topology(tmp_path)
+    render(topology, tmp_path / "run", dashboards=True)
+    services = yaml.safe_load((tmp_path / "run" / "compose.yaml").read_text())["services"]
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert len(ports) == 2 * len(REGIONS) + len(DASHBOARD_SERVICES)
     assert all(port.startswith("127.0.0.1:") for port in ports), ports
@@ -224,9 +200,11 @@ async def _looked_up(host: str, port: int, admin_port: int) -> set[str]:
     ("address", "reached_at"), [("0.0.0.0", ["127.0.0.1", "127.0.0.2"]), ("::1", ["::1"]), ("::", ["::1"])]
 )
 def test_every_client_is_told_the_address_that_it_connected_to(
-    folder: Path, address: str, reached_at: list[str]
+    tmp_path: Path, address: str, reached_at: list[str]
 ) -> None:
-    run = ProcessRuntime.create(listening_on(small_topology(folder), address), folder / "run", insecure=True)
+    run = ProcessRuntime.create(
+        listening_on(small_topology(tmp_path), address), tmp_path / "run", insecure=True
+    )
 
     async def scenario() -> None:
         await run.up()
@@ -237,10 +215,10 @@ def test_every_client_is_told_the_address_that_it_connected_to(
         for host in reached_at:
             url = f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}"
             assert await _looked_up(host, port, admin_port) == {url}
-            assert region_at(url, RunDirectory(folder / "run").read().regions) == "us-east"
+            assert region_at(url, RunDirectory(tmp_path / "run").read().regions) == "us-east"
         await run.restart("us-east")
         await run.down()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
-    topology = json.loads((folder / "run" / "topology.json").read_text())
+    topology = json.loads((tmp_path / "run" / "topology.json").read_text())
     assert topology["clusters"][0]["regions"][0]["listen"] == address

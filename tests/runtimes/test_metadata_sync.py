@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator.config.loading import load_topology
+from emulator.config.topology import Topology
 from emulator.errors import Refused
-from emulator.runtimes.admin_client import call
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import end_all, write_topology
+from .fixtures import asked, small_topology
 
 pytestmark = pytest.mark.real
 EVENTS = "persistent://pulsar/system/metadata-events"
+OFF = {"allowAutoTopicCreation": False}
 CREATION = "/admin/v2/namespaces/public/default/autoTopicCreation"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
-    yield
-    end_all(tmp_path / "run")
+def is_off(said: Any) -> bool:
+    return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
 
 
-async def asked(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
-    port = int(region.admin_url.rpartition(":")[2])
-    answer = await call("127.0.0.1", port, method, path, body)
-    return answer.json() if answer.status == 200 else answer.status
+def synchronised_topology(folder: Path) -> Topology:
+    return small_topology(folder, more=f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
+
+
+def creates(region: RegionStatus, topic: str) -> bool:
+    """Whether the region creates a topic for a producer with the real client."""
+    pulsar = pytest.importorskip("pulsar")
+    client = pulsar.Client(region.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        client.create_producer(topic)
+    except pulsar.TopicNotFound:
+        return False
+    finally:
+        client.close()
+    return True
 
 
 async def until_said(region: RegionStatus, path: str, is_so: Callable[[Any], bool]) -> None:
@@ -42,30 +51,13 @@ async def until_said(region: RegionStatus, path: str, is_so: Callable[[Any], boo
 
 @pytest.mark.within(120)
 async def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_path: Path) -> None:
-    pulsar = pytest.importorskip("pulsar")
-    path = write_topology(tmp_path)
-    path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
-    runtime = ProcessRuntime.create(load_topology(path), tmp_path / "run", detached=False)
-
-    def creates(region: RegionStatus, topic: str) -> bool:
-        client = pulsar.Client(region.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        try:
-            client.create_producer(topic)
-        except pulsar.TopicNotFound:
-            return False
-        finally:
-            client.close()
-        return True
-
-    def _is_off(said: Any) -> bool:
-        return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
+    runtime = ProcessRuntime.create(synchronised_topology(tmp_path), tmp_path / "run")
 
     await runtime.up()
     east, west, europe = (await runtime.status()).regions
-    allowed = {"allowAutoTopicCreation": False}
     assert await asyncio.to_thread(creates, europe, "first")
-    assert await asked(east, "POST", CREATION, allowed) == 204
-    await until_said(europe, CREATION, _is_off)
+    assert await asked(east, "POST", CREATION, OFF) == 204
+    await until_said(europe, CREATION, is_off)
     assert not await asyncio.to_thread(creates, europe, "second")
     await runtime.skew("eu-central", -60_000)
     assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
@@ -75,7 +67,7 @@ async def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_p
     assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
     await runtime.skew("eu-central", 0)
     assert await asked(europe, "DELETE", CREATION) == 204
-    await until_said(west, CREATION, lambda said: not _is_off(said))
+    await until_said(west, CREATION, lambda said: not is_off(said))
     await runtime.down()
 
 
@@ -83,14 +75,12 @@ async def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_p
 async def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_policies_back(
     tmp_path: Path,
 ) -> None:
-    path = write_topology(tmp_path)
-    path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
-    runtime = ProcessRuntime.create(load_topology(path), tmp_path / "run", detached=False)
+    runtime = ProcessRuntime.create(synchronised_topology(tmp_path), tmp_path / "run")
     lost = "/geoemu/v1/clusters/europe/lost"
 
     await runtime.up()
     east, _, europe = (await runtime.status()).regions
-    assert await asked(europe, "POST", CREATION, {"allowAutoTopicCreation": False}) == 204
+    assert await asked(europe, "POST", CREATION, OFF) == 204
     await until_said(east, CREATION, lambda said: isinstance(said, dict))
     with pytest.raises(Refused, match="eu-central of cluster europe runs"):
         await runtime.lose_store("europe")

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from emulator.errors import Refused
-from emulator.runtimes import ports
-from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes import listening
+from emulator.runtimes.listening import WantedPort, choose_ports
 
 
 def wanted(port: int, host: str = "127.0.0.1") -> WantedPort:
@@ -18,7 +18,7 @@ def wanted(port: int, host: str = "127.0.0.1") -> WantedPort:
 def test_free_ports_are_all_different_and_out_of_reach_of_outgoing_connections() -> None:
     chosen = choose_ports([wanted(0)] * 50)
     assert len(set(chosen)) == 50
-    assert all(ports.LOWEST_PORT <= port < ports._lowest_outgoing_port() for port in chosen)
+    assert all(listening.LOWEST_PORT <= port < listening._lowest_outgoing_port() for port in chosen)
 
 
 def test_a_fixed_port_is_kept() -> None:
@@ -29,7 +29,7 @@ def test_a_fixed_port_is_kept() -> None:
 def test_where_outgoing_connections_may_have_any_port_the_system_picks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ports, "_lowest_outgoing_port", lambda: 1024)
+    monkeypatch.setattr(listening, "_lowest_outgoing_port", lambda: 1024)
     assert choose_ports([wanted(0)])[0] > 0
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,9 @@ from emulator.runtimes import region_processes, regions
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import DEADLINE_SECONDS, REGIONS, end_all, fake_program, fake_run, living, wait_until
+from .fixtures import DEADLINE_SECONDS, REGIONS, fake_program, fake_run, living, wait_until
 
 Story = Callable[[ProcessRuntime], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
-    yield
-    end_all(tmp_path / "run")
 
 
 def tell(folder: Path, steps: Story, *behaviours: str) -> ProcessRuntime:
@@ -100,7 +94,6 @@ def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
 
 async def test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports(
     runtime: ProcessRuntime,
-    tmp_path: Path,
 ) -> None:
     before = await runtime.status()
     await runtime.kill("us-east")
@@ -119,7 +112,7 @@ async def test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_bac
         assert (old.pid == new.pid) == (old.name == "eu-central")
 
 
-async def test_a_lost_region_is_lost_until_it_is_started(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_a_lost_region_is_lost_until_it_is_started(runtime: ProcessRuntime) -> None:
     await runtime.lose("us-east")
     await runtime.lose("us-east")
     assert states(await runtime.status())["us-east"] == "lost"
@@ -130,7 +123,7 @@ async def test_a_lost_region_is_lost_until_it_is_started(runtime: ProcessRuntime
     assert states(await runtime.status()) == dict.fromkeys(REGIONS, "running")
 
 
-async def test_every_verb_may_come_twice(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_every_verb_may_come_twice(runtime: ProcessRuntime) -> None:
     for verb in (runtime.pause, runtime.resume, runtime.kill, runtime.start, runtime.stop):
         await verb("us-east")
         await verb("us-east")
@@ -146,7 +139,7 @@ async def test_every_verb_may_come_twice(runtime: ProcessRuntime, tmp_path: Path
     await runtime.down()
 
 
-async def test_verbs_work_from_another_terminal(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_verbs_work_from_another_terminal(runtime: ProcessRuntime) -> None:
     other = elsewhere(runtime)
     await other.kill("us-east")
     assert states(await runtime.status())["us-east"] == "killed"
@@ -157,7 +150,7 @@ async def test_verbs_work_from_another_terminal(runtime: ProcessRuntime, tmp_pat
     assert states(await runtime.status()) == dict.fromkeys(REGIONS, "stopped")
 
 
-async def test_a_region_killed_by_hand_is_noticed(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_a_region_killed_by_hand_is_noticed(runtime: ProcessRuntime) -> None:
     pid = (await runtime.status()).regions[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -165,9 +158,7 @@ async def test_a_region_killed_by_hand_is_noticed(runtime: ProcessRuntime, tmp_p
         await asyncio.sleep(0.01)
 
 
-async def test_both_ends_of_a_link_are_told_in_both_directions(
-    runtime: ProcessRuntime, tmp_path: Path
-) -> None:
+async def test_both_ends_of_a_link_are_told_in_both_directions(runtime: ProcessRuntime) -> None:
     await runtime.cut("us-east", "us-west")
     for region in ("us-east", "us-west"):
         assert sorted(told(runtime.run_dir, region)) == [
@@ -180,9 +171,7 @@ async def test_both_ends_of_a_link_are_told_in_both_directions(
     assert links["us-east", "eu-central"] == "up"
 
 
-async def test_one_way_is_one_way_and_healing_everything_heals_everything(
-    runtime: ProcessRuntime, tmp_path: Path
-) -> None:
+async def test_one_way_is_one_way_and_healing_everything_heals_everything(runtime: ProcessRuntime) -> None:
     await runtime.cut("us-east", "us-west", one_way=True)
     await runtime.hold("eu-central", "us-west", one_way=True)
     assert told(runtime.run_dir, "us-west") == [
@@ -193,7 +182,7 @@ async def test_one_way_is_one_way_and_healing_everything_heals_everything(
     assert {link.state for link in (await runtime.status()).links} == {"up"}
 
 
-async def test_latency_is_given_and_taken_back(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_latency_is_given_and_taken_back(runtime: ProcessRuntime) -> None:
     declared = {(link.source, link.target): link.shape for link in (await runtime.status()).links}
     await runtime.latency("us-east", "us-west", 250, jitter_ms=20)
     await runtime.cut("us-east", "us-west", one_way=True)
@@ -208,7 +197,7 @@ async def test_latency_is_given_and_taken_back(runtime: ProcessRuntime, tmp_path
 
 
 async def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_cut(
-    runtime: ProcessRuntime, tmp_path: Path
+    runtime: ProcessRuntime,
 ) -> None:
     await runtime.kill("us-east")
     await runtime.cut("us-east", "us-west", one_way=True)
@@ -220,7 +209,7 @@ async def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_c
 
 
 async def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_thaws(
-    runtime: ProcessRuntime, tmp_path: Path
+    runtime: ProcessRuntime,
 ) -> None:
     await runtime.pause("us-east")
     await runtime.cut("us-east", "us-west", one_way=True)
@@ -230,7 +219,7 @@ async def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_
     assert ["us-east", "eu-central", "up"] in told(runtime.run_dir, "us-east")
 
 
-async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime) -> None:
     await runtime.pause("us-east")
     with pytest.raises(RuntimeFailure, match="us-east is paused: `geoemu resume us-east`"):
         await runtime.start("us-east")
@@ -240,9 +229,7 @@ async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime, t
             await verb("us-east")
 
 
-async def test_what_a_run_does_not_have_is_refused_with_what_it_has(
-    runtime: ProcessRuntime, tmp_path: Path
-) -> None:
+async def test_what_a_run_does_not_have_is_refused_with_what_it_has(runtime: ProcessRuntime) -> None:
     for verb in (runtime.kill, runtime.lose, runtime.stop, runtime.start, runtime.pause, runtime.resume):
         with pytest.raises(
             Refused,
@@ -257,7 +244,7 @@ async def test_what_a_run_does_not_have_is_refused_with_what_it_has(
         await anext(runtime.logs("mars"))
 
 
-async def test_nothing_starts_in_a_run_that_has_ended(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_nothing_starts_in_a_run_that_has_ended(runtime: ProcessRuntime) -> None:
     await runtime.down()
     for start in (runtime.up(), runtime.start("us-east")):
         with pytest.raises(Refused, match="has ended: start a new one with `geoemu up`"):
@@ -324,7 +311,7 @@ def test_a_region_that_does_not_end_is_killed_and_that_is_said(
 
 
 async def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(
-    runtime: ProcessRuntime, tmp_path: Path
+    runtime: ProcessRuntime,
 ) -> None:
     following = runtime.logs("us-east", follow=True)
     assert await anext(following) == "fake us-east begins"

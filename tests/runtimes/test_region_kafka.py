@@ -23,10 +23,13 @@ SAMPLE = Path(__file__).parents[2] / "topology.yaml"
 
 def on_kafka(topology: Topology) -> Topology:
     """Return the same topology, with one cluster's regions on Kafkas without an address."""
-    europe = topology.clusters[-1]
-    regions = tuple(dataclasses.replace(region, log=LogConfig("kafka")) for region in europe.regions)
-    clusters = (*topology.clusters[:-1], dataclasses.replace(europe, regions=regions))
-    return dataclasses.replace(topology, clusters=clusters)
+    return topology.with_regions(
+        lambda region: (
+            dataclasses.replace(region, log=LogConfig("kafka"))
+            if region.cluster == topology.clusters[-1].name
+            else region
+        )
+    )
 
 
 async def test_a_region_whose_topology_names_no_kafka_gets_one_that_outlives_its_kill(

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from emulator.config.region import LogConfig, RegionConfig
 from emulator.config.topology import Topology
-from emulator.runtimes.compose.run_files import render
-from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import REGIONS, small_topology
-from .test_compose_file import with_log
+from .fixtures import REGIONS, small_topology, with_regions
 
-Make = Callable[[Topology, Path], Any]
-
-
-@pytest.fixture(params=["process", "compose"])
-def make(request: pytest.FixtureRequest) -> Make:
-    """Create a new run in a folder without starting it."""
-    return {"process": ProcessRuntime.create, "compose": render}[request.param]
+Make = Callable[..., object]
 
 
 def prefixes(run_dir: Path) -> set[str]:
@@ -31,7 +19,9 @@ def prefixes(run_dir: Path) -> set[str]:
 
 
 def on_kafka(folder: Path, **options: str) -> Topology:
-    return with_log(small_topology(folder), LogConfig("kafka", bootstrap_servers="k:9092", options=options))
+    return with_regions(
+        small_topology(folder), log=LogConfig("kafka", bootstrap_servers="k:9092", options=options)
+    )
 
 
 def test_all_regions_of_a_run_have_one_prefix_and_another_run_has_another(make: Make, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kafka.structs import TopicPartition
 
 from emulator.errors import StorageError
 from emulator.runtimes.kafka_server import KafkaServer
-from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes.listening import WantedPort, choose_ports
 from emulator.storage.kafka import open_kafka
 
 from .harness import DEADLINE_SECONDS, data_of, opened, read_all

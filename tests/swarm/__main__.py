@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
+from emulator.cli.application import INTERRUPTED_EXIT_CODE
 from emulator.cli.seed_report import SeedReport
 from emulator.model.suggestions import nearest
 from emulator.runtimes.spinner import spinner

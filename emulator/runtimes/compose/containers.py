@@ -16,7 +16,7 @@ from emulator.runtimes.compose.file import CONFIGURATION_DIR, KAFKA_LABEL, REGIO
 from emulator.runtimes.compose.plan import kafka_service
 from emulator.runtimes.compose.run_files import KAFKA_SERVERS_FILE
 from emulator.runtimes.docker_engine import Container, DockerEngine
-from emulator.runtimes.region_process import LAST_LINES, output_log
+from emulator.runtimes.region_processes import LAST_LINES, output_log
 from emulator.runtimes.regions import forget_store, refuse_unknown
 
 STOP_SECONDS = 10.0

@@ -12,15 +12,7 @@ from pathlib import Path
 from emulator.config.region import RegionConfig
 from emulator.config.topology import Topology
 from emulator.errors import Refused
-from emulator.run.directory import (
-    RunDirectory,
-    RunRecord,
-    claim_new_run,
-    links_of,
-    region_record,
-    write_whole,
-)
-from emulator.run.processes import identify
+from emulator.run.directory import RunDirectory, claim_new_run, new_record, write_whole
 from emulator.runtimes.compose.file import (
     CONTAINER_USER,
     REPORT_FOLDER,
@@ -41,13 +33,8 @@ from emulator.runtimes.compose.plan import (
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
 from emulator.runtimes.docker_engine import DockerEngine
 from emulator.runtimes.image_sources import stale_sentence
-from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.ports import WantedPort, choose_ports
-from emulator.runtimes.region_process import (
-    apart_from_other_runs,
-    new_run_secret,
-    new_run_token,
-)
+from emulator.runtimes.listening import WantedPort, choose_ports, with_addresses
+from emulator.runtimes.region_processes import apart_from_other_runs, new_run_secret, new_run_token
 
 logger = logging.getLogger(__name__)
 
@@ -102,18 +89,11 @@ def fill_run(
     plan = ComposePlan(topology, settings, project, subnet, *_container_user(), published, dashboards)
     text = compose_file(plan)
 
-    owner = identify(os.getpid())
-    assert owner is not None, "we are running"
-    regions = {
-        region.name: region_record(
-            region, published[region.name].service_port, published[region.name].admin_port
-        )
-        for region in topology.regions
-    }
-    directory.create(RunRecord("compose", owner, detached, regions, links_of(topology)), topology)
+    ports = {name: (one.service_port, one.admin_port) for name, one in published.items()}
+    directory.create(new_record("compose", topology, ports, detached=detached), topology)
     folders = []
     run_token, run_secret = new_run_token(), new_run_secret()
-    for name in regions:
+    for name in topology.region_names:
         folders.append(directory.region_dir(name))
         config = apart_from_other_runs(container_config(plan, name, run_secret), run_token)
         config = dataclasses.replace(config, log_format=log_format)

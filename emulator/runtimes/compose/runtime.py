@@ -10,51 +10,33 @@ Containers outlive the program that started them: only `down` ends a run.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from emulator.config.region import RegionConfig
 from emulator.config.topology import CONFIGURATION_FILE, Topology
-from emulator.errors import Refused, RuntimeFailure
-from emulator.run.directory import (
-    RunDirectory,
-    RunRecord,
-    claim_new_run,
-    link_statuses,
-    write_whole,
-)
+from emulator.errors import RuntimeFailure
+from emulator.run.directory import RunDirectory, RunRecord, claim_new_run
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import NoHttpResponse
 from emulator.runtimes.compose.command import compose, compose_command
 from emulator.runtimes.compose.containers import STOP_SECONDS, RunContainers, state_of_container
-from emulator.runtimes.compose.file import (
-    CONFIGURATION_DIR,
-)
-from emulator.runtimes.compose.plan import (
-    settings_from,
-)
+from emulator.runtimes.compose.file import CONFIGURATION_DIR
+from emulator.runtimes.compose.plan import settings_from
 from emulator.runtimes.compose.run_files import READY_SECONDS, check_images, fill_run
-from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
+from emulator.runtimes.contract import RegionState
 from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.recorded_run import RecordedRun
-from emulator.runtimes.region_process import (
-    with_links,
-)
+from emulator.runtimes.region_processes import write_present_state
 from emulator.runtimes.regions import (
-    LinkedRegions,
-    ask,
+    NO_RESPONSE,
+    RecordedRuntime,
     forget_store,
+    killed_instead,
     lost_clusters,
     refuse_living,
     refuse_unknown,
+    state_of_running,
 )
-
-logger = logging.getLogger(__name__)
 
 UP_SECONDS = 120.0
 """How long Compose may take, without the time for pulling images."""
@@ -64,21 +46,13 @@ READY_POLL_SECONDS = 0.1
 LOG_POLL_SECONDS = 0.2
 
 
-class ComposeRuntime(RecordedRun):
+class ComposeRuntime(RecordedRuntime):
     """The runtime contract over containers."""
 
     def __init__(self, directory: RunDirectory, engine: DockerEngine | None = None) -> None:
         """Act upon a run that exists; `create` makes a new one. Refused when no engine answers."""
+        super().__init__(directory, poll_seconds=READY_POLL_SECONDS, ready_seconds=READY_SECONDS)
         self._containers = RunContainers(directory, engine or DockerEngine())
-        linked = LinkedRegions(
-            directory,
-            self._containers.states,
-            self._last_words,
-            poll_seconds=READY_POLL_SECONDS,
-            noted=self._write_links_of,
-            ready_seconds=READY_SECONDS,
-        )
-        super().__init__(directory, linked)
 
     @classmethod
     def create(
@@ -107,19 +81,13 @@ class ComposeRuntime(RecordedRun):
 
     # --- the whole run ----------------------------------------------------------------------------------
 
-    async def up(self) -> None:
-        self._refuse_if_over(self._directory.read())
-        try:
-            with self._directory.edit() as record:
-                names = list(record.regions)
-                for name in names:
-                    self._prepare_start(record, name)
-            await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", seconds=UP_SECONDS)
-            await self._containers.while_kafkas_live(names, self._linked.wait_until_ready(names))
-        except BaseException:
-            with suppress(RuntimeFailure):
-                await self.down()
-            raise
+    async def _start_all(self) -> None:
+        with self._directory.edit() as record:
+            names = list(record.regions)
+            for name in names:
+                self._prepare_start(record, name)
+        await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", seconds=UP_SECONDS)
+        await self._containers.while_kafkas_live(names, self._wait_until_ready(names))
 
     async def down(self) -> None:
         with self._directory.edit() as record:
@@ -153,8 +121,8 @@ class ComposeRuntime(RecordedRun):
         if state == "gone" or await self._containers.missing_kafka(region):
             # With what it depends on.
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
-        await self._containers.while_kafkas_live([region], self._linked.wait_until_linked(region))
-        await self._linked.tell_of_losses(lost)
+        await self._containers.while_kafkas_live([region], self._wait_until_linked(region))
+        await self._tell_of_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
@@ -168,14 +136,6 @@ class ComposeRuntime(RecordedRun):
             await self._containers.engine.kill(containers[region])
             await self._containers.wait_for_state(region, "gone")
 
-    async def lose(self, region: str) -> None:
-        with self._directory.edit() as record:
-            refuse_unknown(record, region)
-            self._refuse_if_over(record)
-            record.regions[region].lost = True
-        await self.kill(region)
-        await self._linked.tell_of_losses(lost_clusters(self._directory.read()))
-
     async def lose_store(self, cluster: str) -> None:
         """It is in a volume, which only containers reach: one of the cluster's, for as long as it takes."""
         states = await self._containers.states()
@@ -188,10 +148,6 @@ class ComposeRuntime(RecordedRun):
         await self._compose("run", "--rm", "--no-deps", "--no-TTY", *program, seconds=LOSE_SECONDS)
         await self._containers.keep_stores()
 
-    async def restart(self, region: str) -> None:
-        await self.stop(region)
-        await self.start(region)
-
     async def pause(self, region: str) -> None:
         container = await self._containers.require_running(region)
         if container.state != "paused":
@@ -201,69 +157,50 @@ class ComposeRuntime(RecordedRun):
     async def resume(self, region: str) -> None:
         container = await self._containers.require_running(region)
         if container.state == "paused":
-            await self._linked.thaw(region, lambda: self._containers.engine.resume(container))
-        await self._linked.wait_until_linked(region)
+            await self._thaw(region, lambda: self._containers.engine.resume(container))
+        await self._wait_until_linked(region)
 
-    # --- links ------------------------------------------------------------------------------------------
+    # --- what the run's record and the engine say ------------------------------------------------------------
 
-    def _write_links_of(self, record: RunRecord, names: Iterable[str]) -> None:
+    def _record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:
         """Also for regions that are started by hand."""
-        for name in names:
-            self._write_links(record, name)
+        for name in regions:
+            write_present_state(self._directory.region_dir(name), record, name)
 
-    def _write_links(self, record: RunRecord, name: str) -> None:
-        path = self._directory.region_dir(name) / "region.json"
-        config = with_links(RegionConfig.load(path), record.links)
-        ahead_ms = record.regions[name].clock_ahead_ms
-        write_whole(path, dataclasses.replace(config, clock_ahead_ms=ahead_ms).to_json())
+    async def _states(self) -> dict[str, ProcessState]:
+        return await self._containers.states()
 
-    async def status(self) -> RunStatus:
-        record, containers = self._directory.read(), await self._containers.by_region()
-        regions = await asyncio.gather(
-            *(self._region_status(record, containers, name) for name in record.regions)
+    async def _region_states(self, record: RunRecord) -> dict[str, tuple[RegionState, int | None, str]]:
+        containers = await self._containers.by_region()
+        states = await asyncio.gather(
+            *(self._region_state(record, containers, name) for name in record.regions)
         )
-        links = link_statuses(record, self.topology)
-        return RunStatus(self.run_dir, record.runtime, tuple(regions), links, record.ended)
-
-    async def _region_status(
-        self, record: RunRecord, containers: dict[str, Container], name: str
-    ) -> RegionStatus:
-        region, container = record.regions[name], containers.get(name)
-        state, waiting_for = await self._region_state(record, containers, name)
-        return RegionStatus(
-            name=name,
-            cluster=region.cluster,
-            state=state,
-            service_url=region.service_url,
-            admin_url=region.admin_url,
-            pid=container.pid if container else None,
-            waiting_for=waiting_for,
-        )
+        return dict(zip(record.regions, states, strict=True))
 
     async def _region_state(
         self, record: RunRecord, containers: dict[str, Container], name: str
-    ) -> tuple[RegionState, str]:
+    ) -> tuple[RegionState, int | None, str]:
         region, container = record.regions[name], containers.get(name)
+        pid = container.pid if container else None
         if region.lost and state_of_container(containers, name) == "gone":
-            return "lost", ""
+            return "lost", pid, ""
         if container is None:
             # Removed. Never started counts as stopped.
-            return ("stopped" if region.stopped or not region.was_ready else "killed"), ""
+            return ("stopped" if region.stopped or not region.was_ready else "killed"), pid, ""
         match container.state:
             case "gone":
                 orderly = container.exit_code == 0 or not container.was_started
-                return ("stopped" if orderly else "killed"), ""
+                return ("stopped" if orderly else "killed"), pid, ""
             case "paused":
-                return "paused", ""
+                return "paused", pid, ""
         states = {other: state_of_container(containers, other) for other in record.regions}
-        try:
-            report = await ask(region, self._linked.running_peers(record, states, name))
-        except NoHttpResponse:
-            return "starting", "it does not respond"
-        lacks = [report.waiting_for] if report.waiting_for else []
+        state, waiting_for = await state_of_running(record, states, name)
+        if state == "starting" and waiting_for == NO_RESPONSE:
+            return state, pid, waiting_for
+        lacks = [waiting_for] if waiting_for else []
         if kafka := await self._containers.missing_kafka(name):
             lacks.append(f"{kafka} is not running: `geoemu start {name}`")
-        return ("running" if report.ready or region.was_ready else "starting"), "; ".join(lacks)
+        return state, pid, "; ".join(lacks)
 
     async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
         refuse_unknown(self._directory.read(), region)
@@ -290,11 +227,9 @@ class ComposeRuntime(RecordedRun):
         await compose(self.run_dir, *arguments, seconds=seconds)
 
     def _prepare_start(self, record: RunRecord, name: str) -> None:
-        self._write_links(record, name)
+        self._record_changed(record, [name])
         forget_store(self._directory.configuration_dir(record.regions[name].cluster))
-        record.regions[name].stopped = False
-        record.regions[name].was_ready = False
-        record.regions[name].lost = False
+        record.regions[name].begin()
 
     async def _stop(self, names: Sequence[str]) -> None:
         before = await self._containers.by_region()
@@ -306,10 +241,7 @@ class ComposeRuntime(RecordedRun):
             for name in alive:
                 record.regions[name].stopped = name not in slow
         if slow:
-            raise RuntimeFailure(
-                f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
-                f"`geoemu logs {slow[0]}` shows its last log lines"
-            )
+            raise killed_instead(slow, STOP_SECONDS)
 
     async def _last_words(self, name: str, state: ProcessState) -> str:
         """Why a region that was to become ready never will."""
@@ -319,10 +251,6 @@ class ComposeRuntime(RecordedRun):
         if container is None:
             return f"{name}'s container was removed before it was ready: `geoemu start {name}`"
         return f"{name} {await self._containers.describe_end(container)}"
-
-    def _refuse_if_over(self, record: RunRecord) -> None:
-        if record.ended:
-            raise Refused(f"the run in {self.run_dir} has ended: start a new one with `geoemu up`")
 
 
 _KILLED_EXIT_CODE = 137
