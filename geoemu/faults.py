@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import threading
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from emulator.model.values import seconds_in
 from emulator.run.history_events import latency_detail
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.opening import operator_history, regions_meant
-from geoemu.background import Background
+
+T = TypeVar("T")
 
 
 class Faults:
@@ -101,3 +105,30 @@ async def all_of(works: Iterable[object]) -> None:
 
 def _way(one_way: bool) -> str:
     return "one way" if one_way else "both ways"
+
+
+class Background:
+    """A thread with an event loop, for synchronous callers; they may be inside of an event loop of their own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="geoemu", daemon=True).start()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for it. Interrupted (Ctrl-C), it is cancelled, and has undone what it does undo when this raises."""
+        over = threading.Event()
+
+        async def watched() -> T:
+            try:
+                return await work
+            finally:
+                over.set()
+
+        future: Future[T] = asyncio.run_coroutine_threadsafe(watched(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+                over.wait()
+            raise

@@ -25,9 +25,8 @@ from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run, regions_meant
 from emulator.runtimes.verifier import verify_command, verify_now
-from emulator.scenarios.topics import read_topics_over_http, survey
-from geoemu.background import Background
-from geoemu.faults import Faults, all_of
+from emulator.scenarios.region_queries import read_topics_over_http, survey
+from geoemu.faults import Background, Faults, all_of
 from geoemu.verdict import Verdict, verdict_from
 
 _Client = TypeVar("_Client")

@@ -1,4 +1,4 @@
-"""Shows a play while it goes on: a live table on a terminal, plain lines everywhere else."""
+"""Shows a run while it goes on: a live table on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from emulator.scenarios.actor_models.specs import (
     TaskSpec,
 )
 from emulator.scenarios.format.steps import Phase
-from emulator.scenarios.run_context import AFTER_LAST_STEP, ProgressSnapshot, ScenarioResult
-from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.rehearsal import Step
+from emulator.scenarios.run_context import AFTER_LAST_STEP, ProgressSnapshot, ScenarioObserver, ScenarioResult
+from emulator.scenarios.scenario import Scenario
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -27,24 +28,7 @@ STEPS_SHOWN = 6
 """How many of the latest steps the live view keeps in sight."""
 
 
-class Quiet:
-    """Watches and says nothing."""
-
-    def play_began(self, scenario: Scenario) -> None: ...
-
-    def step_began(self, step: Step) -> None: ...
-
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
-
-    def looked(self, snapshot: ProgressSnapshot) -> None: ...
-
-    def play_ended(self, result: ScenarioResult) -> None: ...
-
-    def close(self) -> None:
-        """Leave the terminal as it was, also when the play was interrupted. Twice is harmless."""
-
-
-class PlainProgress(Quiet):
+class PlainProgress(ScenarioObserver):
     """One line per step and, while a step takes long, one line of counts every other second."""
 
     def __init__(self, output: IO[str]) -> None:
@@ -78,7 +62,7 @@ class PlainProgress(Quiet):
         print(line, file=self._output, flush=True)
 
 
-class LiveProgress(Quiet):
+class LiveProgress(ScenarioObserver):
     """A table that changes in place: regions, actors and the latest steps. It stays when the play is over."""
 
     def __init__(self, console: Console) -> None:
@@ -152,7 +136,7 @@ _REGION_STYLES = {
 }
 
 
-def progress_for(console: Console) -> Quiet:
+def progress_for(console: Console) -> ScenarioObserver:
     """The observer that suits where output goes. Call its `close` when the play is over or interrupted."""
     return LiveProgress(console) if console.is_terminal else PlainProgress(console.file)
 

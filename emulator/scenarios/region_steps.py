@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from emulator.model.values import TopicName
 from emulator.run.history_events import latency_detail, skew_detail
-from emulator.scenarios.admin_queries import unexpected_responses
 from emulator.scenarios.format.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
+from emulator.scenarios.region_queries import unexpected_responses
 from emulator.scenarios.run_context import RunContext, StepFailed
 
 

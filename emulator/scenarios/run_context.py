@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from emulator.net.http import NoHttpResponse, call
-from emulator.net.network import SocketNetwork
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
 from emulator.runtimes.contract import RegionStatus, Runtime
@@ -20,12 +17,15 @@ from emulator.scenarios.actor_models.specs import (
     ActorSpec,
     Counts,
     CreateActor,
-    ProgramActor,
     ProgramSpec,
 )
 from emulator.scenarios.format.conditions import ProgramCondition
-from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.topics import ReadTopics, read_topics_over_http
+from emulator.scenarios.region_queries import CallRegion, ReadTopics, call_over_http, read_topics_over_http
+from emulator.scenarios.rehearsal import Step
+from emulator.scenarios.scenario import Scenario
+
+if TYPE_CHECKING:
+    from emulator.scenarios.actors.program import ProgramProcess
 
 POLL_SECONDS = 0.05
 """Interval at which a condition is evaluated."""
@@ -36,13 +36,12 @@ class StepFailed(Exception):
 
 
 class RunContext:
-    """One run of a scenario. Time passes only through the clock of its environment."""
+    """One run of a scenario. Time is that of the running event loop."""
 
     def __init__(self, scenario: Scenario, runtime: Runtime, environment: ScenarioEnvironment) -> None:
         self.scenario = scenario
         self.runtime = runtime
         self.environment = environment
-        self.clock = environment.clock
         self.actors: dict[str, Actor] = {}
         """The started actors, in the order of their start."""
         self.finished: set[str] = set()
@@ -59,9 +58,9 @@ class RunContext:
         """As they are now, by name."""
         return {region.name: region for region in (await self.runtime.status()).regions}
 
-    def program(self, name: str) -> ProgramActor:
+    def program(self, name: str) -> ProgramProcess:
         """The actor of that name, which is a user's program."""
-        return cast(ProgramActor, self.actors[name])
+        return cast("ProgramProcess", self.actors[name])
 
     def programs(self) -> Iterator[str]:
         """Names of all of them."""
@@ -86,18 +85,18 @@ class RunContext:
 
     async def until(self, seconds: float, missing: Callable[[], Awaitable[str | None]]) -> None:
         """Wait until nothing is missing any more. StepFailed at the deadline, or when an actor is gone."""
-        deadline = self.clock.now() + seconds
+        deadline = now() + seconds
         while (lacking := await missing()) is not None:
             if (problem := self.problem()) is not None:
                 raise StepFailed(f"{lacking} when {problem}")
-            left = deadline - self.clock.now()
+            left = deadline - now()
             if left <= 0:
                 raise StepFailed(f"{lacking} within {seconds:g} s")
-            await self.clock.sleep(min(POLL_SECONDS, left))
+            await asyncio.sleep(min(POLL_SECONDS, left))
 
     async def wait(self, seconds: float) -> None:
         """Wait. StepFailed when an actor is gone."""
-        passing = asyncio.ensure_future(self.clock.sleep(seconds))
+        passing = asyncio.ensure_future(asyncio.sleep(seconds))
         try:
             if (problem := await self._while_all_is_well(passing)) is not None:
                 raise StepFailed(problem)
@@ -108,7 +107,7 @@ class RunContext:
     async def in_time(self, seconds: float, work: Awaitable[None], so_far: Callable[[], str]) -> None:
         """Do `work`, which is cancelled at its deadline, or when an actor is gone: StepFailed then."""
         task = asyncio.ensure_future(work)
-        deadline = asyncio.ensure_future(self.clock.sleep(seconds))
+        deadline = asyncio.ensure_future(asyncio.sleep(seconds))
         try:
             problem = await self._while_all_is_well(task, deadline)
             if not task.done():
@@ -132,7 +131,7 @@ class RunContext:
 
     async def _first_problem(self) -> str:
         while (problem := self.problem()) is None:
-            await self.clock.sleep(POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return problem
 
     async def each_in_time(
@@ -163,24 +162,9 @@ class RunContext:
             raise StepFailed("; ".join(str(failure) for failure in failures.exceptions)) from None
 
 
-class Clock(Protocol):
-    """Time as the play knows it."""
-
-    def now(self) -> float:
-        """Seconds, from any start, never backwards."""
-        ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class LoopClock:
-    """The running event loop's time, virtual if the loop is."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+def now() -> float:
+    """Seconds of the running event loop, which is virtual in a simulation."""
+    return asyncio.get_running_loop().time()
 
 
 class ScenarioHistory(Protocol):
@@ -191,20 +175,6 @@ class ScenarioHistory(Protocol):
     def close(self) -> None: ...
 
 
-CallRegion = Callable[[RegionStatus, str, str, Any], Awaitable[tuple[int, bytes]]]
-"""(region, method, path, body as JSON) -> status and body of the admin port's answer. OSError when there is none."""
-
-
-async def call_over_http(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
-    """On real sockets."""
-    address = urlsplit(region.admin_url)
-    try:
-        answer = await call(SocketNetwork(), address.hostname or "", address.port or 0, method, path, body)
-    except NoHttpResponse as silence:
-        raise OSError(str(silence)) from None
-    return answer.status, answer.body
-
-
 @dataclass(frozen=True, slots=True)
 class ScenarioEnvironment:
     """What a play needs besides its runtime."""
@@ -212,7 +182,6 @@ class ScenarioEnvironment:
     create_actor: CreateActor
     read_topics: ReadTopics = read_topics_over_http
     call_region: CallRegion = call_over_http
-    clock: Clock = field(default_factory=LoopClock)
     open_history: Callable[[Path], ScenarioHistory] = lambda run_dir: HistoryWriter(
         run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
@@ -270,8 +239,8 @@ class ScenarioResult:
         return self.failure is None
 
 
-class ScenarioObserver(Protocol):
-    """Observes a run. Its methods are called in the order of events and must not block."""
+class ScenarioObserver:
+    """Observes a run, and does nothing. The methods are called in the order of events and must not block."""
 
     def play_began(self, scenario: Scenario) -> None: ...
 
@@ -281,8 +250,9 @@ class ScenarioObserver(Protocol):
 
     def looked(self, snapshot: ProgressSnapshot) -> None:
         """Called a few times a second, also while a step goes on."""
-        ...
 
     def play_ended(self, result: ScenarioResult) -> None:
         """Not called when the run is cancelled."""
-        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was, also when the run was interrupted. A second call has no effect."""

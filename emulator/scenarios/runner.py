@@ -1,9 +1,9 @@
 """Run a scenario on any runtime, and record each event with its time.
 
-    result = await play(scenario, runtime, observer)
+    result = await execute_scenario(scenario, runtime, observer)
 
-The runner knows regions only by the runtime contract and actors only by `workload.py`, and lets time pass
-only through the clock of the environment: the same scenario runs with processes and real clients, or simulated.
+The runner knows regions only by the runtime contract and actors only by `specs.py`; time is that of the event loop: the
+same scenario runs with processes and real clients, or simulated.
 
 A run ends when every step is complete, or when one fails; then the rest is skipped. Either way the actors leave, and
 their requests and responses are in the run directory for the verdict. Facts about the scenario itself (steps, faults,
@@ -19,15 +19,17 @@ from typing import assert_never
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
-from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition, TopicsOwnedCondition
 from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actor_steps import ActorSteps
 from emulator.scenarios.format.conditions import (
     AdminCondition,
+    HostCondition,
     ProgramCondition,
     PublishedCondition,
     ReceivedCondition,
     SubscriptionExists,
+    TaskCondition,
+    TopicsOwnedCondition,
 )
 from emulator.scenarios.format.steps import (
     AdminCalls,
@@ -44,6 +46,7 @@ from emulator.scenarios.format.steps import (
     Wait,
 )
 from emulator.scenarios.region_steps import RegionSteps, create_partitions
+from emulator.scenarios.rehearsal import Step
 from emulator.scenarios.run_context import (
     AFTER_LAST_STEP,
     ProgressSnapshot,
@@ -52,9 +55,10 @@ from emulator.scenarios.run_context import (
     ScenarioObserver,
     ScenarioResult,
     StepFailed,
+    now,
     real_environment,
 )
-from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.scenario import Scenario
 from emulator.scenarios.wait_steps import DrainStep, WaitSteps
 
 LOOK_SECONDS = 0.25
@@ -74,17 +78,17 @@ async def execute_scenario(
 
 
 class _Execution:
-    def __init__(self, execute_scenario: RunContext, observer: ScenarioObserver) -> None:
-        self._context = execute_scenario
+    def __init__(self, context: RunContext, observer: ScenarioObserver) -> None:
+        self._context = context
         self._observer = observer
-        self._actors = ActorSteps(execute_scenario)
-        self._regions = RegionSteps(execute_scenario)
-        self._conditions = WaitSteps(execute_scenario)
-        self._draining = DrainStep(execute_scenario)
+        self._actors = ActorSteps(context)
+        self._regions = RegionSteps(context)
+        self._conditions = WaitSteps(context)
+        self._draining = DrainStep(context)
         self._steps_done = 0
 
     async def perform(self) -> ScenarioResult:
-        began = self._context.clock.now()
+        began = now()
         self._observer.play_began(self._context.scenario)
         self._context.fact("phase", detail=f"play of {self._context.scenario.name} begins")
         ending = "interrupted"
@@ -103,7 +107,7 @@ class _Execution:
         result = ScenarioResult(
             scenario=self._context.scenario,
             run_dir=self._context.runtime.run_dir,
-            seconds=self._context.clock.now() - began,
+            seconds=now() - began,
             steps_done=self._steps_done,
             failure=failure,
             counts={name: actor.counts for name, actor in self._context.actors.items()},
@@ -119,11 +123,11 @@ class _Execution:
             return f"before the first step: {reason}"
         for index, step in enumerate(self._context.scenario.steps):
             self._context.steps_left = self._context.scenario.steps[index:]
-            began = self._context.clock.now()
+            began = now()
             self._observer.step_began(step)
             self._context.fact("step", detail=f"step {step.number} begins: {step.text}")
             failure = await self._attempt(step)
-            self._observer.step_ended(step, self._context.clock.now() - began, failure)
+            self._observer.step_ended(step, now() - began, failure)
             if failure is not None:
                 self._context.fact("step", detail=f"step {step.number} failed: {step.text}", error=failure)
                 return failure
@@ -204,7 +208,7 @@ class _Execution:
         async def look() -> None:
             while True:
                 await self._look(began)
-                await self._context.clock.sleep(LOOK_SECONDS)
+                await asyncio.sleep(LOOK_SECONDS)
 
         looking = asyncio.create_task(look())
         try:
@@ -219,4 +223,4 @@ class _Execution:
     async def _look(self, began: float) -> None:
         regions = tuple((await self._context.regions()).values())
         actors = tuple((actor.part, actor.counts) for actor in self._context.actors.values())
-        self._observer.looked(ProgressSnapshot(self._context.clock.now() - began, actors, regions))
+        self._observer.looked(ProgressSnapshot(now() - began, actors, regions))

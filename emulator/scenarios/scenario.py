@@ -8,12 +8,10 @@ unique, an actor has begun before it moves, a drain waits for something that can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from emulator.config.topology import Topology
 from emulator.config.yaml_errors import KeyPath, one_of
@@ -24,17 +22,7 @@ from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
-from emulator.scenarios.actor_models.entries import (
-    ConsumerEntry,
-    HostCondition,
-    HostEntry,
-    ProducerEntry,
-    ProgramEntry,
-    TaskCondition,
-    TaskEntry,
-    TopicsOwnedCondition,
-)
-from emulator.scenarios.actor_models.partitions import with_partitions
+from emulator.scenarios.actor_models.entries import ActorEntry, numbered
 from emulator.scenarios.actor_models.specs import (
     ActorSpec,
     ConsumerSpec,
@@ -43,32 +31,14 @@ from emulator.scenarios.actor_models.specs import (
     ProgramSpec,
     TaskSpec,
 )
-from emulator.scenarios.actor_models.topic_assignment import hosts_named
-from emulator.scenarios.format.conditions import ProgramCondition, PublishedCondition, ReceivedCondition
-from emulator.scenarios.format.requirements import AS_DECLARED, SettingsOverride
-from emulator.scenarios.format.scenario_file import ScenarioFile
-from emulator.scenarios.format.steps import Action, Begin, Drain, Finish, Move, OnRegion
+from emulator.scenarios.format.scenario_file import AS_DECLARED, ScenarioFile, SettingsOverride
+from emulator.scenarios.rehearsal import Rehearsal, Step
 from emulator.scenarios.types import GROUPS, KnownNames
 
+ACTOR_GROUPS = GROUPS[:-1]
+"""Of the file, in the order of their entries."""
 SHIPPED = Path(__file__).parent
 """Where the scenarios that come with geoemu are; people copy and change them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a scenario."""
-
-    number: int
-    """1-based."""
-    verb: str
-    action: Action
-    text: str
-    """As it is written in the file, on one line."""
-    actors: tuple[str, ...] = ()
-    """begin and finish: the names of the actors, with groups resolved."""
-
-    def __str__(self) -> str:
-        return f"step {self.number} ({self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +104,12 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
     written = file.check(ScenarioFile, _names_written(file.values, topology))
     _refuse_problems(file)
     assert written is not None, "something was noted otherwise"
-    parts: tuple[ActorSpec, ...] = (
-        *(producer.part(written.topic) for producer in written.actors.producers),
-        *(consumer.part(written.topic) for consumer in written.actors.consumers),
-        *(program.part(written.topic) for program in written.actors.programs),
-        *(part for hosts in written.actors.hosts for part in hosts.parts(written.topic)),
-        *(task.part(written.topic) for task in written.actors.tasks),
+    parts: tuple[ActorSpec, ...] = tuple(
+        part for _, _, entry in _entries(written) for part in entry.parts(written.topic)
     )
     _check_topics(file, written, topology)
-    parts = with_partitions(file, written, parts)
-    rehearsal = _Rehearsal(file, parts)
+    parts = _with_partitions(file, written, parts)
+    rehearsal = Rehearsal(file, parts)
     steps = tuple(
         rehearsal.step(index, entry.verb, entry.action)
         for index, entry in enumerate(written.steps)
@@ -216,13 +182,13 @@ def _indexed_hosts(content: Any) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for index, name in _indexed_values(content, "hosts", "name"):
         count = content["actors"]["hosts"][index].get("count")
-        found += [(index, one) for one in hosts_named(name, count if isinstance(count, int) else None)]
+        found += [(index, one) for one in numbered(name, count if isinstance(count, int) else None)]
     return found
 
 
 def _check_actor_names(file: YamlFile) -> None:
     seen: set[str] = set()
-    for group in ("producers", "consumers", "programs", "hosts", "tasks"):
+    for group in ACTOR_GROUPS:
         named = (
             _indexed_hosts(file.values) if group == "hosts" else _indexed_values(file.values, group, "name")
         )
@@ -232,33 +198,28 @@ def _check_actor_names(file: YamlFile) -> None:
             seen.add(name)
 
 
+def _entries(written: ScenarioFile) -> list[tuple[str, int, ActorEntry]]:
+    """All entries of actors, each with its group and index."""
+    return [
+        (group, index, entry)
+        for group in ACTOR_GROUPS
+        for index, entry in enumerate(getattr(written.actors, group))
+    ]
+
+
 def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> None:
     """Check that every actor's topic is in a namespace of the actor's region."""
     regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
-    cast = written.actors
-    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry | HostEntry | TaskEntry]] = [
-        *(("producers", index, producer) for index, producer in enumerate(cast.producers)),
-        *(("consumers", index, consumer) for index, consumer in enumerate(cast.consumers)),
-        *(("programs", index, program) for index, program in enumerate(cast.programs)),
-        *(("hosts", index, hosts) for index, hosts in enumerate(cast.hosts)),
-        *(("tasks", index, task) for index, task in enumerate(cast.tasks)),
-    ]
-    named: list[tuple[KeyPath, KeyPath, str, str]] = [
-        (
-            ("actors", group, index, "topic") if entry.topic else ("topic",),
-            ("actors", group, index, "region"),
-            entry.topic or written.topic,
-            entry.region,
-        )
-        for group, index, entry in entries
-    ]
-    for index, task in enumerate(cast.tasks):
-        of_task: KeyPath = ("actors", "tasks", index)
-        named.append(((*of_task, "to"), (*of_task, "region"), task.to, task.region))
-    for index, hosts in enumerate(cast.hosts):
-        of_hosts: KeyPath = ("actors", "hosts", index)
-        if hosts.reports_to is not None:
-            named.append(((*of_hosts, "reports_to"), (*of_hosts, "region"), hosts.reports_to, hosts.region))
+    named: list[tuple[KeyPath, KeyPath, str, str]] = []
+    for group, index, entry in _entries(written):
+        place: KeyPath = ("actors", group, index)
+        at_topic: KeyPath = (*place, "topic") if entry.topic else ("topic",)
+        named.append((at_topic, (*place, "region"), entry.topic or written.topic, entry.region))
+        named += [
+            ((*place, key), (*place, "region"), other, entry.region)
+            for key in ("to", "reports_to")
+            if (other := getattr(entry, key, None)) is not None
+        ]
     for at_topic, at_region, topic, region in named:
         namespace = TopicName.parse(topic).full_namespace
         if namespace not in regions_of:
@@ -269,119 +230,40 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
             )
 
 
-class _Rehearsal:
-    """Simulate the steps without effect: which actors are running when, and which steps are impossible then."""
+def _with_partitions(
+    file: YamlFile, written: ScenarioFile, parts: tuple[ActorSpec, ...]
+) -> tuple[ActorSpec, ...]:
+    """Return the actors with the number of partitions of their topics. Contradictions are reported.
 
-    def __init__(self, file: YamlFile, parts: tuple[ActorSpec, ...]) -> None:
-        self._file = file
-        self._parts = {part.name: part for part in parts}
-        self._begun: list[str] = []
-        self._finished: set[str] = set()
-
-    def step(self, index: int, verb: str, action: Action) -> Step:
-        place: KeyPath = ("steps", index, verb)
-        actors: tuple[str, ...] = ()
-        match action:
-            case Begin():
-                actors = self._begin(place, action.actors)
-            case Finish():
-                actors = self._finish(place, action.actors)
-            case Move():
-                self._must_be_at_work(place, action.actor)
-                self._may_move(place, action.actor)
-            case PublishedCondition():
-                self._must_have_begun(place, action.producer)
-            case ReceivedCondition():
-                self._must_have_begun(place, action.consumer)
-            case ProgramCondition():
-                self._must_have_begun(place, action.program)
-            case OnRegion(program=str(program)):
-                self._must_be_at_work(place, program)
-                if verb == "lose":
-                    self._file.report(place, "a program cannot be lost: use kill, or lose its region")
-            case OnRegion(host=tuple(hosts)):
-                self._may_be_done_to(place, verb, "a host", hosts)
-            case OnRegion(task=tuple(tasks)):
-                self._may_be_done_to(place, verb, "a task", tasks)
-            case HostCondition():
-                self._must_have_begun(place, action.host)
-            case TaskCondition():
-                self._must_have_begun(place, action.task)
-            case TopicsOwnedCondition():
-                if not any(isinstance(self._parts[name], HostSpec) for name in self._begun):
-                    self._file.report(place, "no host has begun here")
-            case Drain():
-                self._must_not_publish(place)
-        return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
-
-    def _begin(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
-        waiting = [name for name in self._parts if name not in self._begun]
-        meant = self._resolve(place, names, waiting, "has begun already")
-        self._begun += meant
-        return meant
-
-    def _finish(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
-        at_work = [name for name in self._begun if name not in self._finished]
-        meant = self._resolve(place, names, at_work, "is not running here")
-        self._finished.update(meant)
-        return meant
-
-    def _resolve(
-        self, place: KeyPath, names: tuple[str, ...], possible: list[str], otherwise: str
-    ) -> tuple[str, ...]:
-        meant: list[str] = []
-        for name in names:
-            members = [member for member in possible if self._is_in(member, name)]
-            if not members:
-                self._file.report(
-                    place, f"{name}: no actor is left" if name in GROUPS else f"{name} {otherwise}"
-                )
-            meant += [member for member in members if member not in meant]
-        return tuple(meant)
-
-    def _is_in(self, actor: str, name_or_group: str) -> bool:
-        kinds = {
-            "producers": ProducerSpec,
-            "consumers": ConsumerSpec,
-            "programs": ProgramSpec,
-            "hosts": HostSpec,
-            "tasks": TaskSpec,
-            "all": object,
-        }
-        kind = kinds.get(name_or_group)
-        return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)
-
-    def _may_move(self, place: KeyPath, actor: str) -> None:
-        part = self._parts.get(actor)
-        if isinstance(part, ProducerSpec) and part.access == "wait":
-            self._file.report(place, f"{actor} waits for exclusive access in its region and cannot move")
-
-    def _may_be_done_to(self, place: KeyPath, verb: str, noun: str, actors: tuple[str, ...]) -> None:
-        for actor in actors:
-            self._must_be_at_work(place, actor)
-        if verb in ("lose", "restart"):
-            self._file.report(
-                place, f"{noun} can be killed, stopped, started, paused and resumed; {verb} is for regions"
-            )
-
-    def _must_have_begun(self, place: KeyPath, actor: str) -> None:
-        if actor not in self._begun:
-            self._file.report(place, f"{actor} has not begun here; put `begin: {actor}` before")
-
-    def _must_be_at_work(self, place: KeyPath, actor: str) -> None:
-        self._must_have_begun(place, actor)
-        if actor in self._finished:
-            self._file.report(place, f"{actor} has finished before this step")
-
-    def _must_not_publish(self, place: KeyPath) -> None:
-        for name in self._begun:
-            part = self._parts[name]
-            endless = isinstance(part, HostSpec) or (isinstance(part, ProducerSpec) and part.messages is None)
-            if endless and name not in self._finished:
-                self._file.report(place, f"{name} publishes without end; put `finish: {name}` before")
+    Each partition is a topic of its own to the history and to the verdict. Actors that use all of them number their
+    messages in each, and record which one a message went to or came from. Partitions of a program are known if a tap
+    records it (`tap: true`); otherwise `geoemu.recorded` refuses the topic.
+    """
+    for topic in written.partitions:
+        if TopicName.parse(topic).partition_index >= 0:
+            file.report(("partitions", topic), "a partition cannot have partitions", about_key=True)
+        if not any(topic in part.topics for part in parts):
+            file.report(("partitions", topic), "no actor uses this topic", about_key=True)
+        for problem in _misuses_of_partitions(topic, written, parts):
+            file.report(("partitions", topic), problem, about_key=True)
+    return tuple(_partitioned(part, written.partitions.get(part.topic, 0)) for part in parts)
 
 
-def _on_one_line(step: Any) -> str:
-    """Return a step in the syntax of a scenario file, without the outermost braces."""
-    text = yaml.safe_dump(step, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
-    return text.strip()[1:-1]
+def _misuses_of_partitions(topic: str, written: ScenarioFile, parts: tuple[ActorSpec, ...]) -> Iterator[str]:
+    for part in parts:
+        if topic not in part.topics:
+            continue
+        if isinstance(part, HostSpec | TaskSpec):
+            kind = "host" if isinstance(part, HostSpec) else "task"
+            yield f"{part.name} is a {kind}, which does not support partitioned topics"
+        elif isinstance(part, ProducerSpec) and part.access == "wait":
+            yield f"{part.name} waits for exclusive access, which scenarios do not support on partitioned topics"
+    for index, promise in enumerate(written.contract, 1):
+        if topic in (promise.of or written.topic, promise.on):
+            yield f"a contract does not support partitioned topics, and entry {index} names this one"
+
+
+def _partitioned(part: ActorSpec, partitions: int) -> ActorSpec:
+    if isinstance(part, ProducerSpec | ConsumerSpec | ProgramSpec) and partitions:
+        return replace(part, partitions=partitions)
+    return part

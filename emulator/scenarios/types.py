@@ -159,6 +159,9 @@ def _pair_or_everything(written: Any) -> Any:
     return tuple(written)
 
 
+_ONE_OR_SEVERAL = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+)
 Seconds = Annotated[
     float,
     BeforeValidator(_duration),
@@ -182,51 +185,18 @@ Topic = Annotated[str, AfterValidator(_whole_topic)]
 NewActorName = Annotated[str, AfterValidator(_actor_name)]
 Region = Annotated[str, AfterValidator(_known("regions", "a region of the topology"))]
 Cluster = Annotated[str, AfterValidator(_known("clusters", "a cluster of the topology"))]
-Regions = Annotated[
-    tuple[Region, ...],
-    BeforeValidator(_listed),
-    NOT_EMPTY,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            ]
-        }
-    ),
-]
+Regions = Annotated[tuple[Region, ...], BeforeValidator(_listed), NOT_EMPTY, _ONE_OR_SEVERAL]
 """A name, or several."""
 ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
 ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
 ProgramName = Annotated[str, AfterValidator(_known("programs", "a program of this scenario"))]
 HostName = Annotated[str, AfterValidator(_known("hosts", "a host of this scenario"))]
-HostNames = Annotated[
-    tuple[HostName, ...],
-    BeforeValidator(_listed),
-    NOT_EMPTY,
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
-]
+HostNames = Annotated[tuple[HostName, ...], BeforeValidator(_listed), NOT_EMPTY, _ONE_OR_SEVERAL]
 TaskName = Annotated[str, AfterValidator(_known("tasks", "a task of this scenario"))]
-TaskNames = Annotated[
-    tuple[TaskName, ...],
-    BeforeValidator(_listed),
-    NOT_EMPTY,
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
-]
+TaskNames = Annotated[tuple[TaskName, ...], BeforeValidator(_listed), NOT_EMPTY, _ONE_OR_SEVERAL]
 Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]
 ActorOrGroup = Annotated[str, AfterValidator(_known("actors", "an actor of this scenario", GROUPS))]
-ActorNames = Annotated[
-    tuple[ActorOrGroup, ...],
-    BeforeValidator(_listed),
-    NOT_EMPTY,
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
-]
+ActorNames = Annotated[tuple[ActorOrGroup, ...], BeforeValidator(_listed), NOT_EMPTY, _ONE_OR_SEVERAL]
 _PAIR_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
 RegionPair = Annotated[
     tuple[Region, ...], BeforeValidator(_listed), AfterValidator(pair), WithJsonSchema(_PAIR_SCHEMA)

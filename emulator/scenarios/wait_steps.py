@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from emulator.model.values import TopicName
-from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition
-from emulator.scenarios.actor_models.specs import ActorSpec, ConsumerSpec, HostSpec, ProgramSpec, TaskSpec
-from emulator.scenarios.admin_queries import unmet_condition
+from emulator.scenarios.actor_models.specs import (
+    ActorSpec,
+    ConsumerSpec,
+    Counts,
+    HostSpec,
+    ProgramSpec,
+    TaskSpec,
+)
 from emulator.scenarios.format.conditions import (
     AdminCondition,
+    CountCondition,
+    HostCondition,
     ProgramCondition,
     PublishedCondition,
     ReceivedCondition,
     SubscriptionExists,
+    TaskCondition,
 )
+from emulator.scenarios.region_queries import ReplicationSurvey, survey, unmet_condition
 from emulator.scenarios.run_context import RunContext
-from emulator.scenarios.topics import ReplicationSurvey, survey
+
+if TYPE_CHECKING:
+    from emulator.scenarios.actors.program import ProgramProcess
 
 _UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or set `tap: true`"
 
@@ -29,41 +41,49 @@ class WaitSteps:
         self._context = context
 
     async def wait_for_count(self, condition: PublishedCondition | ReceivedCondition) -> None:
-        def count() -> int:
-            if isinstance(condition, PublishedCondition):
-                return self._context.actors[condition.producer].counts.ok
-            return self._context.actors[condition.consumer].counts.received
+        if isinstance(condition, PublishedCondition):
+            await self._until_counted(condition, lambda: self._context.actors[condition.producer].counts.ok)
+        else:
+            await self._until_counted(
+                condition, lambda: self._context.actors[condition.consumer].counts.received
+            )
 
+    async def _until_counted(
+        self, condition: CountCondition, count: Callable[[], int], remark: Callable[[], str] = str
+    ) -> None:
         before = count() if condition.counts_from_now else 0
 
         async def missing() -> str | None:
             so_far = count() - before
-            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}{remark()}"
 
         await self._context.until(condition.within, missing)
 
     async def wait_for_program(self, condition: ProgramCondition) -> None:
-        program = self._context.program(condition.program)
+        program, region = self._context.program(condition.program), condition.region
+        if condition.exit_code is not None:
+            await self._wait_for_end(condition, program)
+            return
 
         def count() -> int:
-            if condition.region is None:
-                return program.counts.ok if condition.counts_publishes else program.counts.received
-            there = program.published_in if condition.counts_publishes else program.received_in
-            return there(condition.region)
+            if condition.counter == "published":
+                return program.counts.ok if region is None else program.published_in(region)
+            return program.counts.received if region is None else program.received_in(region)
 
-        before = count() if condition.counts_from_now else 0
+        await self._until_counted(
+            condition, count, lambda: "" if program.has_history else f" ({_UNRECORDED})"
+        )
 
+    async def _wait_for_end(self, condition: ProgramCondition, program: ProgramProcess) -> None:
         async def missing() -> str | None:
-            if condition.exit_code is not None:
-                ended = program.exit_code
-                return None if ended == condition.exit_code else _how_it_ended(condition.program, ended)
-            so_far = count() - before
-            unrecorded = "" if program.has_history else f" ({_UNRECORDED})"
-            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}{unrecorded}"
+            code = program.exit_code
+            if code == condition.exit_code:
+                return None
+            ended = "is still running" if code is None else f"ended with exit code {code}"
+            return f"{condition.program} {ended}"
 
         await self._context.until(condition.within, missing)
-        if condition.exit_code is not None:
-            program.excuse()
+        program.excuse()
 
     async def wait_for_host(self, condition: HostCondition) -> None:
         async def missing() -> str | None:
@@ -73,20 +93,19 @@ class WaitSteps:
         await self._context.until(condition.within, missing)
 
     async def wait_for_task(self, condition: TaskCondition) -> None:
-        def count() -> int:
-            counts = self._context.actors[condition.task].counts
-            return counts.processed if condition.counts_processed else counts.received
+        def counts() -> Counts:
+            return self._context.actors[condition.task].counts
 
-        before = count() if condition.counts_from_now else 0
+        async def not_fenced() -> str | None:
+            return None if counts().fenced else f"{condition.task} is not fenced"
 
-        async def missing() -> str | None:
-            if condition.fenced:
-                is_fenced = self._context.actors[condition.task].counts.fenced
-                return None if is_fenced else f"{condition.task} is not fenced"
-            so_far = count() - before
-            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
-
-        await self._context.until(condition.within, missing)
+        if condition.fenced:
+            await self._context.until(condition.within, not_fenced)
+        else:
+            counter = condition.counter
+            await self._until_counted(
+                condition, lambda: counts().processed if counter == "processed" else counts().received
+            )
 
     async def wait_for_owners(self, seconds: float) -> None:
         await self._context.until(seconds, self._unowned)
@@ -121,10 +140,6 @@ class WaitSteps:
             return await unmet_condition(self._context.environment.call_region, region, condition)
 
         await self._context.until(condition.within, missing)
-
-
-def _how_it_ended(name: str, exit_code: int | None) -> str:
-    return f"{name} is still running" if exit_code is None else f"{name} ended with exit code {exit_code}"
 
 
 CALM_LOOKS = 2

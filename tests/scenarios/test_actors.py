@@ -16,7 +16,7 @@ from emulator.run.history_events import HistoryEvent, read_events
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ConsumerSpec, ProducerSpec
 from emulator.scenarios.actors.processes import ActorProcess
-from emulator.scenarios.progress import Quiet
+from emulator.scenarios.run_context import ScenarioObserver
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
@@ -217,7 +217,7 @@ async def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path
 async def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
     async with regions_up(tmp_path / "run") as stand:
         scenario = load_scenario(SHIPPED / "region-failover.yaml", TOPOLOGY)
-        result = await execute_scenario(scenario, stand.runtime, Quiet())
+        result = await execute_scenario(scenario, stand.runtime, ScenarioObserver())
         assert result.completed, result.failure
         assert result.seconds < 15
         for name in ("orders-us-east", "orders-eu-central"):
@@ -233,7 +233,7 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
     async def steps() -> None:
         async with regions_up(tmp_path / "run") as stand:
             scenario = load_scenario(SHIPPED / "partitioned-failover.yaml", TOPOLOGY)
-            result = await execute_scenario(scenario, stand.runtime, Quiet())
+            result = await execute_scenario(scenario, stand.runtime, ScenarioObserver())
             assert result.completed, result.failure
 
     asyncio.run(steps())
@@ -251,7 +251,7 @@ async def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_pat
     client saw."""
     async with regions_up(tmp_path / "run") as stand:
         result = await execute_scenario(
-            load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, Quiet()
+            load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, ScenarioObserver()
         )
         assert result.completed, result.failure
         for actor, counts in result.counts.items():
@@ -285,7 +285,7 @@ steps:
 """
 
     async with regions_up(tmp_path / "run") as stand:
-        result = await execute_scenario(parse_scenario(text, TOPOLOGY), stand.runtime, Quiet())
+        result = await execute_scenario(parse_scenario(text, TOPOLOGY), stand.runtime, ScenarioObserver())
         assert result.completed, result.failure
         last = max(event.at_ms for event in stand.events("high") if event.op == "publish")
         connected = [event for event in stand.events("low") if (event.op, event.outcome) == ("connect", "ok")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.entries import HostCondition, TopicsOwnedCondition
 from emulator.scenarios.actor_models.specs import Counts, HostSpec, ProducerSpec
+from emulator.scenarios.format.conditions import HostCondition, TopicsOwnedCondition
 from emulator.scenarios.scenario import Scenario, parse_scenario
 
 from .virtual import TOPOLOGY

@@ -15,12 +15,11 @@ import pytest
 from emulator.run.history import HistoryWriter, is_closed
 from emulator.runtimes.contract import RegionStatus
 from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ProgramSpec
-from emulator.scenarios.actors.program import ProgramProcess
-from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
+from emulator.scenarios.actors.program import ProcessGroup, ProgramProcess
+from emulator.scenarios.region_queries import TopicStatus
+from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import parse_scenario
-from emulator.scenarios.topics import TopicStatus
 
 from .virtual import (
     REGIONS,
@@ -42,12 +41,13 @@ def runner() -> Callable[[Coroutine[Any, Any, None]], None]:
     return in_virtual_time
 
 
-class PretendedGroup:
+class PretendedGroup(ProcessGroup):
     """A process group that ends by itself after `lives` seconds, or after a signal as the constants say."""
 
+    returncode: int | None = None  # type: ignore[assignment]
+    has_members = True  # type: ignore[assignment]
+
     def __init__(self, lives: float = 3600.0, code: int = 0, *, obeys: bool = True) -> None:
-        self.returncode: int | None = None
-        self.has_members = True
         self.ended_at = 0.0
         self._obeys = obeys
         self._ended = asyncio.get_running_loop().create_future()
@@ -244,7 +244,7 @@ def run_of(
         return [topic_status()]
 
     environment = ScenarioEnvironment(create_actor=create_actor, read_topics=read_topics)
-    return in_virtual_time(execute_scenario(scenario, PretendedRuntime(run), Quiet(), environment))
+    return in_virtual_time(execute_scenario(scenario, PretendedRuntime(run), ScenarioObserver(), environment))
 
 
 FAILED_BY_ITSELF = "shop ended by itself with exit code 3; see "

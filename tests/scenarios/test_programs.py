@@ -17,8 +17,7 @@ from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_models.specs import ActorFailure, ProgramSpec
 from emulator.scenarios.actors.program import ProgramProcess
-from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import ScenarioResult
+from emulator.scenarios.run_context import ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, parse_scenario
 from emulator.simulation.scenarios.run import prepare_scenario
@@ -228,7 +227,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
         runtime = ProcessRuntime.create(TOPOLOGY, tmp_path / "run")
         await runtime.up()
         try:
-            return await execute_scenario(story, runtime, Quiet())
+            return await execute_scenario(story, runtime, ScenarioObserver())
         finally:
             await runtime.down()
 

@@ -6,20 +6,14 @@ from collections import Counter
 
 import pytest
 
-from emulator.scenarios.actor_models.topic_assignment import (
-    PriorityRule,
-    hosts_named,
-    own_topics,
-    priorities,
-    topics_named,
-)
+from emulator.scenarios.actor_models.entries import PriorityRule, numbered, own_topics, priorities
 
-TOPICS = topics_named("endpoint", 40)
+TOPICS = numbered("endpoint", 40)
 
 
 def heirs(rule: PriorityRule, count: int, dead: int) -> Counter[str]:
     """Return the number of topics per successor of a dead host, when the best priority takes over."""
-    names = hosts_named("host", count)
+    names = numbered("host", count)
     wants = {name: priorities(rule, name, index, count, TOPICS) for index, name in enumerate(names)}
     left = [name for index, name in enumerate(names) if index != dead]
     lost = [TOPICS.index(topic) for topic in own_topics(TOPICS, dead, count)]
@@ -38,7 +32,7 @@ def test_every_topic_is_the_own_of_exactly_one_host(count: int) -> None:
 def test_balanced_spreads_the_topics_of_whoever_dies_evenly(count: int) -> None:
     """Whichever host dies, the others' numbers differ by one at most."""
     for dead in range(count):
-        loads = [heirs("balanced", count, dead)[name] for name in hosts_named("host", count)]
+        loads = [heirs("balanced", count, dead)[name] for name in numbered("host", count)]
         del loads[dead]
         assert max(loads) - min(loads) <= 1
         assert sum(loads) == len(own_topics(TOPICS, dead, count))
@@ -68,6 +62,5 @@ def test_random_is_drawn_for_each_host_and_topic_and_always_the_same() -> None:
 
 
 def test_one_alone_has_no_number() -> None:
-    assert hosts_named("worker", None) == ("worker",)
-    assert topics_named("orders", None) == ("orders",)
-    assert topics_named("orders", 2) == ("orders-1", "orders-2")
+    assert numbered("worker", None) == ("worker",)
+    assert numbered("orders", 2) == ("orders-1", "orders-2")

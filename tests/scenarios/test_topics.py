@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.topics import TopicStatus, read_topics_over_http, survey
+from emulator.scenarios.region_queries import TopicStatus, read_topics_over_http, survey
 
 from .virtual import ORDERS
 

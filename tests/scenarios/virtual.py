@@ -16,11 +16,16 @@ from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProducerSpec
-from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import ProgressSnapshot, ScenarioEnvironment, ScenarioResult
+from emulator.scenarios.region_queries import TopicStatus
+from emulator.scenarios.rehearsal import Step
+from emulator.scenarios.run_context import (
+    ProgressSnapshot,
+    ScenarioEnvironment,
+    ScenarioObserver,
+    ScenarioResult,
+)
 from emulator.scenarios.runner import execute_scenario
-from emulator.scenarios.scenario import Step, parse_scenario
-from emulator.scenarios.topics import TopicStatus
+from emulator.scenarios.scenario import parse_scenario
 
 REGIONS = ("us-east", "us-west", "eu-central")
 ROUNDING = 1e-6
@@ -223,7 +228,7 @@ class PretendedActor:
             self.told.append("leave")
 
 
-class Watcher(Quiet):
+class Watcher(ScenarioObserver):
     """Records the progress output of a run."""
 
     def __init__(self) -> None:

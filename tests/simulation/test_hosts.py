@@ -19,10 +19,9 @@ from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, ServerError
 from emulator.run.history_events import HistoryEvent
 from emulator.run.history_events import Outcome as Outcome_
+from emulator.scenarios.actor_models.entries import numbered, own_topics, priorities
 from emulator.scenarios.actor_models.specs import HostSpec
-from emulator.scenarios.actor_models.topic_assignment import own_topics, priorities, topics_named
-from emulator.scenarios.actors.replay import State, read
-from emulator.scenarios.run_context import LoopClock
+from emulator.scenarios.actors.host import State, read
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import SimulationOutcome
@@ -253,8 +252,7 @@ class Stage:
     def __init__(self, world: World, topics: int = 1) -> None:
         self.world = world
         self.record = SimulatedHistory(lambda: world.simulation.now)
-        self.topics = topics_named("persistent://public/default/t", topics)
-        self.clock = LoopClock()
+        self.topics = numbered("persistent://public/default/t", topics)
 
     async def hosts(self, *names: str, rebuilds: bool = False) -> list[SimulatedHost]:
         """The first one owns every topic, the others wait in order."""
@@ -311,12 +309,12 @@ async def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_pr
     disk = stage.world.regions["us"].disk
     disk.fill()
     await owner.change("kill")
-    await stage.clock.sleep(1)
+    await asyncio.sleep(1)
     disk.make_room()
     if failed_promotion == "proposal":
         await stage.until_holds(*waiting, within_seconds=10)
     else:
-        await stage.clock.sleep(60)
+        await asyncio.sleep(60)
         assert not any(host.counts.holds for host in waiting)
         assert sum(host.counts.waits for host in waiting) == 3
 
@@ -331,7 +329,7 @@ async def test_a_restarted_region_keeps_a_topic_for_its_owner_or_for_the_first_t
     stage.world.kill("us")
     await owner.change("pause")
     stage.world.start("us")
-    await stage.clock.sleep(2)
+    await asyncio.sleep(2)
     assert len(waiter.counts.holds) == (unloaded_owner == "upstream")
     await owner.change("resume")
     winner, other = (owner, waiter) if unloaded_owner == "proposal" else (waiter, owner)

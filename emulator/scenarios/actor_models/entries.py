@@ -1,15 +1,14 @@
-"""The cast of a scenario file: who publishes, who receives, and which programs of your own take part."""
+"""The actors of a scenario file: producers, consumers, programs of the user, hosts and tasks."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
-from typing import Annotated, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from emulator.model.transaction_names import check_key
 from emulator.scenarios.actor_models.specs import (
@@ -22,24 +21,27 @@ from emulator.scenarios.actor_models.specs import (
     ProgramSpec,
     TaskSpec,
 )
-from emulator.scenarios.actor_models.topic_assignment import hosts_named, own_topics, priorities, topics_named
 from emulator.scenarios.types import (
     LIST,
     NOT_EMPTY,
-    Deadline,
     FormatModel,
-    HostName,
     NewActorName,
     Rate,
     Region,
     Seconds,
-    TaskName,
     TimeSpan,
     Topic,
-    exactly_one,
     lasting,
     rule,
 )
+
+S = TypeVar("S", ProducerSpec, ConsumerSpec, ProgramSpec, TaskSpec)
+
+
+def _spec(entry: FormatModel, kind: type[S], **fields: Any) -> tuple[S]:
+    """The actor of an entry: the entry's own fields of the same name, and `fields`."""
+    same = {one.name for one in dataclasses.fields(kind)} & type(entry).model_fields.keys() - fields.keys()
+    return (kind(**{name: getattr(entry, name) for name in same}, **fields),)
 
 
 class ProducerEntry(FormatModel):
@@ -79,21 +81,14 @@ class ProducerEntry(FormatModel):
             raise rule("a priority requires `access: wait`")
         return self
 
-    def part(self, default_topic: str) -> ProducerSpec:
-        return ProducerSpec(
-            name=self.name,
-            region=self.region,
+    def parts(self, default_topic: str) -> tuple[ProducerSpec, ...]:
+        return _spec(
+            self,
+            ProducerSpec,
             topic=self.topic or default_topic,
             rate_per_second=None if math.isinf(self.rate_per_second) else self.rate_per_second,
-            messages=self.messages,
-            message_bytes=self.message_bytes,
-            batching=self.batching,
             batching_delay_ms=round(self.batching_delay * 1000),
             send_timeout_ms=round(self.send_timeout * 1000),
-            max_pending=self.max_pending,
-            keyed=self.keyed,
-            access=self.access,
-            priority=self.priority,
         )
 
 
@@ -123,17 +118,8 @@ class ConsumerEntry(FormatModel):
             raise rule(f"a {self.type} subscription allows individual acknowledgements only")
         return self
 
-    def part(self, default_topic: str) -> ConsumerSpec:
-        return ConsumerSpec(
-            name=self.name,
-            region=self.region,
-            topic=self.topic or default_topic,
-            subscription=self.subscription,
-            type=self.type,
-            replicated=self.replicated,
-            acknowledge=self.acknowledge,
-            receiver_queue=self.receiver_queue,
-        )
+    def parts(self, default_topic: str) -> tuple[ConsumerSpec, ...]:
+        return _spec(self, ConsumerSpec, topic=self.topic or default_topic)
 
 
 class ProgramEntry(FormatModel):
@@ -158,28 +144,15 @@ class ProgramEntry(FormatModel):
     stop_within: Seconds = lasting("5s")
     """Time to end after SIGTERM; then it is killed."""
 
-    def part(self, default_topic: str) -> ProgramSpec:
-        return ProgramSpec(
-            name=self.name,
-            region=self.region,
+    def parts(self, default_topic: str) -> tuple[ProgramSpec, ...]:
+        return _spec(
+            self,
+            ProgramSpec,
             topic=self.topic or default_topic,
-            command=self.command,
             environment=tuple(self.environment.items()),
-            subscriptions=self.subscriptions,
-            restarts=self.restarts,
             stop_seconds=self.stop_within,
             tapped=self.tap,
         )
-
-
-class Actors(FormatModel):
-    """The actors of a scenario."""
-
-    producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
-    consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
-    programs: Annotated[tuple[ProgramEntry, ...], LIST] = ()
-    hosts: Annotated[tuple[HostEntry, ...], LIST] = ()
-    tasks: Annotated[tuple[TaskEntry, ...], LIST] = ()
 
 
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -212,10 +185,10 @@ class HostEntry(FormatModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return hosts_named(self.name, self.count)
+        return numbered(self.name, self.count)
 
     def parts(self, default_topic: str) -> tuple[HostSpec, ...]:
-        topics = topics_named(self.topic or default_topic, self.topics)
+        topics = numbered(self.topic or default_topic, self.topics)
         count = self.count or 1
         return tuple(
             HostSpec(
@@ -231,20 +204,6 @@ class HostEntry(FormatModel):
             )
             for index, name in enumerate(self.names)
         )
-
-
-class HostCondition(Deadline):
-    """A host owns this number of topics."""
-
-    host: HostName
-    owns: Annotated[int, Field(ge=0)]
-    """Exact number of topics."""
-
-
-class TopicsOwnedCondition(Deadline):
-    """Every topic of the hosts has a running owner that has published its introduction."""
-
-    topics: Literal["owned"]
 
 
 class TaskEntry(FormatModel):
@@ -291,58 +250,73 @@ class TaskEntry(FormatModel):
             raise rule(f"a {self.type} subscription requires `acknowledge: individual`")
         return self
 
-    def part(self, default_topic: str) -> TaskSpec:
-        return TaskSpec(
-            name=self.name,
-            region=self.region,
+    def parts(self, default_topic: str) -> tuple[TaskSpec, ...]:
+        return _spec(
+            self,
+            TaskSpec,
             topic=self.topic or default_topic,
-            to=self.to,
-            subscription=self.subscription,
-            type=self.type,
-            replicated=self.replicated,
-            acknowledge=self.acknowledge,
-            transaction_key=self.transaction_key,
             timeout_seconds=self.transaction_timeout,
-            messages_per_transaction=self.messages_per_transaction,
             commit_seconds=self.commit_after,
             message_seconds=self.message_time,
         )
 
 
-class TaskCondition(Deadline):
-    """A task has received or processed a number of messages, or is fenced."""
+ActorEntry = ProducerEntry | ConsumerEntry | ProgramEntry | HostEntry | TaskEntry
 
-    task: TaskName
-    received: Annotated[int, Field(gt=0)] | None = None
-    """Number of different messages, in total."""
-    received_more: Annotated[int, Field(gt=0)] | None = None
-    """The same, since this step began."""
-    processed: Annotated[int, Field(gt=0)] | None = None
-    """Number of messages in transactions that it knows to be committed, in total."""
-    processed_more: Annotated[int, Field(gt=0)] | None = None
-    """The same, since this step began."""
-    fenced: bool | None = None
-    """A newer task with its transaction key has fenced it, and it has ended."""
 
-    @field_validator("fenced")
-    @classmethod
-    def _comes_true(cls, fenced: bool | None) -> bool | None:
-        if fenced is False:
-            raise rule("must be true: a step waits until the task is fenced")
-        return fenced
+class Actors(FormatModel):
+    """The actors of a scenario."""
 
-    @model_validator(mode="after")
-    def _says_what(self) -> Self:
-        return exactly_one(self, "received", "received_more", "processed", "processed_more", "fenced")
+    producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
+    consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
+    programs: Annotated[tuple[ProgramEntry, ...], LIST] = ()
+    hosts: Annotated[tuple[HostEntry, ...], LIST] = ()
+    tasks: Annotated[tuple[TaskEntry, ...], LIST] = ()
 
-    @property
-    def counts_processed(self) -> bool:
-        return self.processed is not None or self.processed_more is not None
 
-    @property
-    def counts_from_now(self) -> bool:
-        return self.received_more is not None or self.processed_more is not None
+PriorityRule = int | Literal["balanced", "random"]
+DRAWN_MAX = 1_000_000
 
-    @property
-    def goal(self) -> int:
-        return self.received or self.received_more or self.processed or self.processed_more or 0
+
+def numbered(base: str, count: int | None) -> tuple[str, ...]:
+    """Names of topics or hosts: `orders`, or `orders-1` to `orders-<count>`."""
+    return (base,) if count is None else tuple(f"{base}-{number}" for number in range(1, count + 1))
+
+
+def own_topics(topics: Sequence[str], host_index: int, host_count: int) -> tuple[str, ...]:
+    """The share that a host begins with."""
+    return tuple(topics[host_index::host_count])
+
+
+def priorities(
+    rule: PriorityRule, host: str, host_index: int, host_count: int, topics: Sequence[str]
+) -> tuple[int, ...]:
+    """Return a host's priority for each topic.
+
+    M hosts share N topics (the uptime checkers of PIP-440). Host i of M begins with every Mth topic, and waits for all
+    others. The rule decides which host takes over a topic when its owner dies:
+
+        a number    the same for each topic; 0 for all: the host that waited longest takes over every topic
+        balanced    the topics of a host go to each of the others in turn
+        random      each host has a number for each topic (rendezvous hashing of both names: always the same)
+    """
+    if rule == "balanced":
+        return tuple(_balanced(host_index, host_count, index) for index in range(len(topics)))
+    if rule == "random":
+        return tuple(_drawn(host, topic) for topic in topics)
+    return tuple(rule for _ in topics)
+
+
+def _balanced(host_index: int, host_count: int, topic_index: int) -> int:
+    """The others line up behind a topic's own host in a ring, and each next topic of that host begins the ring one
+    further. Its own host comes before all others."""
+    behind = (host_index - topic_index) % host_count
+    if behind == 0:
+        return host_count
+    turn = topic_index // host_count
+    return host_count - 1 - (behind - 1 - turn) % (host_count - 1)
+
+
+def _drawn(host: str, topic: str) -> int:
+    digest = hashlib.blake2b(f"{host}\n{topic}".encode(), digest_size=8).digest()
+    return 1 + int.from_bytes(digest, "big") % DRAWN_MAX

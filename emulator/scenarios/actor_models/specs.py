@@ -269,40 +269,6 @@ class Actor(Protocol):
         ...
 
 
-class ProgramActor(Actor, Protocol):
-    """A running program of the user."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of its latest life, if that has ended; a signal's number is negative."""
-        ...
-
-    @property
-    def has_history(self) -> bool:
-        """Whether it writes down what it does."""
-        ...
-
-    def received_in(self, region: str) -> int:
-        """Different messages that it received in one region."""
-        ...
-
-    def published_in(self, region: str) -> int:
-        """Messages that one region acknowledged to it."""
-        ...
-
-    def readings(self) -> list[tuple[str, str, str]]:
-        """Region, topic and subscription of each subscription, where it was used last."""
-        ...
-
-    async def change(self, verb: ProgramVerb) -> None:
-        """Do it to the program. ActorFailure when it is not possible as things are."""
-        ...
-
-    def excuse(self) -> None:
-        """A step asked for the exit code with which it ended: this is no problem."""
-        ...
-
-
 class RestartableActor(Actor, Protocol):
     """A host or a task at work."""
 

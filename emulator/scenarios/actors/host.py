@@ -1,25 +1,91 @@
-"""A host that owns topics, and waits for others: with our own client, on whatever loop and network that has. Real
-processes (`host_actor.py`) and simulated hosts run this same program."""
+"""A host that owns topics, and waits for others: with geoemu's own client, on its event loop and network. Real
+processes (`native_actor.py`) and simulated hosts run this same program.
+
+What the owner of a topic publishes on it is a write-ahead log: an owner that reads it from the beginning continues from
+the same state (PIP-68's example).
+
+    introduction   who owns the topic now, its priority and epoch (PIP-440: it SHOULD be
+                   published), and how much it read
+    heartbeat      the next number, under one of a few keys; the state is the last number of each key
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, ProducerState
+from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer, ProducerState, Transaction
 from emulator.scenarios.actor_models.specs import Counts, HostSpec
-from emulator.scenarios.actors.replay import Reporting, State, heartbeat, introduction, key_of
-from emulator.scenarios.actors.writer import HistoryRecorder, HostPublisher, PublishCounts
+from emulator.scenarios.actors.native_history import ActorHistory, HistoryRecorder, RecordedPublisher, of
+
+RETRY_SECONDS = 0.2
+TRANSACTION_SECONDS: Final = 10.0
+KEYS = 16
+
+
+class State:
+    """Of one topic, as one region's owners wrote it."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.messages = 0
+        """Number of messages read or written."""
+
+    @property
+    def next_number(self) -> int:
+        return 1 + max(self.values.values(), default=-1)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal states."""
+        return hashlib.blake2b(json.dumps(sorted(self.values.items())).encode(), digest_size=8).hexdigest()
+
+    def apply(self, payload: bytes) -> None:
+        """A message of the log, in its order. What owners did not write changes nothing."""
+        self.messages += 1
+        match read(payload):
+            case {"kind": "heartbeat", "number": int(number)}:
+                self.values[key_of(number)] = number
+
+
+def key_of(number: int) -> str:
+    return f"key-{number % KEYS}"
+
+
+def read(payload: bytes) -> Mapping[str, Any]:
+    """Return what an owner wrote; empty for any other payload."""
+    try:
+        written = json.loads(payload)
+    except ValueError:
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def introduction(priority: int, epoch: int | None, state: State) -> dict[str, Any]:
+    return {
+        "kind": "introduction",
+        "priority": priority,
+        "epoch": epoch,
+        "read": state.messages,
+        "state": state.digest,
+    }
+
+
+def heartbeat(number: int) -> dict[str, Any]:
+    return {"kind": "heartbeat", "number": number}
 
 
 class HostAtWork:
     """All claims of one host, in one life."""
 
-    def __init__(self, part: HostSpec, client: Client, notes: HistoryRecorder) -> None:
+    def __init__(self, part: HostSpec, client: Client, recorder: HistoryRecorder) -> None:
         self._part = part
         self._client = client
-        self._notes = notes
+        self._history = ActorHistory(recorder)
         self._claims: dict[str, TopicClaim] = {}
         self._leaving = False
 
@@ -31,25 +97,22 @@ class HostAtWork:
         return Counts(
             region=self._part.region,
             connected=bool(holds or waits),
-            asked=sum(claim.tally.asked for claim in claims),
-            ok=sum(claim.tally.ok for claim in claims),
-            failed=sum(claim.tally.failed for claim in claims),
-            unknown=sum(claim.tally.unknown for claim in claims),
             publishing=bool(claims) and not self._leaving,
             holds=holds,
             waits=waits,
+            **self._history.publishes,
         )
 
     async def begin(self) -> None:
-        """Ask for its share. Ends when each topic of it is its own, or it waits for it."""
+        """Ask for its own topics. Return when it owns each of them, or waits for it."""
         await self._claim(self._part.own)
 
     async def join_queues(self) -> None:
-        """Ask for all the others. Ends when it has a place in each line."""
+        """Ask for all other topics. Return when it has a place in each wait queue."""
         await self._claim(topic for topic in self._part.topics if topic not in self._claims)
 
     async def _claim(self, topics: Iterable[str]) -> None:
-        claims = [TopicClaim(self._part, topic, self._client, self._notes) for topic in topics]
+        claims = [TopicClaim(self._part, topic, self._client, self._history) for topic in topics]
         self._claims.update((claim.topic, claim) for claim in claims)
         await asyncio.gather(*(claim.settled.wait() for claim in claims))
 
@@ -62,98 +125,78 @@ class HostAtWork:
         await self._client.close()
 
 
-RETRY_SECONDS = 0.2
-
-
 class TopicClaim:
     """Of one host to one topic."""
 
-    def __init__(self, part: HostSpec, topic: str, client: Client, notes: HistoryRecorder) -> None:
+    def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
         self.topic = topic
         self.settled = asyncio.Event()
-        """It holds the topic, or has a place in line."""
+        """It owns the topic, or has a place in the wait queue."""
         self.in_line = False
-        self.tally = PublishCounts()
         self._part = part
         self._priority = part.priority_of(topic)
         self._client = client
-        self._notes = notes
-        self._producer: Producer | None = None
+        self._history = history
+        self._publisher: RecordedPublisher | None = None
         self._introduced = False
-        self._reporting = self._reports(client, notes)
+        self._reporting = Reporting(part, topic, client, history) if part.reports_to is not None else None
         self._ending = asyncio.Event()
-        self._writer: HostPublisher | None = None
         self._task = asyncio.create_task(self._serve())
 
     @property
     def holds(self) -> bool:
         """The region has stored its introduction, and it is connected."""
-        return self._introduced and self._producer is not None and self._producer.is_connected
+        return self._introduced and self._publisher is not None and self._publisher.producer.is_connected
 
     async def leave(self) -> None:
-        """Out of the line, or out of office, and then end."""
+        """Leave the wait queue or give up the topic, and end."""
         self._ending.set()
         if not self._introduced:
             self._task.cancel()
         await asyncio.wait({self._task})
 
-    @property
-    def _place(self) -> dict[str, str]:
-        return {"region": self._part.region, "topic": self.topic, "producer": self._part.name}
-
-    def _reports(self, client: Client, notes: HistoryRecorder) -> Reporting | None:
-        if self._part.reports_to is None:
-            return None
-        name = f"{self._part.name}-reports-{self._part.topics.index(self.topic) + 1}"
-        place = {"region": self._part.region, "topic": self._part.reports_to, "producer": name}
-        return Reporting(client, place, notes, self.tally)
-
     async def _serve(self) -> None:
         while not self._ending.is_set():
             try:
-                await self._ask()
-                await self._own()
+                self._publisher = await self._ask()
+                await self._own(self._publisher)
             except ClientError:
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
                 await self._retire()
 
-    async def _ask(self) -> None:
-        self._notes.write("connect", "asked", **self._place)
+    async def _ask(self) -> RecordedPublisher:
+        place = {"region": self._part.region, "topic": self.topic, "producer": self._part.name}
+        opening = self._client.producer(
+            self.topic,
+            name=self._part.name,
+            access_mode=AccessMode.WAIT_FOR_EXCLUSIVE,
+            priority=self._priority,
+            on_state_change=self._state_changed,
+        )
         try:
-            self._producer = await self._client.producer(
-                self.topic,
-                name=self._part.name,
-                access_mode=AccessMode.WAIT_FOR_EXCLUSIVE,
-                priority=self._priority,
-                on_state_change=self._state_changed,
-            )
-        except ClientError as refusal:
-            self._notes.write("connect", "unknown", error=str(refusal), **self._place)
-            raise
+            return await self._history.open_producer(place, opening)
         finally:
             self.in_line = False
-        self._writer = HostPublisher(self._producer, self._place, self._notes, self.tally)
 
     def _state_changed(self, _: Producer, state: ProducerState) -> None:
         self.in_line = state is ProducerState.WAITING
         if self.in_line:
             self.settled.set()
 
-    async def _own(self) -> None:
-        assert self._producer is not None
-        assert self._writer is not None
-        epoch, writer = self._producer.topic_epoch, self._writer
+    async def _own(self, publisher: RecordedPublisher) -> None:
+        epoch = publisher.producer.topic_epoch
         state = await self._rebuilt() if self._part.rebuilds else State()
-        await writer.publish(introduction(self._priority, epoch, state))
+        await publisher.publish(publisher.payload(**introduction(self._priority, epoch, state)))
         self._introduced = True
         self.settled.set()
         while not await self._ends_within(1 / self._part.heartbeats_per_second):
             number = state.next_number
+            payload = publisher.payload(**heartbeat(number))
             if self._reporting is None:
-                payload = await writer.publish(heartbeat(number), key_of(number))
+                await publisher.publish(payload, key_of(number))
             else:
-                payload = await self._reporting.publish(number, epoch, writer)
+                await self._reporting.publish(number, epoch, publisher, payload)
             state.apply(payload)
 
     async def _ends_within(self, seconds: float) -> bool:
@@ -168,7 +211,7 @@ class TopicClaim:
         reader = await self._client.reader(self.topic, EARLIEST)
         try:
             while await reader.has_message():
-                message: Message = await reader.receive()
+                message = await reader.receive()
                 if message.replicated_from is None:
                     state.apply(message.payload)
         finally:
@@ -176,6 +219,48 @@ class TopicClaim:
         return state
 
     async def _retire(self) -> None:
-        producer, self._producer, self._introduced = self._producer, None, False
-        if producer is not None:
-            await producer.close()
+        publisher, self._publisher, self._introduced = self._publisher, None, False
+        if publisher is not None:
+            await publisher.producer.close()
+
+
+class Reporting:
+    """The reports of one host about one topic, to another topic."""
+
+    def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
+        assert part.reports_to is not None, "the host reports"
+        name = f"{part.name}-reports-{part.topics.index(topic) + 1}"
+        self._place = {"region": part.region, "topic": part.reports_to, "producer": name}
+        self._client = client
+        self._history = history
+        self._publisher: RecordedPublisher | None = None
+
+    async def publish(
+        self, number: int, epoch: int | None, owner: RecordedPublisher, heartbeat_payload: bytes
+    ) -> None:
+        """Publish a report and the heartbeat of that number in one transaction. ClientError: neither counts, or it is
+        unknown."""
+        if self._publisher is None:
+            opening = self._client.producer(self._place["topic"], name=self._place["producer"])
+            self._publisher = await self._history.open_producer(self._place, opening)
+        report = self._publisher.payload(kind="report", number=number, epoch=epoch)
+        transaction = await self._begin()
+        try:
+            await self._publisher.publish(report, key_of(number), transaction)
+            await owner.publish(heartbeat_payload, key_of(number), transaction)
+            await self._end(transaction, commit=True)
+        except ClientError:
+            with contextlib.suppress(ClientError):
+                await self._end(transaction, commit=False)
+            raise
+
+    async def _begin(self) -> Transaction:
+        region = {"region": self._place["region"]}
+        beginning = self._client.new_transaction(TRANSACTION_SECONDS)
+        transaction = await self._history.attempt("begin_transaction", region, beginning)
+        self._history.write("begin_transaction", "ok", **of(transaction), **region)
+        return transaction
+
+    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
+        ending = transaction.commit() if commit else transaction.abort()
+        await self._history.end_transaction(self._place["region"], transaction, ending, commit=commit)

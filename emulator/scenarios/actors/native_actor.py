@@ -1,4 +1,4 @@
-"""The program that plays one part with our own client, a host, a task or a producer that waits:
+"""The program of an actor with geoemu's own client, a host, a task or a producer that waits:
 `python -m emulator.scenarios.actors.native_actor NAME`.
 
 Its commands and responses are those of `pulsar_actor.py`, and `join_queues`. Its requests and the responses go to
@@ -113,14 +113,14 @@ class NativeActorProgram:
         name, fields = command["part"]["name"], command["part"]
         path = Path(command["run_dir"]) / "history" / f"{name}.jsonl"
         self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
-        notes = _HistoryRecorder(self._history)
+        recorder = _HistoryRecorder(self._history)
         client = Client(command["service_url"], transaction_key=fields.get("transaction_key"))
         if command["kind"] == "host":
-            self._work = HostAtWork(HostSpec.from_json(fields), client, notes)
+            self._work = HostAtWork(HostSpec.from_json(fields), client, recorder)
         elif command["kind"] == "task":
-            self._work = TaskAtWork(TaskSpec(**fields), client, notes)
+            self._work = TaskAtWork(TaskSpec(**fields), client, recorder)
         else:
-            self._work = OwnProducer(ProducerSpec(**fields), client, notes)
+            self._work = OwnProducer(ProducerSpec(**fields), client, recorder)
 
     async def _leave(self) -> None:
         if self._work is not None and self._history is not None:

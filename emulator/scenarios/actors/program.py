@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +17,6 @@ from emulator.recording.context import RegionAddress, environment_variables
 from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
 from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProgramSpec, ProgramVerb
-from emulator.scenarios.actors.process_group import ProcessGroup, StartProgram, start_program
 from emulator.scenarios.actors.program_history import ProgramHistory
 
 GROUP_END_SECONDS = 2.0
@@ -23,19 +25,68 @@ LOOK_SECONDS = 0.01
 RESTART_SECONDS = 0.2
 """Time after which a program that ended by itself is restarted, if it restarts at all."""
 OWN_PYTHON = "python"
-ENDED_WHEN_TOLD = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+EXIT_CODES_ON_SIGTERM = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of a program that ended on SIGTERM."""
 
 Ending = Literal["stop", "kill"]
-_ASKED_FOR: dict[Ending | None, tuple[int, ...]] = {
+_EXPECTED_EXIT_CODES: dict[Ending | None, tuple[int, ...]] = {
     None: (0,),
-    "stop": (*ENDED_WHEN_TOLD, -signal.SIGKILL),
+    "stop": (*EXIT_CODES_ON_SIGTERM, -signal.SIGKILL),
     "kill": (0, -signal.SIGKILL),
 }
 """By how the scenario ends a program: the exit codes that this explains. Any other one is a failure of the program."""
 
 AskRegions = Callable[[], Awaitable[Iterable[RegionAddress]]]
 """Where the regions of the run are."""
+
+
+class ProcessGroup:
+    """A started program and its children, in a process group of their own."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code of the program; a signal's number is negative. None: it runs."""
+        return self._process.returncode
+
+    @property
+    def has_members(self) -> bool:
+        """Whether any process of the group exists, the program's children included."""
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    async def wait(self) -> int:
+        """Return the exit code of the program when it has ended."""
+        return await self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group; without an effect on one that has ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+StartProgram = Callable[[Sequence[str], Mapping[str, str], Path], Awaitable[ProcessGroup]]
+"""(command, variables added to the environment, log file) -> the started program. OSError when it cannot be started."""
+
+
+async def start_program(command: Sequence[str], variables: Mapping[str, str], log: Path) -> ProcessGroup:
+    """Start it without input; its output is appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **variables},
+            start_new_session=True,
+        )
+    return ProcessGroup(process)
 
 
 class ProgramProcess:
@@ -83,10 +134,12 @@ class ProgramProcess:
 
     @property
     def exit_code(self) -> int | None:
+        """Of its latest life, if that has ended; a signal's number is negative."""
         return None if self._lives else self._exit_code
 
     @property
     def has_history(self) -> bool:
+        """Whether it writes down what it does."""
         return self._history.is_there
 
     @property
@@ -95,14 +148,17 @@ class ProgramProcess:
         return self._run_dir / "actors" / f"{self._part.name}.log"
 
     def received_in(self, region: str) -> int:
+        """Different messages that it received in one region."""
         self._history.read_on()
         return self._history.received_in(region)
 
     def published_in(self, region: str) -> int:
+        """Messages that one region acknowledged to it."""
         self._history.read_on()
         return self._history.published_in(region)
 
     def readings(self) -> list[tuple[str, str, str]]:
+        """Region, topic and subscription of each subscription, where it was used last."""
         self._history.read_on()
         return self._history.readings()
 
@@ -122,7 +178,7 @@ class ProgramProcess:
             raise ActorFailure(self._problem)
         if self._lives:
             await self._end("stop")
-        if self._exit_code not in ENDED_WHEN_TOLD:
+        if self._exit_code not in EXIT_CODES_ON_SIGTERM:
             raise ActorFailure(f"{self._part.name} ended with exit code {self._exit_code}; see {self.log}")
 
     async def leave(self) -> None:
@@ -133,6 +189,7 @@ class ProgramProcess:
             await self._wire.close()
 
     async def change(self, verb: ProgramVerb) -> None:
+        """Do it to the program. ActorFailure when it is not possible as things are."""
         match verb:
             case "start":
                 if not self._lives:
@@ -147,6 +204,7 @@ class ProgramProcess:
                 self._signal(signal.SIGSTOP if verb == "pause" else signal.SIGCONT)
 
     def excuse(self) -> None:
+        """A step asked for the exit code with which it ended: this is no problem."""
         self._problem = None
 
     # --- its process --------------------------------------------------------------------------------------
@@ -166,8 +224,8 @@ class ProgramProcess:
         regions = await self._ask_regions()
         if self._wire is not None:
             regions = await self._wire.in_front_of(regions)
-        told = environment_variables(self._run_dir, self._part.name, self._region, regions)
-        variables = {"PYTHONUNBUFFERED": "1", **told, **dict(self._part.environment)}
+        addresses = environment_variables(self._run_dir, self._part.name, self._region, regions)
+        variables = {"PYTHONUNBUFFERED": "1", **addresses, **dict(self._part.environment)}
         try:
             self._process = await self._start(command, variables, self.log)
         except OSError as problem:
@@ -202,7 +260,7 @@ class ProgramProcess:
         await self._seal(process, f"the program ended with exit code {code}")
         self._exit_code = code
         self._history.forget_pending()
-        if code in _ASKED_FOR[self._ending]:
+        if code in _EXPECTED_EXIT_CODES[self._ending]:
             return
         if self._ending is None and self._part.restarts:
             asyncio.get_running_loop().call_later(RESTART_SECONDS, self._restart)

@@ -30,6 +30,7 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.run.history import HistoryWriter
 from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
+from emulator.scenarios.actors.pulsar_client import PulsarActor
 from emulator.scenarios.actors.pulsar_consumer import ConsumerActor
 from emulator.scenarios.actors.pulsar_producer import ProducerActor
 
@@ -83,7 +84,7 @@ class Prompter:
         os._exit(1)
 
 
-def obey(actor: ProducerActor | ConsumerActor, command: dict[str, Any]) -> None:
+def obey(actor: PulsarActor, command: dict[str, Any]) -> None:
     match command["do"]:
         case "begin":
             actor.begin(command["service_url"])
@@ -95,7 +96,7 @@ def obey(actor: ProducerActor | ConsumerActor, command: dict[str, Any]) -> None:
             raise ValueError(f"unknown command {unknown!r}")
 
 
-def work(actor: ProducerActor | ConsumerActor, prompter: Prompter, command: dict[str, Any] | None) -> None:
+def work(actor: PulsarActor, prompter: Prompter, command: dict[str, Any] | None) -> None:
     """Execute commands and act in turns until the command `leave`."""
     while not prompter.leaving.is_set():
         if command is not None:
@@ -110,11 +111,11 @@ def work(actor: ProducerActor | ConsumerActor, prompter: Prompter, command: dict
         command = prompter.next_command(actor.idle_seconds())
 
 
-def report_counts(actor: ProducerActor | ConsumerActor, prompter: Prompter) -> None:
+def report_counts(actor: PulsarActor, prompter: Prompter) -> None:
     prompter.say(counts=dataclasses.asdict(actor.counts))
 
 
-def keep_reporting(actor: ProducerActor | ConsumerActor, prompter: Prompter) -> NoReturn:
+def keep_reporting(actor: PulsarActor, prompter: Prompter) -> NoReturn:
     while True:
         report_counts(actor, prompter)
         time.sleep(REPORT_SECONDS)
@@ -132,7 +133,7 @@ def main() -> NoReturn:
     history = HistoryWriter(
         run_dir / "history" / f"{name}.jsonl", name, program="geoemu actor", others=["scenario"]
     )
-    actor: ProducerActor | ConsumerActor
+    actor: PulsarActor
     if begin["kind"] == "producer":
         actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, prompter.pause)
     else:

@@ -10,13 +10,7 @@ from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome, payload_digest
 from emulator.scenarios.actor_models.specs import ConsumerSpec, Counts
-from emulator.scenarios.actors.pulsar_client import (
-    RETRY_SECONDS,
-    Pause,
-    connect_client,
-    disconnect,
-    read_identity,
-)
+from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, PulsarActor, read_identity
 
 RECEIVE_MS = 50
 """How long to wait for a message before the actor looks for commands again."""
@@ -32,16 +26,12 @@ _CONSUMER_TYPES = {
 }
 
 
-class ConsumerActor:
+class ConsumerActor(PulsarActor):
     """Receives and acknowledges, and writes down each message it saw."""
 
     def __init__(self, part: ConsumerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
+        super().__init__(part.region, history, log, pause)
         self._part = part
-        self._history = history
-        self._log = log
-        self._pause = pause
-        self._region = part.region
-        self._client: pulsar.Client | None = None
         self._consumer: pulsar.Consumer | None = None
         self._seen: set[tuple[str, str, str, int]] = set()
         """Topic, and identity."""
@@ -58,11 +48,11 @@ class ConsumerActor:
         )
 
     def begin(self, service_url: str) -> None:
-        self._client = connect_client(service_url, self._log)
+        client = self._connect(service_url)
         while self._consumer is None:
             self._note_subscribe("asked")
             try:
-                self._consumer = self._client.subscribe(
+                self._consumer = client.subscribe(
                     self._part.topic,
                     self._part.subscription,
                     consumer_type=_CONSUMER_TYPES[self._part.type],
@@ -94,19 +84,11 @@ class ConsumerActor:
         """The partition that it was in, where there are any."""
         return str(message.topic_name()) if self._part.partitions else self._part.topic
 
-    def move(self, region: str, service_url: str) -> None:
-        self.close()
-        self._region = region
-        self.begin(service_url)
-
     def finish(self) -> None:
         self.close()
 
-    def close(self) -> None:
-        orderly = self.counts.connected
-        client, self._client, self._consumer = self._client, None, None
-        if client is not None:
-            disconnect(client, orderly=orderly)
+    def _drop(self) -> None:
+        self._consumer = None
 
     def idle_seconds(self) -> float:
         """Waiting is done in `receive`."""

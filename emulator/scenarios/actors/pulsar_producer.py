@@ -17,12 +17,7 @@ from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.actor_models.specs import Counts, ProducerSpec
-from emulator.scenarios.actors.pulsar_client import (
-    RETRY_SECONDS,
-    Pause,
-    connect_client,
-    disconnect,
-)
+from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, PulsarActor
 
 IDLE_SECONDS_MAX = 0.05
 """Longest time before the actor looks for commands again."""
@@ -39,16 +34,12 @@ LATE_SECONDS_MAX = 0.1
 """A producer that fell further behind its rate than this does not catch up."""
 
 
-class ProducerActor:
+class ProducerActor(PulsarActor):
     """Publishes at a steady rate and writes down what becomes of each message."""
 
     def __init__(self, part: ProducerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
+        super().__init__(part.region, history, log, pause)
         self._part = part
-        self._history = history
-        self._log = log
-        self._pause = pause
-        self._region = part.region
-        self._client: pulsar.Client | None = None
         self._lanes = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
         """Callbacks come from the client's threads."""
@@ -77,9 +68,9 @@ class ProducerActor:
         return {"region": self._region, "topic": lane.topic, "producer": self._part.name}
 
     def begin(self, service_url: str) -> None:
-        self._client = connect_client(service_url, self._log)
+        client = self._connect(service_url)
         for lane in self._lanes:
-            self._open(self._client, lane)
+            self._open(client, lane)
         self._next_due = time.monotonic()
         self._publishing = True
 
@@ -109,9 +100,7 @@ class ProducerActor:
 
     def move(self, region: str, service_url: str) -> None:
         publishing = self._publishing
-        self.close()
-        self._region = region
-        self.begin(service_url)
+        super().move(region, service_url)
         self._publishing = publishing
 
     def finish(self) -> None:
@@ -119,14 +108,13 @@ class ProducerActor:
         while self.counts.pending:
             self._pause(POLL_SECONDS)
 
-    def close(self) -> None:
-        self._publishing = False
-        orderly = self.counts.connected
-        client, self._client = self._client, None
+    def _drop(self) -> None:
         for lane in self._lanes:
             lane.producer = None
-        if client is not None:
-            disconnect(client, orderly=orderly)
+
+    def close(self) -> None:
+        self._publishing = False
+        super().close()
         # A client that is shut down drops its pending publishes without calling back.
         for message in list(self._waiting):
             self._note_outcome(message, "unknown", error="the client was closed")

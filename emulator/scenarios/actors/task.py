@@ -1,9 +1,9 @@
-"""A task that reads, processes and writes in transactions: with our own client, on whatever loop and network that has.
-Real processes (`host_actor.py`) and simulated hosts run this same program.
+"""A task that consumes, processes and publishes in transactions: with geoemu's own client, on its event loop and
+network. Real processes (`native_actor.py`) and simulated hosts run this same program.
 
     message ──▶ begin ──▶ (work, publish) for each message ──▶ acknowledge ──▶ commit
                   ▲                                                             │
-                  └───── abort, have all of it again ◀──── anything else ───────┘
+                  └───── abort, receive all of it again ◀──── any error ────────┘
 
 A task that learns that a newer one has its transaction key ends its work: if it asked for the key anew, it would fence
 that one (decision 0026).
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from emulator.client import (
     Client,
@@ -24,14 +24,19 @@ from emulator.client import (
     InitialPosition,
     Message,
     MessageId,
-    Producer,
     Transaction,
 )
 from emulator.errors import ServerError
-from emulator.run.history_events import Outcome
+from emulator.run.history_events import Outcome, payload_digest
 from emulator.scenarios.actor_models.specs import Counts, TaskSpec
-from emulator.scenarios.actors.task_history import TaskNotes
-from emulator.scenarios.actors.writer import HistoryRecorder
+from emulator.scenarios.actors.native_history import (
+    ActorHistory,
+    Fenced,
+    HistoryRecorder,
+    RecordedPublisher,
+    of,
+    place_of,
+)
 
 T = TypeVar("T")
 Receipts = list[asyncio.Future[MessageId]]
@@ -43,45 +48,46 @@ PENDING_MAX = 20_000
 """Twice the messages of the largest transaction."""
 
 
-class Fenced(Exception):
-    """A newer task has its transaction key."""
-
-
 class TaskAtWork:
     """One life of a task."""
 
-    def __init__(self, part: TaskSpec, client: Client, notes: HistoryRecorder) -> None:
+    def __init__(self, part: TaskSpec, client: Client, recorder: HistoryRecorder) -> None:
         """`client` has the part's transaction key."""
         self._part = part
         self._client = client
-        self._notes = TaskNotes(part, notes)
+        self._history = ActorHistory(recorder)
+        self._seen: set[tuple[str, str, int]] = set()
+        """Messages that it received, by origin."""
+        self._repeated = 0
         self._processed = 0
         self._fenced = False
         self._consumer: Consumer | None = None
-        self._producer: Producer | None = None
+        self._publisher: RecordedPublisher | None = None
         self._settled = asyncio.Event()
-        """It reads and can write, and has its key."""
+        """It consumes and can publish, and has its key."""
         self._ending = asyncio.Event()
         self._task = asyncio.create_task(self._serve())
 
     @property
     def counts(self) -> Counts:
-        notes = self._notes
+        publisher = self._publisher
         return Counts(
             region=self._part.region,
-            connected=self._producer is not None and self._producer.is_connected,
-            asked=notes.asked,
-            ok=notes.outcomes["ok"],
-            failed=notes.outcomes["failed"],
-            unknown=notes.outcomes["unknown"],
-            received=len(notes.seen),
-            repeated=notes.repeated,
+            connected=publisher is not None and publisher.producer.is_connected,
+            received=len(self._seen),
+            repeated=self._repeated,
             processed=self._processed,
             fenced=self._fenced,
+            **self._history.publishes,
         )
 
+    @property
+    def _reading(self) -> dict[str, Any]:
+        part = self._part
+        return {"region": part.region, "topic": part.topic, "subscription": part.subscription}
+
     async def begin(self) -> None:
-        """Return when it reads, can write, and has fenced the previous owner of its key."""
+        """Return when it consumes, can publish, and has fenced the previous owner of its key."""
         settled = asyncio.create_task(self._settled.wait())
         await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
@@ -116,15 +122,15 @@ class TaskAtWork:
         process, and a fenced task learns of it here."""
         if self._part.transaction_key is not None:
             await self._unless_fenced(self._client.coordinators.take_key())
-        if self._producer is None:
-            opening = self._client.producer(
-                self._part.to, name=self._part.name, pending_messages_max=PENDING_MAX
-            )
-            self._producer = await self._notes.asking("connect", self._notes.writing, opening)
-            self._notes.connected(self._producer.last_sequence_id)
+        if self._publisher is None:
+            part = self._part
+            place = {"region": part.region, "topic": part.to, "producer": part.name}
+            opening = self._client.producer(part.to, name=part.name, pending_messages_max=PENDING_MAX)
+            self._publisher = await self._history.open_producer(place, opening)
         if self._consumer is None:
-            self._consumer = await self._notes.asking("subscribe", self._notes.subscribing, self._subscribe())
-            self._notes.subscribed()
+            fields = {**self._reading, "replicated": self._part.replicated, "initial": "earliest"}
+            self._consumer = await self._history.attempt("subscribe", fields, self._subscribe())
+            self._history.write("subscribe", "ok", **fields)
         self._settled.set()
 
     async def _subscribe(self) -> Consumer:
@@ -140,9 +146,9 @@ class TaskAtWork:
 
     async def _retire(self) -> None:
         """Another producer takes over: this one may be unable to go on."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await producer.close()
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            await publisher.producer.close()
 
     # One transaction.
 
@@ -168,9 +174,13 @@ class TaskAtWork:
 
     async def _begin(self) -> Transaction:
         beginning = self._client.new_transaction(self._part.timeout_seconds)
-        asking = self._notes.asking("begin_transaction", self._notes.beginning, beginning)
-        transaction = await self._unless_fenced(asking)
-        self._notes.begun(transaction, self._client.coordinators.epoch)
+        fields: dict[str, Any] = {"region": self._part.region}
+        key = self._part.transaction_key
+        if key is not None:
+            fields["transaction_key"] = key
+        transaction = await self._unless_fenced(self._history.attempt("begin_transaction", fields, beginning))
+        epoch = {} if key is None else {"key_epoch": self._client.coordinators.epoch}
+        self._history.write("begin_transaction", "ok", **of(transaction), **fields, **epoch)
         return transaction
 
     async def _work(self, transaction: Transaction, first: Message) -> tuple[list[Message], Receipts]:
@@ -181,7 +191,7 @@ class TaskAtWork:
         receipts: Receipts = []
         message: Message | None = first
         while message is not None:
-            self._notes.received(message, transaction)
+            self._note_received(message, transaction)
             await asyncio.sleep(self._part.message_seconds)
             receipts.append(await self._unless_fenced(self._publish(transaction, message)))
             done.append(message)
@@ -208,24 +218,40 @@ class TaskAtWork:
             await asyncio.wait({receiving, ending})
 
     async def _publish(self, transaction: Transaction, message: Message) -> asyncio.Future[MessageId]:
-        assert self._producer is not None
-        number = self._producer.last_sequence_id + 1
-        payload, key, said = self._notes.publishes(message, transaction, number)
-        try:
-            receipt = self._producer.send_nowait(
-                payload, key=key, sequence_id=number, transaction=transaction
-            )
-        except ClientError as refusal:
-            self._notes.not_sent(said, refusal)
-            raise
-        self._notes.sent(said, receipt)
-        return receipt
+        """Publish the result of a message, with its key."""
+        assert self._publisher is not None
+        source = "/".join(map(str, self._origin(message)))
+        payload = self._publisher.payload(made_of=source)
+        return self._publisher.publish_nowait(payload, message.key or source, transaction)
+
+    def _note_received(self, message: Message, transaction: Transaction) -> None:
+        origin = self._origin(message)
+        self._history.write(
+            "receive",
+            "ok",
+            origin_region=origin[0],
+            producer=origin[1],
+            sequence_id=origin[2],
+            message_id=place_of(message.id),
+            payload_digest=payload_digest(message.payload),
+            detail=message.payload.rstrip(b" ").decode(),
+            **of(transaction),
+            **self._reading,
+        )
+        self._repeated += origin in self._seen
+        self._seen.add(origin)
+
+    def _origin(self, message: Message) -> tuple[str, str, int]:
+        return message.replicated_from or self._part.region, message.producer_name, message.sequence_id
 
     async def _acknowledge(self, transaction: Transaction, done: Sequence[Message]) -> None:
         consumer, is_cumulative = self._consumer, self._part.acknowledge == "cumulative"
         assert consumer is not None
-        named = done[-1:] if is_cumulative else done
-        self._notes.acknowledges(named, transaction, "asked")
+        fields = {**self._reading, "how": self._part.acknowledge, **of(transaction)}
+
+        def record(outcome: Outcome, **more: str) -> None:
+            for message in done[-1:] if is_cumulative else done:
+                self._history.write("acknowledge", outcome, message_id=place_of(message.id), **fields, **more)
 
         async def attempt() -> None:
             if is_cumulative:
@@ -233,25 +259,18 @@ class TaskAtWork:
             else:
                 await consumer.acknowledge(*done, transaction=transaction)
 
+        record("asked")
         try:
             # The same acknowledgement again is answered like the first one.
             asking = self._client.retry(attempt, deadline_seconds=ACKNOWLEDGE_SECONDS)
             await self._unless_fenced(asking)
         except (ClientError, Fenced) as refusal:
-            outcome: Outcome = "failed" if getattr(refusal, "definite", True) else "unknown"
-            self._notes.acknowledges(named, transaction, outcome, error=str(refusal))
+            record("failed" if refusal.definite else "unknown", error=str(refusal))
             raise
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
-        self._notes.ends(transaction, "asked", commit=commit)
-        try:
-            await self._unless_fenced(transaction.commit() if commit else transaction.abort())
-        except (ClientError, Fenced) as refusal:
-            is_certain = commit and getattr(refusal, "definite", True)
-            outcome: Outcome = "failed" if is_certain else "unknown"
-            self._notes.ends(transaction, outcome, commit=commit, error=str(refusal))
-            raise
-        self._notes.ends(transaction, "ok", commit=commit)
+        ending = self._unless_fenced(transaction.commit() if commit else transaction.abort())
+        await self._history.end_transaction(self._part.region, transaction, ending, commit=commit)
 
     async def _unless_fenced(self, work: Awaitable[T]) -> T:
         """Fenced when a newer task has the key: this one comes back with an epoch that is not the newest any more. That

@@ -2,75 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition, TopicsOwnedCondition
 from emulator.scenarios.types import (
     AdminPath,
     ConsumerName,
     Deadline,
+    HostName,
     ProducerName,
     ProgramName,
     Region,
     Subscription,
+    TaskName,
     exactly_one,
+    rule,
 )
 
 
-class PublishedCondition(Deadline):
+class CountCondition(Deadline):
+    counters: ClassVar[tuple[str, ...]]
+    """Each has two fields: its number in total, and `<counter>_more`, its number since the step began."""
+    alternatives: ClassVar[tuple[str, ...]] = ()
+    """Fields of what a step may wait for instead."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        counts = (field for counter in self.counters for field in (counter, f"{counter}_more"))
+        return exactly_one(self, *counts, *self.alternatives)
+
+    @property
+    def counter(self) -> str | None:
+        """The counter that the step waits for; None: it waits for something else."""
+        return next(
+            (one for one in self.counters if getattr(self, one) or getattr(self, f"{one}_more")), None
+        )
+
+    @property
+    def goal(self) -> int:
+        counter = self.counter
+        return 0 if counter is None else getattr(self, counter) or getattr(self, f"{counter}_more")
+
+    @property
+    def counts_from_now(self) -> bool:
+        return any(getattr(self, f"{counter}_more") is not None for counter in self.counters)
+
+
+class PublishedCondition(CountCondition):
     """A producer has received this number of receipts."""
 
+    counters = ("published",)
     producer: ProducerName
     published: Annotated[int, Field(gt=0)] | None = None
     """In total."""
     published_more: Annotated[int, Field(gt=0)] | None = None
     """The same, since this step began."""
 
-    @model_validator(mode="after")
-    def _says_how_many(self) -> Self:
-        return exactly_one(self, "published", "published_more")
 
-    @property
-    def goal(self) -> int:
-        return self.published or self.published_more or 0
-
-    @property
-    def counts_from_now(self) -> bool:
-        return self.published_more is not None
-
-
-class ReceivedCondition(Deadline):
+class ReceivedCondition(CountCondition):
     """A consumer has received this number of different messages."""
 
+    counters = ("received",)
     consumer: ConsumerName
     received: Annotated[int, Field(gt=0)] | None = None
     """In total."""
     received_more: Annotated[int, Field(gt=0)] | None = None
     """The same, since this step began."""
 
-    @model_validator(mode="after")
-    def _says_how_many(self) -> Self:
-        return exactly_one(self, "received", "received_more")
 
-    @property
-    def goal(self) -> int:
-        return self.received or self.received_more or 0
-
-    @property
-    def counts_from_now(self) -> bool:
-        return self.received_more is not None
-
-
-class ProgramCondition(Deadline):
+class ProgramCondition(CountCondition):
     """Your program has recorded this number of operations, or has ended."""
 
+    counters = ("published", "received")
+    alternatives = ("exit_code",)
     program: ProgramName
     published: Annotated[int, Field(gt=0)] | None = None
     """Number of acknowledged publishes, in total."""
@@ -86,22 +91,10 @@ class ProgramCondition(Deadline):
     """It has ended with this exit code."""
 
     @model_validator(mode="after")
-    def _says_what(self) -> Self:
+    def _in_no_region(self) -> Self:
         if self.exit_code is not None and self.region is not None:
             raise ValueError("an exit code belongs to no region: omit `in`")
-        return exactly_one(self, "published", "published_more", "received", "received_more", "exit_code")
-
-    @property
-    def counts_publishes(self) -> bool:
-        return self.published is not None or self.published_more is not None
-
-    @property
-    def goal(self) -> int:
-        return self.published or self.published_more or self.received or self.received_more or 0
-
-    @property
-    def counts_from_now(self) -> bool:
-        return self.published_more is not None or self.received_more is not None
+        return self
 
 
 class SubscriptionExists(Deadline):
@@ -109,6 +102,45 @@ class SubscriptionExists(Deadline):
 
     subscription: Subscription
     exists_in: Region
+
+
+class HostCondition(Deadline):
+    """A host owns this number of topics."""
+
+    host: HostName
+    owns: Annotated[int, Field(ge=0)]
+    """Exact number of topics."""
+
+
+class TopicsOwnedCondition(Deadline):
+    """Every topic of the hosts has a running owner that has published its introduction."""
+
+    topics: Literal["owned"]
+
+
+class TaskCondition(CountCondition):
+    """A task has received or processed a number of messages, or is fenced."""
+
+    counters = ("received", "processed")
+    alternatives = ("fenced",)
+    task: TaskName
+    received: Annotated[int, Field(gt=0)] | None = None
+    """Number of different messages, in total."""
+    received_more: Annotated[int, Field(gt=0)] | None = None
+    """The same, since this step began."""
+    processed: Annotated[int, Field(gt=0)] | None = None
+    """Number of messages in transactions that it knows to be committed, in total."""
+    processed_more: Annotated[int, Field(gt=0)] | None = None
+    """The same, since this step began."""
+    fenced: bool | None = None
+    """A newer task with its transaction key has fenced it, and it has ended."""
+
+    @field_validator("fenced")
+    @classmethod
+    def _comes_true(cls, fenced: bool | None) -> bool | None:
+        if fenced is False:
+            raise rule("must be true: a step waits until the task is fenced")
+        return fenced
 
 
 class AdminCondition(Deadline):

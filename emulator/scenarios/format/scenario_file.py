@@ -19,16 +19,15 @@ prints the schema). Names of regions and actors are checked against the `Names` 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, Final
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
+from emulator.config.topology import Topology
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
 from emulator.scenarios.actor_models.entries import Actors
-from emulator.scenarios.format.requirements import AS_DECLARED, SettingsOverride
 from emulator.scenarios.format.steps import (
     StepEntry,
 )
@@ -40,6 +39,28 @@ from emulator.scenarios.types import (
     Seconds,
     Topic,
 )
+
+
+class SettingsOverride(FormatModel):
+    """Broker settings that override the `settings` of the topology."""
+
+    metadata_sync_hybrid_clocks: bool | None = None
+    """Order metadata events by hybrid logical clocks instead of wall clocks."""
+    metadata_sync_requires_event_topic: bool | None = None
+    """Reject metadata changes while the event topic accepts no messages."""
+    metadata_sync_clock_ahead_ms_max: Annotated[int, Field(ge=0)] | None = None
+    """How far ahead of the local clock the time of a metadata event may be."""
+
+    def obeyed_by(self, topology: Topology) -> Topology:
+        """Return the topology with these settings of its regions."""
+        wanted = self.model_dump(exclude_none=True)
+        return topology.with_regions(
+            lambda region: replace(region, settings=replace(region.settings, **wanted))
+        )
+
+
+AS_DECLARED: Final = SettingsOverride()
+"""Of a scenario that overrides nothing."""
 
 Partitions = Annotated[int, Field(ge=1, le=64)]
 """Each is a log in every region, and a producer and a consumer more of every actor that uses it."""

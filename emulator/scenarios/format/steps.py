@@ -10,14 +10,16 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.scenarios.actor_models.entries import HostCondition, TaskCondition, TopicsOwnedCondition
 from emulator.scenarios.format.conditions import (
     AdminCondition,
     Condition,
+    HostCondition,
     ProgramCondition,
     PublishedCondition,
     ReceivedCondition,
     SubscriptionExists,
+    TaskCondition,
+    TopicsOwnedCondition,
 )
 from emulator.scenarios.types import (
     LIST,

@@ -25,11 +25,10 @@ from emulator.model.values import TopicName
 from emulator.net.http import NoHttpResponse, call
 from emulator.scenarios.actor_models.specs import ConsumerSpec, ProgramSpec, TaskSpec
 from emulator.scenarios.format.steps import Drain, Phase
-from emulator.scenarios.progress import Quiet
-from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
+from emulator.scenarios.region_queries import TopicStatus, topic_status
+from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, load_scenario
-from emulator.scenarios.topics import TopicStatus, topic_status
 from emulator.simulation.checkers import CHECKS, InvariantResult, Violation, first_violation, run_checks
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, have_converged
@@ -135,17 +134,9 @@ def run_scenario_seed(simulated: SimulatedScenario, seed: int) -> SeedResult:
 
 def _on_hosts(topology: Topology) -> Topology:
     """The same, with each region on a host that has its name."""
-    clusters = tuple(
-        replace(
-            cluster,
-            regions=tuple(
-                replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=ADMIN_PORT)
-                for region in cluster.regions
-            ),
-        )
-        for cluster in topology.clusters
+    return topology.with_regions(
+        lambda region: replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=ADMIN_PORT)
     )
-    return replace(topology, clusters=clusters)
 
 
 def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
@@ -201,7 +192,7 @@ class _Run:
             call_region=self._call_region,
             open_history=lambda _: _Facts(self.history),
         )
-        self.result = await execute_scenario(self.simulated.scenario, runtime, Quiet(), environment)
+        self.result = await execute_scenario(self.simulated.scenario, runtime, ScenarioObserver(), environment)
         self._run_checks(healed=False)
         if self.result.completed and first_violation(self.check_results) is None:
             await self._converge()

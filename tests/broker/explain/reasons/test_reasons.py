@@ -60,8 +60,7 @@ SAYS_WHY = re.compile(r"why_?not", re.IGNORECASE)
 NOT_OF_THE_TABLE = {
     "broker/metadata/schemas.py": "why two schemas do not fit: a sentence of the comparison",
     "broker/admin/resources/schemas.py": "the same, as the admin API answers it",
-    "scenarios/admin_queries.py": "what a scenario waits for",
-    "scenarios/topics.py": "what a region answered",
+    "scenarios/region_queries.py": "what a scenario waits for, and what a region answered",
 }
 
 

@@ -1,18 +1,77 @@
-"""The state of topics that regions report, as far as a scenario waits for it."""
+"""What a scenario asks of the admin ports of regions: calls of the file, and the state of topics that it waits for."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from emulator.net.http import NoHttpResponse, call
+from emulator.net.network import SocketNetwork
 from emulator.runtimes.contract import RegionStatus
 
-ANSWER_SECONDS = 2.0
-"""A region that has not answered by then is taken to be silent."""
+if TYPE_CHECKING:
+    from emulator.scenarios.format.conditions import AdminCondition
+    from emulator.scenarios.format.steps import AdminCall
+
+ANSWER_CHARACTERS = 200
+"""Length of the excerpt of an unexpected response."""
+
+CallRegion = Callable[[RegionStatus, str, str, Any], Awaitable[tuple[int, bytes]]]
+"""(region, method, path, body as JSON) -> status and body of the admin port's answer. OSError when there is none."""
+
+
+async def call_over_http(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    """On real sockets."""
+    address = urlsplit(region.admin_url)
+    try:
+        answer = await call(SocketNetwork(), address.hostname or "", address.port or 0, method, path, body)
+    except NoHttpResponse as silence:
+        raise OSError(str(silence)) from None
+    return answer.status, answer.body
+
+
+async def unexpected_responses(
+    call_region: CallRegion, regions: Mapping[str, RegionStatus], calls: tuple[AdminCall, ...]
+) -> list[str]:
+    """Make all calls at the same time; a sentence for each that was not answered as it should be."""
+    found = await asyncio.gather(*(_unwelcome(call_region, regions[one.region], one) for one in calls))
+    return [sentence for sentence in found if sentence is not None]
+
+
+async def _unwelcome(call_region: CallRegion, region: RegionStatus, call: AdminCall) -> str | None:
+    try:
+        status, body = await call_region(region, call.method, call.path, call.body)
+    except OSError as silence:
+        return f"{call.region} did not respond to {call.method} {call.path}: {silence}"
+    if status in call.status or (not call.status and 200 <= status < 300):
+        return None
+    said = body.decode(errors="replace")[:ANSWER_CHARACTERS]
+    return f"{call.region} responded to {call.method} {call.path} with {status} {said}".rstrip()
+
+
+async def unmet_condition(
+    call_region: CallRegion, region: RegionStatus, condition: AdminCondition
+) -> str | None:
+    """None: the region says it."""
+    try:
+        status, body = await call_region(region, "GET", condition.get, None)
+        said = json.loads(body) if status == 200 and body else None
+    except (OSError, ValueError) as problem:
+        return f"no value from {condition.region}: {problem}"
+    if status in (200, 204) and _contains(said, condition.value):
+        return None
+    return f"{condition.region} returned {status} {json.dumps(said)[:ANSWER_CHARACTERS]}"
+
+
+def _contains(said: Any, wanted: Any) -> bool:
+    if isinstance(said, dict) and isinstance(wanted, dict):
+        return all(name in said and said[name] == value for name, value in wanted.items())
+    return bool(said == wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +93,9 @@ ReadTopics = Callable[[RegionStatus], Awaitable[list[TopicStatus]]]
 
 async def read_topics_over_http(region: RegionStatus) -> list[TopicStatus]:
     """Ask the region's admin port."""
-    body = await asyncio.to_thread(_get, f"{region.admin_url}/geoemu/v1/topics")
+    status, body = await call_over_http(region, "GET", "/geoemu/v1/topics", None)
+    if status != HTTPStatus.OK:
+        raise OSError(f"HTTP Error {status}: {HTTPStatus(status).phrase}")
     return [topic_status(row) for row in json.loads(body)]
 
 
@@ -51,14 +112,6 @@ def topic_status(row: Mapping[str, Any]) -> TopicStatus:
             if each.get("why_not_replicated")
         },
     )
-
-
-def _get(url: str) -> bytes:
-    # Regions are never behind the proxy that the environment may name.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=ANSWER_SECONDS) as answer:
-        body: bytes = answer.read()
-    return body
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,170 @@
+"""The history of an actor with geoemu's own client: its requests and the responses (docs/HISTORY.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from emulator.client import ClientError, MessageId, Producer, Transaction
+from emulator.run.history_events import Outcome, attributes_digest, payload_digest, transaction_text
+
+T = TypeVar("T")
+
+
+class HistoryRecorder(Protocol):
+    """A history: a file, or the history of a simulated world."""
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        """`detail` of a publish is the text of its payload."""
+        ...
+
+    def new_session(self) -> str: ...
+
+
+class Fenced(Exception):
+    """A newer actor has the transaction key: the request certainly had no effect."""
+
+    definite = True
+
+
+class ActorHistory:
+    """All requests of one life of an actor, and how many publishes had which outcome."""
+
+    def __init__(self, recorder: HistoryRecorder) -> None:
+        self._recorder = recorder
+        self.asked = 0
+        self.outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
+        self.write = recorder.write
+
+    @property
+    def publishes(self) -> dict[str, int]:
+        """The fields of `Counts` on publishes."""
+        failed, unknown = self.outcomes["failed"], self.outcomes["unknown"]
+        return {"asked": self.asked, "ok": self.outcomes["ok"], "failed": failed, "unknown": unknown}
+
+    async def attempt(self, op: str, fields: dict[str, Any], work: Awaitable[T]) -> T:
+        """Do `work` and record its request and its refusal; the caller records success."""
+        self.write(op, "asked", **fields)
+        try:
+            return await work
+        except ClientError as refusal:
+            self.write(op, "unknown", error=str(refusal), **fields)
+            raise
+
+    async def open_producer(self, place: dict[str, str], opening: Awaitable[Producer]) -> RecordedPublisher:
+        """Open a producer; `place`: region, topic and producer, as the history names them."""
+        producer = await self.attempt("connect", place, opening)
+        session = self._recorder.new_session()
+        opened = {"session": session, "last_sequence_id": producer.last_sequence_id}
+        epoch = {} if producer.topic_epoch is None else {"topic_epoch": producer.topic_epoch}
+        self.write("connect", "ok", **opened, **epoch, **place)
+        return RecordedPublisher(self, producer, {**place, "session": session})
+
+    async def end_transaction(
+        self, region: str, transaction: Transaction, ending: Awaitable[None], *, commit: bool
+    ) -> None:
+        """Wait for the end of a transaction. ClientError, Fenced."""
+        fields = {"region": region, "action": "commit" if commit else "abort", **of(transaction)}
+        self.write("end_transaction", "asked", **fields)
+        try:
+            await ending
+        except (ClientError, Fenced) as refusal:
+            outcome: Outcome = "failed" if commit and refusal.definite else "unknown"
+            self.write("end_transaction", outcome, error=str(refusal), **fields)
+            raise
+        self.write("end_transaction", "ok", **fields)
+
+
+class RecordedPublisher:
+    """Publishes with one producer, and records each request and its outcome."""
+
+    def __init__(self, history: ActorHistory, producer: Producer, place: dict[str, str]) -> None:
+        self.producer = producer
+        self._history = history
+        self._place = place
+
+    @property
+    def next_number(self) -> int:
+        return self.producer.last_sequence_id + 1
+
+    def payload(self, **content: Any) -> bytes:
+        """A message that names its origin."""
+        origin = {
+            "origin_region": self._place["region"],
+            "producer": self._place["producer"],
+            "sequence_id": self.next_number,
+        }
+        return json.dumps({**origin, **content}, separators=(",", ":")).encode()
+
+    def publish_nowait(
+        self, payload: bytes, key: str | None = None, transaction: Transaction | None = None
+    ) -> asyncio.Future[MessageId]:
+        """Send a message; its outcome is recorded when it is known. ClientError when it cannot be sent."""
+        message = self._asked(payload, key, transaction)
+        try:
+            receipt = self.producer.send_nowait(
+                payload, sequence_id=message["sequence_id"], key=key, transaction=transaction
+            )
+        except ClientError as refusal:
+            self._settle(message, "failed", error=str(refusal))
+            raise
+        receipt.add_done_callback(partial(self._answered, message))
+        return receipt
+
+    async def publish(
+        self, payload: bytes, key: str | None = None, transaction: Transaction | None = None
+    ) -> None:
+        """Publish a message and return once the region has stored it. ClientError otherwise."""
+        message = self._asked(payload, key, transaction)
+        number = message["sequence_id"]
+        try:
+            position = await self.producer.send(payload, key=key, sequence_id=number, transaction=transaction)
+        except ClientError as error:
+            self._settle(message, "failed" if error.definite else "unknown", error=str(error))
+            raise
+        except asyncio.CancelledError:
+            self._settle(message, "unknown", error="it was stopped")
+            raise
+        self._stored(message, position)
+
+    def _asked(self, payload: bytes, key: str | None, transaction: Transaction | None) -> dict[str, Any]:
+        message = {
+            **self._place,
+            "sequence_id": self.next_number,
+            "detail": payload.rstrip(b" ").decode(),
+            **({} if transaction is None else of(transaction)),
+        }
+        digests = {"payload_digest": payload_digest(payload), "attributes_digest": attributes_digest(key)}
+        self._history.write("publish", "asked", key=key, **digests, **message)
+        self._history.asked += 1
+        return message
+
+    def _answered(self, message: dict[str, Any], done: asyncio.Future[MessageId]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is None and not done.cancelled():
+            self._stored(message, done.result())
+        else:
+            certain = isinstance(error, ClientError) and error.definite
+            self._settle(message, "failed" if certain else "unknown", error=str(error))
+
+    def _stored(self, message: dict[str, Any], position: MessageId) -> None:
+        """A message that the region had stored before has no position."""
+        known = {"message_id": place_of(position)} if position.ledger >= 0 else {}
+        self._settle(message, "ok", **known)
+
+    def _settle(self, message: dict[str, Any], outcome: Outcome, **fields: str) -> None:
+        self._history.write("publish", outcome, **fields, **message)
+        self._history.outcomes[outcome] += 1
+
+
+def of(transaction: Transaction) -> dict[str, Any]:
+    """The transaction as a field of a history."""
+    return {"transaction": transaction_text(transaction.id)}
+
+
+def place_of(message_id: MessageId) -> str:
+    """`ledger:entry:batch_index`, as a history has it."""
+    return f"{message_id.ledger}:{message_id.entry}:{message_id.batch_index}"
