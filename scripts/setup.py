@@ -247,7 +247,7 @@ def install(pip: list[str], what: str, *options: str) -> None:
 
 
 def reports_progress(pip: list[str]) -> bool:
-    """Whether this pip tells programs how much of a package it has fetched; since 24.1."""
+    """Whether this pip reports to programs how much of a package it has downloaded; since 24.1."""
     version = re.match(r"pip (\d+)\.(\d+)", _run([*pip, "--version"]).output)
     return version is not None and (int(version[1]), int(version[2])) >= (24, 1)
 

@@ -189,7 +189,7 @@ def _lines(said: RegionResponse) -> list[str]:
 
 
 def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incomplete: str) -> list[str]:
-    """Words that may come next in the name of a thing of the run; nothing when no region tells."""
+    """Words that may come next in the name of a thing of the run; none if no region responds."""
 
     async def ask() -> list[list[str]]:
         status = await open_run(run_dir).status()

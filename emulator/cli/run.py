@@ -229,7 +229,7 @@ async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
 
 
 async def _stop_run(runtime: Runtime, signals: Interruption) -> None:
-    """In an orderly way; told a second time, at once."""
+    """Stop all regions gracefully; kill them at a second signal."""
     _print_line("stopping; press Ctrl-C again to kill")
     down = asyncio.create_task(runtime.down())
     again = asyncio.create_task(signals.wait(times=2))

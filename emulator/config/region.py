@@ -72,7 +72,7 @@ class NamespaceConfig:
     exclusive_home: str = ""
     retention_minutes: int = -1
     retention_megabytes: int = -1
-    """Of what everybody has acknowledged; -1: no limit."""
+    """Of what all subscriptions have acknowledged; -1: no limit."""
     message_ttl_seconds: int = 0
     """0: messages do not expire."""
 
@@ -186,14 +186,14 @@ class RegionConfig:
     cluster: str
     bind_host: str = "127.0.0.1"
     advertised_host: str = "127.0.0.1"
-    """What lookups tell clients. Empty: each client the address that it connected to."""
+    """What lookups return to clients. Empty: each client the address that it connected to."""
     service_port: int = 0
     admin_port: int = 0
     advertised_service_port: int = 0
     """0: the same as service_port (they differ when a container publishes another port)."""
     advertised_admin_port: int = 0
     internal_host: str = ""
-    """A second way in, for clients and peers inside of a network of containers: what lookups tell those who came by
+    """A second host, for clients and peers inside of a network of containers: what lookups return to connections to
     `internal_port`. Empty: there is none."""
     internal_port: int = 0
     admin_hosts: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ class RegionSpec:
     name: str
     cluster: str
     host: str = ""
-    """What lookups tell clients. Empty: the address that it listens on."""
+    """What lookups return to clients. Empty: the address that it listens on."""
     listen: str = ""
     """The address of this machine that it listens on, or that its container publishes ports to. Empty: `host`."""
     service_port: int = 0
@@ -61,7 +61,7 @@ class RegionSpec:
 
     @property
     def advertised(self) -> str:
-        """What lookups tell clients; empty: each client the address that it came by, because there are several."""
+        """What lookups return to clients; empty: the address that the client connected to, one of several."""
         return self.host or ("" if is_wildcard(self.address) else self.address)
 
 

@@ -125,8 +125,8 @@ def single_topics(topic: Any) -> list[str]:
 
 
 def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
-    """A client's library sends to each partition as a producer of its own, and tells the program of none of them: what
-    was recorded could not be found in the logs again. Refused."""
+    """Raise Refused: a client's library sends to each partition as a producer of its own and reports none of them to
+    the program, so recorded messages could not be found in the logs."""
     if len(partitions) > 1 or (partitions and PARTITION in partitions[0] and PARTITION not in topic):
         raise Refused(
             f"{topic} has {len(partitions)} partitions, and a recorded client does not know the partition of a "

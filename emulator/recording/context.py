@@ -20,15 +20,15 @@ _DEFAULT_PORT = 6650
 
 def run_directory(run: str | Path | None) -> RunDirectory:
     """The run that is meant. Refused when there is none."""
-    told = run or os.environ.get(RUN_DIR_VARIABLE)
-    return find_run(Path(told) if told else None)
+    given = run or os.environ.get(RUN_DIR_VARIABLE)
+    return find_run(Path(given) if given else None)
 
 
 def actor_name() -> str:
     """The name of this program: GEOEMU_ACTOR, or the name of its file."""
-    told = os.environ.get(ACTOR_VARIABLE)
-    if told:
-        return told
+    given = os.environ.get(ACTOR_VARIABLE)
+    if given:
+        return given
     program = Path(sys.argv[0] if sys.argv else "").stem
     return re.sub(r"[^-.\w]+", "-", program).strip("-.") or "program"
 
@@ -97,11 +97,11 @@ def addresses(service_url: str) -> list[tuple[str, int]]:
 
 
 def _service_url(client: Any) -> str | None:
-    tell = getattr(client, "get_service_info", None) or getattr(client._client, "get_service_info", None)
-    if tell is None:
+    get_info = getattr(client, "get_service_info", None) or getattr(client._client, "get_service_info", None)
+    if get_info is None:
         return None
-    said = tell().service_url
-    return str(said() if callable(said) else said)
+    url = get_info().service_url
+    return str(url() if callable(url) else url)
 
 
 RUN_DIR_VARIABLE = "GEOEMU_RUN_DIR"

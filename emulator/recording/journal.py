@@ -39,7 +39,7 @@ class ActorJournal:
         return self._is_open
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append a line. A failed write ends the recording, and the history tells the verdict."""
+        """Append a line. A failed write ends the recording, which the history notes for the verdict."""
         if not self._is_open:
             return
         try:

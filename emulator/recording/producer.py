@@ -73,7 +73,7 @@ NOWHERE_ELSE = "__local__"
 
 class Publishing:
     """Numbers messages as the client would: the number on the wire has to be known when the message is asked for, and
-    the client does not tell it. So the recorder counts, and gives the client each number together with the message.
+    the client does not expose it. So the recorder counts, and gives the client each number together with the message.
     """
 
     def __init__(self, journal: ActorJournal, location: ClientLocation, producer: Any, topic: str) -> None:

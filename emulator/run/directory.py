@@ -76,7 +76,7 @@ class RegionRecord:
     clock_ahead_ms: int = 0
     """How far its wall clock is set ahead; behind if negative."""
     advertised: str = LOOPBACK
-    """What lookups tell clients. Empty: it listens on every address of this machine."""
+    """What lookups return to clients. Empty: it listens on every address of this machine."""
 
     def begin(self) -> None:
         """Note a start."""

@@ -292,7 +292,7 @@ def new_session() -> str:
 
 
 def run_name(run_dir: Path) -> str:
-    """When a run was created: what tells it from others, wherever its folder is moved. Empty if unknown."""
+    """When a run was created: what identifies it, wherever its folder is moved. Empty if unknown."""
     try:
         return str(json.loads((run_dir / "run.json").read_text()).get("created_at", ""))
     except (OSError, ValueError, AttributeError):

@@ -48,9 +48,9 @@ class HistoryEvent:
     session: str | None = None
     """One opened producer; another one of the same name has another."""
     last_sequence_id: int | None = None
-    """What the region told a producer that was opened: the newest id that it has of that name, or -1."""
+    """What the region returned to a producer that was opened: the newest id that it has of that name, or -1."""
     topic_epoch: int | None = None
-    """What the region told a producer that asked for exclusive access."""
+    """What the region returned to a producer that asked for exclusive access."""
     payload_digest: str | None = None
     attributes_digest: str | None = None
     key: str | None = None
@@ -143,10 +143,10 @@ def as_line(fields: Mapping[str, Any]) -> str:
 
 def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
     """The whole file of an actor whose events were kept in memory, with head and end."""
-    told = list(events)
-    first_ms, last_ms = (told[0].at_ms, told[-1].at_ms) if told else (0.0, 0.0)
+    kept = list(events)
+    first_ms, last_ms = (kept[0].at_ms, kept[-1].at_ms) if kept else (0.0, 0.0)
     head = {"at_ms": first_ms, "actor": actor, "op": "head", "outcome": "fact", "format": FORMAT_VERSION}
-    lines = [as_line({**head, "run": run, "others": list(others)}), *(event.to_line() for event in told)]
+    lines = [as_line({**head, "run": run, "others": list(others)}), *(event.to_line() for event in kept)]
     body = "".join(f"{line}\n" for line in lines)
     end = {"at_ms": last_ms, "actor": actor, "op": "end", "outcome": "fact", "lines": len(lines)}
     return body + as_line({**end, "digest": hashlib.sha256(body.encode()).hexdigest()}) + "\n"

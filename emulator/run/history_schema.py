@@ -150,12 +150,12 @@ _ABOUT_A_LINK = FormatLine(("region", "other_region", "detail"))
 
 
 def _operation(
-    asked: FormatLine, ok: FormatLine | None = None, *, said: tuple[str, ...] = ()
+    asked: FormatLine, ok: FormatLine | None = None, *, repeated: tuple[str, ...] = ()
 ) -> dict[str, FormatLine]:
-    """An operation that is asked for and then told of; `said`: what may be repeated with every outcome."""
+    """An operation with a request and an outcome; `repeated`: what may be repeated with every outcome."""
     needed = asked.required
-    told = FormatLine(needed, ("error", "detail", *asked.optional, *said))
-    return {"asked": asked, "ok": ok or told, "failed": told, "unknown": told}
+    outcome = FormatLine(needed, ("error", "detail", *asked.optional, *repeated))
+    return {"asked": asked, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
 
 
 OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
@@ -203,7 +203,7 @@ OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
 
 COMMON = ("at_ms", "actor", "op", "outcome")
 FRAME = ("head", "end", "seal")
-"""Operations that hold a file together and tell nothing of the run."""
+"""Operations that hold a file together and say nothing of the run."""
 
 
 class Wrong(NamedTuple):

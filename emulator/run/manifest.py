@@ -23,7 +23,7 @@ class MadeBy:
     """What makes another one like it, as it is typed in `folder`."""
     folder: str = ""
     scenario: str = ""
-    """Its name; empty where none was played."""
+    """Its name; empty if there was none."""
     description: str = ""
     steps: tuple[str, ...] = ()
     """All steps of the scenario, as written in its file."""

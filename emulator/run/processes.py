@@ -24,7 +24,7 @@ class ProcessIdentity:
 
     pid: int
     started: str
-    """When, in whatever form the system tells it. Only ever compared."""
+    """When, in the form of the operating system. Only ever compared."""
 
 
 def identify(pid: int) -> ProcessIdentity | None:

@@ -68,7 +68,7 @@ async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionRepo
 
 
 def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dict[str, Any]]:
-    """Method, target and body that tell a region how one direction of a link is. Answered with 204."""
+    """Method, target and body that set one direction of a link in a region, which returns 204."""
     source, target = (quote(end, safe="") for end in link)
     return "PUT", f"/geoemu/v1/links/{source}/{target}", asdict(shape)
 

@@ -9,7 +9,7 @@ one stopped:
 
     run.json                  who runs what: version, topology, runtime, ports, process ids, links
     topology.json             the checked topology, frozen
-    made_by.json              the command that made the run, and what was to be played
+    made_by.json              the command that made the run, and the scenario of the run
     regions/<name>/           region.json, log.sqlite, metadata.jsonl, output.log, ready.json
     configuration/<cluster>/  the cluster's configuration store, if its regions are processes
     history/<actor>.jsonl     requests of clients and their responses
@@ -99,8 +99,8 @@ class Runtime(Protocol):
         ...
 
     async def lose_store(self, cluster: str) -> None:
-        """A cluster none of whose regions runs loses its configuration store, too: they start on a new one, and have
-        what other clusters tell them. What it held stays as evidence. Refused where that cannot be done."""
+        """Lose the configuration store of a cluster none of whose regions runs: they start on a new one, and receive
+        the metadata of other clusters. What it held stays as evidence. Refused where that cannot be done."""
         ...
 
     async def restart(self, region: str) -> None:

@@ -101,30 +101,30 @@ class DockerEngine:
         return containers
 
     async def start(self, container: Container) -> None:
-        await self._tell(container, "start")
+        await self._command(container, "start")
 
     async def kill(self, container: Container) -> None:
         """kill -9. Nothing happens to one that is gone."""
-        await self._tell(container, "kill", ignore=(404, 409))
+        await self._command(container, "kill", ignore=(404, 409))
 
     async def stop(self, container: Container, seconds: float) -> None:
         """SIGTERM, then kill -9. A paused one goes on for as long as that takes."""
-        await self._tell(container, "stop", ignore=(404,), timeout=round(seconds))
+        await self._command(container, "stop", ignore=(404,), timeout=round(seconds))
 
     async def pause(self, container: Container) -> None:
-        await self._tell(container, "pause")
+        await self._command(container, "pause")
 
     async def resume(self, container: Container) -> None:
-        await self._tell(container, "unpause")
+        await self._command(container, "unpause")
 
-    async def _tell(
+    async def _command(
         self, container: Container, verb: str, ignore: tuple[int, ...] = (), **options: Any
     ) -> None:
-        def tell() -> None:
+        def call() -> None:
             with _sentences(f"docker {verb} {container.name}", ignore):
                 getattr(self._client.api, verb)(container.id, **options)
 
-        await _in_thread(tell)
+        await _in_thread(call)
 
     # --- what they hold -------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class ProcessRuntime(RecordedRuntime):
             if state == "gone":
                 self._processes.spawn(record, region)
         await self._wait_until_linked(region)
-        await self._tell_of_losses(lost)
+        await self._announce_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)

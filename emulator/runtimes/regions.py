@@ -29,7 +29,7 @@ READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
 """How long a region may take until it is ready, unless the runtime says otherwise."""
 NO_RESPONSE = "it does not respond"
-TELL_SECONDS = 10.0
+APPLY_SECONDS = 10.0
 """Time limit for a region to apply a changed link."""
 
 Link = tuple[str, str]
@@ -104,7 +104,7 @@ class LinkedRegions(ABC):
         await asyncio.gather(*(self._wait_until_ready([a], peers=[b]) for a, b in links))
 
     async def _change_link(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
-        """Give one direction, or both, other values of LinkShape's fields, and tell both ends."""
+        """Give one direction, or both, other values of LinkShape's fields, and send them to both ends."""
         links = [(source, target)] if one_way else [(source, target), (target, source)]
         await self._set_links(links, lambda _, shape: replace(shape, **changes))
 
@@ -115,7 +115,7 @@ class LinkedRegions(ABC):
                 _refuse_unknown_link(record, *link)
             record.links.update({link: change(link, record.links[link]) for link in links})
             self._record_changed(record, {end for link in links for end in link})
-        await asyncio.gather(*(self._tell(end, link) for link in links for end in link))
+        await asyncio.gather(*(self._send_link(end, link) for link in links for end in link))
 
     # --- clocks -----------------------------------------------------------------------------------------
 
@@ -142,9 +142,9 @@ class LinkedRegions(ABC):
 
     # --- losses -----------------------------------------------------------------------------------------
 
-    async def _tell_of_losses(self, clusters: Iterable[str]) -> None:
-        """Make all other clusters know whether each of these is lost. One whose regions are all away at the moment
-        learns it with the next such change; where clusters share no metadata none wants to know."""
+    async def _announce_losses(self, clusters: Iterable[str]) -> None:
+        """Announce to all other clusters whether each of these is lost. One whose regions are all away at the moment
+        receives it with the next such change."""
         record, states = self._directory.read(), await self._states()
         for cluster in clusters:
             method = "PUT" if cluster in lost_clusters(record) else "DELETE"
@@ -158,7 +158,7 @@ class LinkedRegions(ABC):
                         break
 
     async def _thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
-        """Let a frozen region go on, with word of all its links waiting in its sockets already."""
+        """Resume a frozen region, with the states of all its links waiting in its sockets already."""
         record = self._directory.read()
         region = record.regions[name]
         links = [link for link in record.links if name in link]
@@ -168,16 +168,16 @@ class LinkedRegions(ABC):
                 for exchange, link in zip(exchanges, links, strict=True):
                     await exchange.send(*link_request(link, record.links[link]))
             await resume()
-            await asyncio.gather(*(self._tell(name, link) for link in links))
+            await asyncio.gather(*(self._send_link(name, link) for link in links))
         finally:
             for exchange in exchanges:
                 exchange.close()
 
-    async def _tell(self, name: str, link: Link) -> None:
+    async def _send_link(self, name: str, link: Link) -> None:
         """Send the latest recorded state, so that of two concurrent commands the later one wins everywhere."""
         reason = ""
         try:
-            async with asyncio.timeout(TELL_SECONDS):
+            async with asyncio.timeout(APPLY_SECONDS):
                 while (await self._states())[name] == "running":  # others learn it when they start or thaw
                     record = self._directory.read()
                     region, shape = record.regions[name], record.links[link]
@@ -284,7 +284,7 @@ class RecordedRuntime(LinkedRegions):
             self._refuse_if_over(record)
             record.regions[region].lost = True
         await self.kill(region)
-        await self._tell_of_losses(lost_clusters(self._directory.read()))
+        await self._announce_losses(lost_clusters(self._directory.read()))
 
     async def restart(self, region: str) -> None:
         await self.stop(region)

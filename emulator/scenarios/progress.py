@@ -63,7 +63,7 @@ class PlainProgress(ScenarioObserver):
 
 
 class LiveProgress(ScenarioObserver):
-    """A table that changes in place: regions, actors and the latest steps. It stays when the play is over."""
+    """A table that changes in place: regions, actors and the latest steps. It stays when the run is over."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -137,7 +137,7 @@ _REGION_STYLES = {
 
 
 def progress_for(console: Console) -> ScenarioObserver:
-    """The observer that suits where output goes. Call its `close` when the play is over or interrupted."""
+    """The observer that suits where output goes. Call its `close` when the run is over or interrupted."""
     return LiveProgress(console) if console.is_terminal else PlainProgress(console.file)
 
 

@@ -177,7 +177,7 @@ class ScenarioHistory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEnvironment:
-    """What a play needs besides its runtime."""
+    """What a run needs besides its runtime."""
 
     create_actor: CreateActor
     read_topics: ReadTopics = read_topics_over_http

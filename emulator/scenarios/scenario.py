@@ -1,4 +1,4 @@
-"""A scenario: read from its file, checked against a topology, ready to be played.
+"""A scenario: read from its file, checked against a topology, ready to be run.
 
     scenario = load_scenario(Path("region-failover.yaml"), topology)
 
@@ -170,8 +170,8 @@ def _subscriptions_of_programs(content: Any) -> list[str]:
 
 def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]:
     match content:
-        case {"actors": dict() as cast} if isinstance(cast.get(group), list):
-            entries = [(index, entry) for index, entry in enumerate(cast[group]) if isinstance(entry, dict)]
+        case {"actors": dict() as groups} if isinstance(groups.get(group), list):
+            entries = [(index, entry) for index, entry in enumerate(groups[group]) if isinstance(entry, dict)]
             return [(index, entry[key]) for index, entry in entries if isinstance(entry.get(key), str)]
         case _:
             return []

@@ -1,7 +1,7 @@
 """The port of a tap in front of one region: open as long as the region listens.
 
-Clients that change regions by themselves ask no more than whether a connection can be made. A port that took
-connections in front of a dead region would tell them for ever that all is well.
+Clients that change regions by themselves only probe whether a connection can be made. A port that took connections in
+front of a dead region would make that region appear alive for ever.
 """
 
 from __future__ import annotations

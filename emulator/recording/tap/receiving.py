@@ -43,10 +43,10 @@ class TappedConsumers:
         self._consumers[request.consumer_id] = _Consumer(place, not request.durable)
         if request.durable:
             initial = "earliest" if request.from_earliest else "latest"
-            told = {"replicated": bool(request.replicated), "initial": initial}
+            fields = {"replicated": bool(request.replicated), "initial": initial}
             if request.read_compacted:
-                told["compacted"] = True
-            self._ask("subscribe", request.request_id, request.consumer_id, told)
+                fields["compacted"] = True
+            self._ask("subscribe", request.request_id, request.consumer_id, fields)
 
     def unsubscribing(self, request: Unsubscribe) -> None:
         self._ask("unsubscribe", request.request_id, request.consumer_id, {})
@@ -60,11 +60,11 @@ class TappedConsumers:
         asked = self._asked.pop(request_id, None)
         if asked is None:
             return
-        op, consumer_id, told = asked
+        op, consumer_id, fields = asked
         consumer = self._consumers.get(consumer_id)
         if consumer is not None:
             outcome: Outcome = "ok" if error is None else "failed"
-            self._recorder.write(op, outcome, **consumer.place, **told, error=error)
+            self._recorder.write(op, outcome, **consumer.place, **fields, error=error)
 
     def closed(self, consumer_id: int) -> None:
         self._consumers.pop(consumer_id, None)
@@ -124,11 +124,11 @@ class TappedConsumers:
         for position in request.ids:
             self._recorder.write("redeliver", "asked", **consumer.place, message_id=_entry_text(position))
 
-    def _ask(self, op: str, request_id: int, consumer_id: int, told: dict[str, object]) -> None:
+    def _ask(self, op: str, request_id: int, consumer_id: int, fields: dict[str, object]) -> None:
         consumer = self._consumers.get(consumer_id)
         if consumer is not None and not consumer.is_reader:
-            self._asked[request_id] = (op, consumer_id, told)
-            self._recorder.write(op, "asked", **consumer.place, **told)
+            self._asked[request_id] = (op, consumer_id, fields)
+            self._recorder.write(op, "asked", **consumer.place, **fields)
 
     def _acknowledge(
         self,

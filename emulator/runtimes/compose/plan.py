@@ -37,8 +37,8 @@ class ComposeSettings:
 
 
 def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
-    """As environment variables tell: GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SPARK_IMAGE,
-    GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS, GEOEMU_KAFKA."""
+    """Read the environment variables GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SPARK_IMAGE,
+    GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS and GEOEMU_KAFKA."""
     names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
     given = {field: environment[name] for field, name in names.items() if environment.get(name)}
     settings = ComposeSettings(**given)  # type: ignore[arg-type]

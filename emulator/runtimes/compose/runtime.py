@@ -122,7 +122,7 @@ class ComposeRuntime(RecordedRuntime):
             # With what it depends on.
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
         await self._containers.while_kafkas_live([region], self._wait_until_linked(region))
-        await self._tell_of_losses(lost)
+        await self._announce_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)

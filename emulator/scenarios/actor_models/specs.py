@@ -1,8 +1,7 @@
-"""Who takes part in a scenario, and the little that a runner may tell them.
+"""The actors of a scenario: their specifications, their counts, and the commands that the runner gives them.
 
-A *part* is one producer or consumer of the scenario file. An *actor* plays it: with the real `pulsar-client`
-in a process of its own (`actor_process.py`), with a client in virtual time under the simulation, with nothing
-at all in the runner's own tests. The runner knows actors only by this page.
+An actor works with the real `pulsar-client` in a process of its own (`processes.py`), with geoemu's client in virtual
+time, or with no client in the runner's own tests. The runner knows actors only by this module.
 
 Standard library only: every actor process imports this.
 """

@@ -1,4 +1,5 @@
-"""Actors in processes of their own, which play with the real Pulsar client. `actor.py` is the program."""
+"""Actors in processes of their own: `pulsar_actor.py` is the program of those with the real Pulsar client,
+`native_actor.py` of those with geoemu's own client."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ class _Tapped:
 
 
 class TappedProgram:
-    """The tap of one program, open from its first life to the end of the play."""
+    """The tap of one program, open from its first life to the end of the run."""
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self._path = run_dir / "history" / f"{name}.jsonl"

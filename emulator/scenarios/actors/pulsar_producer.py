@@ -40,7 +40,7 @@ class ProducerActor(PulsarActor):
     def __init__(self, part: ProducerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
         super().__init__(part.region, history, log, pause)
         self._part = part
-        self._lanes = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
+        self._senders = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
         """Callbacks come from the client's threads."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
@@ -52,7 +52,7 @@ class ProducerActor(PulsarActor):
 
     @property
     def counts(self) -> Counts:
-        producers = [lane.producer for lane in self._lanes]
+        producers = [sender.producer for sender in self._senders]
         with self._lock:
             return Counts(
                 region=self._region,
@@ -64,23 +64,23 @@ class ProducerActor(PulsarActor):
                 publishing=self._publishing,
             )
 
-    def _place(self, lane: PartitionSender[pulsar.Producer]) -> dict[str, str]:
-        return {"region": self._region, "topic": lane.topic, "producer": self._part.name}
+    def _place(self, sender: PartitionSender[pulsar.Producer]) -> dict[str, str]:
+        return {"region": self._region, "topic": sender.topic, "producer": self._part.name}
 
     def begin(self, service_url: str) -> None:
         client = self._connect(service_url)
-        for lane in self._lanes:
-            self._open(client, lane)
+        for sender in self._senders:
+            self._open(client, sender)
         self._next_due = time.monotonic()
         self._publishing = True
 
-    def _open(self, client: pulsar.Client, lane: PartitionSender[pulsar.Producer]) -> None:
-        place = self._place(lane)
-        while lane.producer is None:
+    def _open(self, client: pulsar.Client, sender: PartitionSender[pulsar.Producer]) -> None:
+        place = self._place(sender)
+        while sender.producer is None:
             self._history.write("connect", "asked", **place)
             try:
                 producer = client.create_producer(
-                    lane.topic,
+                    sender.topic,
                     producer_name=self._part.name,
                     send_timeout_millis=self._part.send_timeout_ms,
                     # Our own limit comes first, so that a send never blocks.
@@ -95,7 +95,7 @@ class ProducerActor(PulsarActor):
                 self._pause(RETRY_SECONDS)
             else:
                 session, last = new_session(), producer.last_sequence_id()
-                lane.opened(producer, session, last)
+                sender.opened(producer, session, last)
                 self._history.write("connect", "ok", **place, session=session, last_sequence_id=last)
 
     def move(self, region: str, service_url: str) -> None:
@@ -109,8 +109,8 @@ class ProducerActor(PulsarActor):
             self._pause(POLL_SECONDS)
 
     def _drop(self) -> None:
-        for lane in self._lanes:
-            lane.producer = None
+        for sender in self._senders:
+            sender.producer = None
 
     def close(self) -> None:
         self._publishing = False
@@ -135,14 +135,14 @@ class ProducerActor(PulsarActor):
 
     def _publish_one(self) -> None:
         # Where there are partitions, their numbers are not the message's own: those of several are alike.
-        key_number = self._asked if self._part.partitions else self._lanes[0].next_sequence_id
+        key_number = self._asked if self._part.partitions else self._senders[0].next_sequence_id
         key = f"{self._part.name}-{key_number}" if self._part.keyed else None
-        lane = choose(self._lanes, key, self._asked)
-        assert lane.producer is not None
-        sequence_id = lane.number()
-        identity = {**self._place(lane), "session": lane.session, "sequence_id": sequence_id}
+        sender = choose(self._senders, key, self._asked)
+        assert sender.producer is not None
+        sequence_id = sender.number()
+        identity = {**self._place(sender), "session": sender.session, "sequence_id": sequence_id}
         payload = self._payload(sequence_id)
-        message = lane.topic, sequence_id
+        message = sender.topic, sequence_id
         said = {
             "payload_digest": payload_digest(payload),
             "attributes_digest": attributes_digest(key),
@@ -154,14 +154,14 @@ class ProducerActor(PulsarActor):
             self._waiting[message] = identity
         self._schedule_next()
 
-        def told(result: Any, message_id: Any) -> None:
+        def answered(result: Any, message_id: Any) -> None:
             outcome = outcome_of(result)
             if outcome == "ok":
                 self._note_outcome(message, outcome, message_id=message_id_text(message_id))
             else:
                 self._note_outcome(message, outcome, error=result.name)
 
-        lane.producer.send_async(payload, told, sequence_id=sequence_id, partition_key=key)
+        sender.producer.send_async(payload, answered, sequence_id=sequence_id, partition_key=key)
 
     def _payload(self, sequence_id: int) -> bytes:
         """The payload holds the origin: consumers of this client receive no more of a message than its content and
@@ -204,7 +204,7 @@ class PartitionSender(Generic[Opened]):
     next_sequence_id: int = 0
 
     def opened(self, producer: Opened, session: str, last_sequence_id: int) -> None:
-        """A region that remembers the producer's name tells where its numbering stopped."""
+        """A region that remembers the producer's name returns where its numbering stopped."""
         self.producer, self.session = producer, session
         self.next_sequence_id = max(self.next_sequence_id, last_sequence_id + 1)
 
@@ -214,6 +214,6 @@ class PartitionSender(Generic[Opened]):
         return number
 
 
-def choose(lanes: Sequence[PartitionSender[Opened]], key: str | None, turn: int) -> PartitionSender[Opened]:
+def choose(senders: Sequence[PartitionSender[Opened]], key: str | None, turn: int) -> PartitionSender[Opened]:
     """`turn`: how many messages there were before."""
-    return lanes[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(lanes)]
+    return senders[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(senders)]
