@@ -83,10 +83,12 @@ def test_a_topology_without_fault_is_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["check", "up", "run"])
-def test_every_fault_of_a_topology_is_told_on_a_line_and_nothing_starts(tmp_path: Path, verb: str) -> None:
+def test_every_error_of_a_topology_is_reported_on_a_line_and_nothing_starts(
+    tmp_path: Path, verb: str
+) -> None:
     topology = write_topology(tmp_path)
     topology.write_text(topology.read_text().replace("latency_ms: 1", "latency_ms: -1") + "colour: blue\n")
-    done = geoemu(verb, *(["story.yaml"] if verb == "run" else []), folder=tmp_path)
+    done = geoemu(verb, *(["example.yaml"] if verb == "run" else []), folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     first, second = done.stderr.splitlines()
     assert "topology.yaml:3: links.defaults.latency_ms: -1:" in first
@@ -99,21 +101,21 @@ def test_a_topology_or_scenario_that_is_not_there_is_named(tmp_path: Path) -> No
     assert done.returncode == 2
     assert "nowhere.yaml" in done.stderr
     write_topology(tmp_path)
-    done = geoemu("run", "story.yaml", folder=tmp_path)
+    done = geoemu("run", "example.yaml", folder=tmp_path)
     assert done.returncode == 2
-    assert "story.yaml: no such file" in done.stderr
+    assert "example.yaml: no such file" in done.stderr
     assert not (tmp_path / ".geoemu").exists()
 
 
 def test_a_scenario_about_a_region_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
     write_topology(tmp_path)
-    scenario = tmp_path / "story.yaml"
-    scenario.write_text("name: story\ntopic: t\nsteps:\n  - kill: us-esat\n  - kill: mars\n")
-    done = geoemu("run", "story.yaml", folder=tmp_path)
+    scenario = tmp_path / "example.yaml"
+    scenario.write_text("name: example\ntopic: t\nsteps:\n  - kill: us-esat\n  - kill: mars\n")
+    done = geoemu("run", "example.yaml", folder=tmp_path)
     assert done.returncode == 2
-    assert "story.yaml:4: " in done.stderr
+    assert "example.yaml:4: " in done.stderr
     assert "did you mean 'us-east'?" in done.stderr
-    assert "story.yaml:5: " in done.stderr
+    assert "example.yaml:5: " in done.stderr
     assert not (tmp_path / ".geoemu").exists()
 
 
@@ -143,7 +145,7 @@ def test_where_there_is_no_run_it_says_how_to_start_one(tmp_path: Path, typed: l
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_typed_wrong_is_told(typed: list[str], said: str) -> None:
+def test_wrong_usage_is_explained(typed: list[str], said: str) -> None:
     result = CliRunner().invoke(app, typed, prog_name="geoemu")
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.replace("│", " ").split())
@@ -158,9 +160,13 @@ def test_a_runtime_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_with_spark_and_without_java_a_scenario_does_not_begin(tmp_path: Path) -> None:
     write_topology(tmp_path)
-    (tmp_path / "story.yaml").write_text("name: story\ntopic: t\nactors: {}\nsteps:\n  - phase: nothing\n")
+    (tmp_path / "example.yaml").write_text(
+        "name: example\ntopic: t\nactors: {}\nsteps:\n  - phase: nothing\n"
+    )
     done = geoemu(
-        *("run", "story.yaml", "--engine", "spark"), folder=tmp_path, environment={"JAVA_HOME": str(tmp_path)}
+        *("run", "example.yaml", "--engine", "spark"),
+        folder=tmp_path,
+        environment={"JAVA_HOME": str(tmp_path)},
     )
     assert done.returncode == 2
     assert "Spark needs Java 17 or newer" in done.stderr

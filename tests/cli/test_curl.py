@@ -28,15 +28,17 @@ def test_what_is_asked_is_one_command_for_a_shell() -> None:
     )
 
 
-def test_regions_in_containers_are_told_how_to_print(tmp_path: Path) -> None:
+def test_regions_in_containers_get_the_log_format(tmp_path: Path) -> None:
     """Regions in containers get the same log format as regions that are processes."""
     write_topology(tmp_path)
     typed(tmp_path, "render", "--output", "containers", "--log-format", "json")
-    told = [RegionConfig.load(path) for path in (tmp_path / "containers" / "regions").glob("*/region.json")]
-    assert [one.log_format for one in told] == ["json"] * 3
+    configs = [
+        RegionConfig.load(path) for path in (tmp_path / "containers" / "regions").glob("*/region.json")
+    ]
+    assert [one.log_format for one in configs] == ["json"] * 3
 
 
-def test_a_region_that_is_told_of_no_such_form_says_so(tmp_path: Path) -> None:
+def test_a_region_refuses_an_unknown_log_format(tmp_path: Path) -> None:
     path = tmp_path / "region.json"
     path.write_text(RegionConfig("us", "americas", log_format="xml").to_json())
     program = [sys.executable, "-m", "emulator.broker.main", str(path)]
@@ -63,7 +65,7 @@ def done_by_shell(printed: str) -> list[str]:
 @pytest.mark.real
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_when_told(folder: Path) -> None:
+def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_if_asked(folder: Path) -> None:
     typed(folder, "up", "--detach", "--log-format", "json")
     answers = [json.loads(one) for one in done_by_shell(typed(folder, "status", "--curl"))]
     assert [one["ready"] for one in answers[:3]] == [True, True, True]

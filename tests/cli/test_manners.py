@@ -35,7 +35,7 @@ from tests.runtimes.fixtures import wait_until
         ("resume", "running"),
     ],
 )
-def test_what_is_so_already_is_said_and_not_done(verb: str, state: RegionState) -> None:
+def test_a_verb_without_effect_is_reported_and_not_performed(verb: str, state: RegionState) -> None:
     assert nothing_to_do(verb, "eu", state) == f"eu is already {state}: nothing was done"
 
 
@@ -43,12 +43,12 @@ def test_what_is_so_already_is_said_and_not_done(verb: str, state: RegionState) 
     ("verb", "state"),
     [("kill", "running"), ("lose", "killed"), ("stop", "paused"), ("start", "lost"), ("restart", "running")],
 )
-def test_what_is_not_so_yet_is_done(verb: str, state: RegionState) -> None:
+def test_a_verb_with_an_effect_is_performed(verb: str, state: RegionState) -> None:
     assert nothing_to_do(verb, "eu", state) is None
 
 
 @pytest.mark.parametrize("state", ["killed", "lost"])
-def test_the_dead_do_not_end_in_order(state: RegionState) -> None:
+def test_a_dead_region_cannot_be_stopped(state: RegionState) -> None:
     with pytest.raises(Refused, match=f"eu is {state} and cannot be stopped; `geoemu start eu`"):
         nothing_to_do("stop", "eu", state)
 
@@ -59,7 +59,7 @@ def test_an_ended_run_is_left_alone() -> None:
     refuse_ended(RunStatus(Path("runs/1"), "process", (), ()))
 
 
-def test_two_names_that_are_as_near_are_both_meant() -> None:
+def test_two_names_that_are_equally_near_are_both_suggested() -> None:
     assert nearest("us-eest", ["us-east", "us-west", "eu-central"]) == "us-east or us-west"
     assert nearest("us-esat", ["us-east", "us-west"]) == "us-east"
     assert nearest("mars", ["us-east"]) is None
@@ -72,14 +72,14 @@ def test_a_time_budget_may_say_its_unit(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-def test_a_scenario_misspelt_is_guessed() -> None:
+def test_a_misspelt_scenario_gets_a_suggestion() -> None:
     done = geoemu("run", "region-failovr", folder=ROOT)
     assert done.returncode == 2
     assert "no such file" in done.stderr
     assert "(did you mean 'region-failover'?)" in done.stderr
 
 
-def test_a_folder_without_a_run_is_told_at_once(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_reported_at_once(tmp_path: Path) -> None:
     """Before Spark starts."""
     done = geoemu("verify", str(tmp_path), folder=tmp_path)
     assert done.returncode == 2

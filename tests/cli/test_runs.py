@@ -247,10 +247,10 @@ def test_both_regions_report_a_subscription_that_only_one_of_them_replicates(fol
 def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:
     typed(folder, "up", "--detach")
     typed(folder, "cut", "us-east", "eu-central")
-    told = json.loads(
+    explained = json.loads(
         typed(folder, "explain", "link", "us-east", "eu-central", "--region", "us-east", "--json")
     )
-    (answer,) = told["regions"]
+    (answer,) = explained["regions"]
     assert (answer["region"], answer["name"]) == ("us-east", "us-east eu-central")
     assert {"what", "since_ms", "why", "waits_for"} <= answer.keys()
     assert completed(folder, "geoemu explain link us-east ") == {"us-west", "eu-central"}
@@ -286,9 +286,7 @@ def test_the_lines_that_up_prints_publish_in_one_region_and_receive_in_another(f
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
-def test_a_run_in_the_foreground_ends_in_an_orderly_way_when_told(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_a_run_in_the_foreground_ends_gracefully_on_a_signal(folder: Path, number: signal.Signals) -> None:
     with in_foreground(folder, "up", until="Ctrl-C ends the run") as up:
         up.send_signal(number)
         assert f"the run in {(folder / CURRENT).resolve()} has ended" in rest_of(up)
@@ -297,7 +295,7 @@ def test_a_run_in_the_foreground_ends_in_an_orderly_way_when_told(
     assert states(folder) == dict.fromkeys(REGIONS, "stopped")
 
 
-def test_a_run_in_the_foreground_tells_what_happens_and_ends_with_down_elsewhere(folder: Path) -> None:
+def test_a_run_in_the_foreground_prints_changes_and_ends_with_down_in_another_terminal(folder: Path) -> None:
     with in_foreground(folder, "up", until="Ctrl-C ends the run") as up:
         typed(folder, "kill", "us-west")
         typed(folder, "down")
@@ -341,8 +339,8 @@ def test_a_second_run_in_a_folder_needs_a_directory_of_its_own(folder: Path) -> 
     assert living(folder / "second") == living(folder / CURRENT) == []
 
 
-STORY = """
-name: story
+SCENARIO = """
+name: example
 topic: persistent://public/default/orders
 actors:
   producers: [{name: orders, region: us-east, rate_per_second: 100, messages: 50}]
@@ -357,8 +355,8 @@ steps:
 
 
 def test_a_scenario_ends_with_the_verdict_as_exit_code_and_as_json(folder: Path) -> None:
-    (folder / "story.yaml").write_text(STORY)
-    done = geoemu("run", "story.yaml", "--json", "--report", "report", folder=folder)
+    (folder / "example.yaml").write_text(SCENARIO)
+    done = geoemu("run", "example.yaml", "--json", "--report", "report", folder=folder)
     report = json.loads(done.stdout)
     assert report["verdict"] == "valid", done.stdout
     assert done.returncode == 0
@@ -369,8 +367,8 @@ def test_a_scenario_ends_with_the_verdict_as_exit_code_and_as_json(folder: Path)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signal.Signals) -> None:
-    (folder / "story.yaml").write_text(STORY.replace("messages: 50", "messages: 100000"))
-    with in_foreground(folder, "run", "story.yaml", until="begin: orders") as run:
+    (folder / "example.yaml").write_text(SCENARIO.replace("messages: 50", "messages: 100000"))
+    with in_foreground(folder, "run", "example.yaml", until="begin: orders") as run:
         run.send_signal(number)
         printed = rest_of(run)
     if number == signal.SIGTERM:
@@ -396,7 +394,7 @@ def test_sealing_says_what_it_found(folder: Path) -> None:
     typed(folder, "down")
 
 
-def test_a_tap_records_whoever_connects_to_it_until_it_is_interrupted(folder: Path) -> None:
+def test_a_tap_records_its_clients_until_it_is_interrupted(folder: Path) -> None:
     typed(folder, "up", "--detach")
     with in_foreground(folder, "tap", until="are recorded in") as tap:
         again = geoemu("tap", folder=folder)

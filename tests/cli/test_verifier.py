@@ -26,7 +26,7 @@ from emulator.runtimes.verifier import VerifierResult, WaitingVerifier, verify_n
         ("VALID", -9, 2),
     ],
 )
-def test_a_program_that_failed_before_it_said_anything_did_not_say_invalid(
+def test_a_program_that_failed_without_output_did_not_report_invalid(
     output: str, returned: int, exit_code: int
 ) -> None:
     assert VerifierResult(output, "", returned).exit_code == exit_code
@@ -45,7 +45,7 @@ try:
     pathlib.Path({str(begun)!r}).touch()
     time.sleep(1000)
 except KeyboardInterrupt:
-    time.sleep(0.6)  # longer than Python has patience with a child, unless told
+    time.sleep(0.6)  # longer than Python waits for a child by default
     pathlib.Path({str(ended)!r}).touch()
 """
     outer = "import sys; from emulator.runtimes.verifier import verify_now; verify_now(sys.argv[1:])"

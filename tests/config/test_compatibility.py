@@ -35,7 +35,7 @@ def test_what_is_no_switch_or_no_choice_is_refused(chosen: dict[str, str]) -> No
         Compatibility(chosen)
 
 
-def test_a_region_is_told_and_nothing_is_chosen_by_default() -> None:
+def test_a_region_gets_the_switches_and_none_is_set_by_default() -> None:
     config = RegionConfig("us", "test", compatibility={"overlapping_batches": "upstream"})
     assert RegionConfig.from_json(config.to_json()) == config
     assert Compatibility(config.compatibility).follows_upstream("overlapping_batches")

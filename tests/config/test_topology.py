@@ -227,7 +227,7 @@ class TestTopologyJson:
 
 
 class TestRegionConfig:
-    def test_a_process_is_told_its_ports_its_peers_and_both_directions_of_each_link(
+    def test_a_process_gets_its_ports_its_peers_and_both_directions_of_each_link(
         self, sample: Topology
     ) -> None:
         config = region_config(sample, "us-west", PORTS, region_dir=Path("/run/us-west"), owner_pid=7)

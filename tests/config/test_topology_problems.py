@@ -411,11 +411,11 @@ def test_a_topology_that_is_not_there(tmp_path: Path) -> None:
     )
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
-    told = problems_of(nowhere / "topology.yaml")
-    assert told.startswith(
+    message = problems_of(nowhere / "topology.yaml")
+    assert message.startswith(
         "topology.yaml: cannot be read: no such file; name another file with -f FILE, or copy"
     )
-    _, _, copy = told.partition("copy the sample: ")
+    _, _, copy = message.partition("copy the sample: ")
     subprocess.run(shlex.split(copy), cwd=nowhere, check=True)
     assert load_topology(nowhere / "topology.yaml").regions
     assert problems_of(tmp_path / "clusters") == "clusters: cannot be read: it is a directory"

@@ -36,8 +36,8 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 
 UP_SECONDS = 120
 DEADLINE_SECONDS = 60.0
-STORY_SECONDS = 300
-HURT = "us-east"
+SCENARIO_SECONDS = 300
+VICTIM = "us-east"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ class Load:
         self.name = name
         self.topic = f"persistent://public/default/{name}"
         self.producers = {region: self.producer(region) for region in run.topology.region_names}
-        self.consumers = {region: self._consumer(region) for region in (HURT, "eu-central")}
+        self.consumers = {region: self._consumer(region) for region in (VICTIM, "eu-central")}
 
     def producer(self, region: str, name: str = "orders") -> ActorProcess:
         part = ProducerSpec(
@@ -166,8 +166,8 @@ def assert_spark_says_valid(run: ComposeRuntime, report: Path) -> None:
     assert judged["verdict"] == "valid", [c for c in judged["checks"] if c["verdict"] != "valid"]
 
 
-def play(scenario: object) -> None:
-    asyncio.run(asyncio.wait_for(scenario, STORY_SECONDS))  # type: ignore[arg-type]
+def perform(scenario: object) -> None:
+    asyncio.run(asyncio.wait_for(scenario, SCENARIO_SECONDS))  # type: ignore[arg-type]
 
 
 # --- the scenarios --------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
         await until_said(here, CREATION, lambda said: not is_off(said))
         assert await asyncio.to_thread(creates, here, "created-after")
 
-    play(scenario())
+    perform(scenario())
 
 
 @pytest.mark.parametrize(
@@ -194,25 +194,25 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
     [("region",), pytest.param(("kafka",), marks=pytest.mark.slow), ("region", "kafka")],
     ids="-and-".join,
 )
-def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
+def test_kill_9_during_load_neither_loses_nor_duplicates_messages(
     run: ComposeRuntime, victims: tuple[str, ...], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
         load = Load(run, f"killed-{'-'.join(victims)}")
         try:
             await load.begin()
-            await published_more(load.producers[HURT])
+            await published_more(load.producers[VICTIM])
             labels = {"region": REGION_LABEL, "kafka": KAFKA_LABEL}
             containers = [await container(run, labels[victim]) for victim in victims]
             await asyncio.gather(*(run._containers.engine.kill(victim) for victim in containers))
             await published_more(load.producers["us-west"])
-            await run.start(HURT)
-            await published_more(load.producers[HURT])
+            await run.start(VICTIM)
+            await published_more(load.producers[VICTIM])
             await load.end()
         finally:
             await load.leave()
 
-    play(scenario())
+    perform(scenario())
     assert_spark_says_valid(run, tmp_path)
 
 
@@ -226,12 +226,12 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
         load = Load(run, "replaced")
         try:
             await load.begin()
-            stays = load.producers[HURT]
+            stays = load.producers[VICTIM]
             await published_more(stays)
-            await run.pause(HURT)
+            await run.pause(VICTIM)
             paused_ms = time.time() * 1000
-            replacement_id, url = await start_replacement(run, HURT)
-            load.producers["replacement"] = goes_on = load.producer(HURT, "replacement")
+            replacement_id, url = await start_replacement(run, VICTIM)
+            load.producers["replacement"] = goes_on = load.producer(VICTIM, "replacement")
             await goes_on.begin(url)
             await published_more(goes_on)
             assert stays.counts.connected, "or the region would have no client to disconnect"
@@ -244,20 +244,20 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
             ended_ms = time.time() * 1000
             await until(lambda: not stays.counts.connected, "the old one sent its client away")
             await published_more(goes_on)
-            told = acknowledged_asked_at(run, stays.part.name, after_ms=paused_ms, before_ms=ended_ms)
-            assert all(asked_ms < paused_ms for asked_ms in told)
+            asked_times = acknowledged_asked_at(run, stays.part.name, after_ms=paused_ms, before_ms=ended_ms)
+            assert all(asked_ms < paused_ms for asked_ms in asked_times)
 
-            await run.start(HURT)
+            await run.start(VICTIM)
             await until(lambda: not is_running(replacement_id), "the replacement ends in its turn")
             assert exit_code(replacement_id) == 1
-            await goes_on.move(HURT, (await service_urls(run))[HURT])
+            await goes_on.move(VICTIM, (await service_urls(run))[VICTIM])
             for producer in (stays, goes_on):
                 await published_more(producer)
             await load.end()
         finally:
             await load.leave()
 
-    play(scenario())
+    perform(scenario())
     assert_spark_says_valid(run, tmp_path)
 
 
@@ -265,7 +265,7 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
 
 
 async def container(run: ComposeRuntime, label: str) -> Container:
-    return (await run._containers.engine.containers(run._containers._run_label, label))[HURT]
+    return (await run._containers.engine.containers(run._containers._run_label, label))[VICTIM]
 
 
 async def start_replacement(run: ComposeRuntime, region: str) -> tuple[str, str]:

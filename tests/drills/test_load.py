@@ -64,11 +64,11 @@ def publish(url: str, region: str, count: int, *, batched: bool, acknowledged: l
 
 
 def _noting(number: int, acknowledged: list[int]) -> object:
-    def told(result: pulsar.Result, _: object) -> None:
+    def note_receipt(result: pulsar.Result, _: object) -> None:
         if result == pulsar.Result.Ok:
             acknowledged.append(number)
 
-    return told
+    return note_receipt
 
 
 def receive(url: str, region: str, count: int, by_origin: dict[str, list[int]]) -> None:
@@ -114,7 +114,7 @@ async def test_three_regions_publish_ten_thousand_each_and_every_consumer_receiv
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_kills_during_the_load_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
+async def test_kills_during_the_load_neither_lose_nor_duplicate_messages(seed: int, tmp_path: Path) -> None:
     """kill -9 of any region at any moment; the producers continue by themselves."""
     count, chance = 3_000, random.Random(seed)
 

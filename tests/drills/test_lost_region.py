@@ -33,15 +33,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_what_a_lost_region_cost_is_as_the_disks_say(folder: Path) -> None:
-    assert_figures_are_those_of_the_disks(drilled(folder, ROOT / "topology.yaml"), in_sqlite)
+    assert_figures_are_those_of_the_disks(run_scenario(folder, ROOT / "topology.yaml"), in_sqlite)
 
 
 def test_what_a_lost_container_cost_is_as_the_disks_of_the_kafkas_say(folder: Path) -> None:
     need_containers("region", "kafka")
-    assert_figures_are_those_of_the_disks(drilled(folder, ROOT / "compose" / "topology.yaml"), in_kafka)
+    assert_figures_are_those_of_the_disks(run_scenario(folder, ROOT / "compose" / "topology.yaml"), in_kafka)
 
 
-def drilled(folder: Path, topology: Path) -> Path:
+def run_scenario(folder: Path, topology: Path) -> Path:
     """Run the shipped scenario, which must be valid: the cost of a loss is no defect."""
     done = geoemu("run", "region-lost", "-f", str(topology), "--engine", "embedded", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -45,7 +45,7 @@ def end_runs(folder: Path) -> None:
         end_all(run)
 
 
-def drilled(folder: Path) -> dict[str, Any]:
+def run_scenario(folder: Path) -> dict[str, Any]:
     """Return the output of `geoemu run`."""
     done = subprocess.run(
         [sys.executable, "-m", "emulator.cli", "run", "billing.yaml", "--engine", "embedded", "--json"],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .drills import drilled, end_runs, failing, make_folder, on_the_page
+from .drills import end_runs, failing, make_folder, on_the_page, run_scenario
 from .test_other_languages import EXAMPLES, java
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -44,7 +44,7 @@ def assert_there_and_back(report: dict[str, Any], folder: Path) -> None:
 
 def test_the_client_of_the_page_goes_away_and_comes_back_by_itself(folder: Path) -> None:
     (folder / "billing.py").write_text(on_the_page(PAGE, "file: billing.py"))
-    report = drilled(folder)
+    report = run_scenario(folder)
     assert_there_and_back(report, folder)
     said = without_numbers(on_the_page(PAGE, "verdict of: as it is"))
     for check in report["checks"]:
@@ -58,7 +58,7 @@ def test_so_does_that_of_java(folder: Path) -> None:
     command = json.dumps(java(source, "BillingAnywhere"))
     (folder / "billing.yaml").write_text(scenario.replace("[python, billing.py]", command))
     assert command in (folder / "billing.yaml").read_text()
-    assert_there_and_back(drilled(folder), folder)
+    assert_there_and_back(run_scenario(folder), folder)
 
 
 def without_numbers(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .drills import ROOT, drilled, end_runs, failing, make_folder
+from .drills import ROOT, end_runs, failing, make_folder, run_scenario
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -92,7 +92,7 @@ AT_HOME = ("rust",)
 def test_an_unchanged_service_keeps_its_promise_and_its_history_is_whole(language: str, folder: Path) -> None:
     command = LANGUAGES[language](Path(shutil.copytree(EXAMPLES / language, folder / language)))
     make_folder(folder, scenario_of(command, at_home=language in AT_HOME))
-    report = drilled(folder)
+    report = run_scenario(folder)
     assert report["verdict"] == "valid", failing(report)
     assert report["figures"]["published"]["acknowledged"] > 100
 
@@ -109,7 +109,7 @@ def test_a_bug_in_another_language_is_found_all_the_same(folder: Path) -> None:
     )
     (source / "billing.go").write_text(forgetful)
     make_folder(folder, scenario_of(go(source)))
-    assert set(failing(drilled(folder))) == {"INV-20"}
+    assert set(failing(run_scenario(folder))) == {"INV-20"}
 
 
 def scenario_of(command: list[str], *, at_home: bool = False) -> str:

@@ -16,7 +16,7 @@ import pytest
 import geoemu
 from tests.runtimes.fixtures import wait_until
 
-from .drills import ROOT, drilled, end_runs, failing, make_folder
+from .drills import ROOT, end_runs, failing, make_folder, run_scenario
 from .drills import on_the_page as on_page
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -40,19 +40,19 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     end_runs(tmp_path)
 
 
-def drilled_with(service: str, folder: Path) -> dict[str, Any]:
+def run_scenario_with(service: str, folder: Path) -> dict[str, Any]:
     (folder / "billing.py").write_text(service)
-    return drilled(folder)
+    return run_scenario(folder)
 
 
-def test_the_service_of_the_page_is_short_and_one_word_of_it_is_there_for_the_drill() -> None:
+def test_the_service_of_the_page_is_short_and_one_word_of_it_is_there_for_the_recording() -> None:
     service = on_the_page("file: billing.py")
     assert len(service.splitlines()) <= 40
     assert service.count("geoemu.recorded") == 1
 
 
-def test_the_drill_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> None:
-    report = drilled_with(on_the_page("file: billing.py"), folder)
+def test_the_scenario_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> None:
+    report = run_scenario_with(on_the_page("file: billing.py"), folder)
     assert report["verdict"] == "invalid", report["checks"]
     assert set(failing(report)) == {"INV-20"}
     (found,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
@@ -64,7 +64,7 @@ def test_the_drill_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> N
 
 
 def test_the_service_that_the_page_mends_keeps_its_promise(folder: Path) -> None:
-    report = drilled_with(mended(on_the_page("file: billing.py")), folder)
+    report = run_scenario_with(mended(on_the_page("file: billing.py")), folder)
     assert report["verdict"] == "valid", report["checks"]
     (answered,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
     assert answered["verdict"] == "valid"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from .regions import Stand, regions_up
+from .regions import LiveRun, regions_up
 
 
 @pytest.fixture(scope="session")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveRun]:
     with regions_up(tmp_path_factory.mktemp("recorded")) as up:
         yield up

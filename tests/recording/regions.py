@@ -21,7 +21,7 @@ from tests.runtimes.fixtures import end_all, write_topology
 TOPIC = "persistent://public/default/orders"
 
 
-class Stand:
+class LiveRun:
     """A run, its folder and its addresses."""
 
     def __init__(self, runtime: ProcessRuntime) -> None:
@@ -75,7 +75,7 @@ class Stand:
 
 
 def asked_and_stored(
-    stand: Stand, actor: str, region: str, topic: str
+    live: LiveRun, actor: str, region: str, topic: str
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return, by producer and number, payload and attributes from the history and from the log."""
     asked = {
@@ -83,23 +83,23 @@ def asked_and_stored(
             digest_number(line["payload_digest"]),
             digest_number(line["attributes_digest"]) if "attributes_digest" in line else 0,
         )
-        for line in stand.lines(actor, "publish", "asked")
+        for line in live.lines(actor, "publish", "asked")
     }
     stored = {
         (row["producer_name"], row["sequence_id"]): (row["payload_digest"], row["attributes_digest"])
-        for row in stand.stored(region, topic)
+        for row in live.stored(region, topic)
     }
     return asked, stored
 
 
 @contextmanager
-def regions_up(folder: Path) -> Iterator[Stand]:
+def regions_up(folder: Path) -> Iterator[LiveRun]:
     file = write_topology(folder)
     file.write_text(file.read_text().replace("{regions: all}", "{regions: all, deduplication: true}"))
     runtime = ProcessRuntime.create(load_topology(file), folder / "run")
     try:
         asyncio.run(runtime.up())
-        yield Stand(runtime)
+        yield LiveRun(runtime)
         asyncio.run(runtime.down())
     finally:
         end_all(folder / "run")

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.run.history import seal_history
 
-from .regions import Stand
+from .regions import LiveRun
 
 pytestmark = pytest.mark.real
 
@@ -35,14 +35,14 @@ elif sys.argv[2] == "wait":
 """
 
 
-def program(stand: Stand, folder: Path, how: str) -> subprocess.Popen[str]:
+def program(live: LiveRun, folder: Path, how: str) -> subprocess.Popen[str]:
     """Start the program `lives.py` and wait until it has sent its first message."""
     file = folder / "lives.py"
     file.write_text(PUBLISH)
     root = str(Path(__file__).parents[2])
     begun = subprocess.Popen(
-        [sys.executable, str(file), stand.url("us-east"), how],
-        env={**os.environ, "PYTHONPATH": root, "GEOEMU_RUN_DIR": str(stand.run_dir)},
+        [sys.executable, str(file), live.url("us-east"), how],
+        env={**os.environ, "PYTHONPATH": root, "GEOEMU_RUN_DIR": str(live.run_dir)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -51,29 +51,29 @@ def program(stand: Stand, folder: Path, how: str) -> subprocess.Popen[str]:
     return begun
 
 
-def test_a_program_that_is_killed_is_sealed_by_whoever_ran_it_and_goes_on_in_its_next_life(
-    stand: Stand, tmp_path: Path
+def test_a_killed_program_is_sealed_by_its_parent_and_goes_on_in_its_next_life(
+    live: LiveRun, tmp_path: Path
 ) -> None:
-    with program(stand, tmp_path, "wait") as first:
+    with program(live, tmp_path, "wait") as first:
         first.send_signal(signal.SIGKILL)
-    assert "has no end" in str(stand.file("lives").damages)
-    assert seal_history(stand.run_dir / "history" / "lives.jsonl", "killed")
-    assert not stand.file("lives").damages
-    with program(stand, tmp_path, "end") as second:
+    assert "has no end" in str(live.file("lives").damages)
+    assert seal_history(live.run_dir / "history" / "lives.jsonl", "killed")
+    assert not live.file("lives").damages
+    with program(live, tmp_path, "end") as second:
         pass
     # The client's library itself may abort at the very end of a program that did not close it.
     assert second.returncode in (0, -signal.SIGABRT)
-    assert not stand.file("lives").damages  # complete although the program did not close its client
-    assert [line["last_sequence_id"] for line in stand.lines("lives", "connect")] == [-1, 0]
+    assert not live.file("lives").damages  # complete although the program did not close its client
+    assert [line["last_sequence_id"] for line in live.lines("lives", "connect")] == [-1, 0]
 
 
-def test_two_processes_of_one_program_write_a_file_each(stand: Stand, tmp_path: Path) -> None:
-    with program(stand, tmp_path, "wait") as first:
-        second = program(stand, tmp_path, "fork")
+def test_two_processes_of_one_program_write_a_file_each(live: LiveRun, tmp_path: Path) -> None:
+    with program(live, tmp_path, "wait") as first:
+        second = program(live, tmp_path, "fork")
         assert second.wait(20) == 0
         own = f"lives-{second.pid}"
         # Its child was a copy: it wrote nothing, not even at its end.
-        assert not stand.file(own).damages
-        assert len(stand.lines(own, "publish", "ok")) == 2
+        assert not live.file(own).damages
+        assert len(live.lines(own, "publish", "ok")) == 2
         first.send_signal(signal.SIGKILL)
-    seal_history(stand.run_dir / "history" / "lives.jsonl", "killed")
+    seal_history(live.run_dir / "history" / "lives.jsonl", "killed")

@@ -17,7 +17,7 @@ import geoemu
 from emulator.errors import Refused
 from emulator.run.history_events import payload_digest
 
-from .regions import Stand, asked_and_stored
+from .regions import LiveRun, asked_and_stored
 
 pytestmark = pytest.mark.real
 
@@ -29,16 +29,16 @@ RECEIVE_MS = 10_000
 class Recording:
     """A recorded client in us-east, with an actor, topic and run of one test."""
 
-    def __init__(self, stand: Stand, name: str) -> None:
-        self.stand = stand
+    def __init__(self, live: LiveRun, name: str) -> None:
+        self.live = live
         self.actor = name
         self.topic = f"persistent://public/default/{name}"
         self.client = geoemu.recorded(
-            pulsar.Client(stand.url("us-east"), logger=QUIET), stand.run_dir, actor=name
+            pulsar.Client(live.url("us-east"), logger=QUIET), live.run_dir, actor=name
         )
 
     def lines(self, op: str, outcome: str = "") -> list[dict[str, Any]]:
-        return self.stand.lines(self.actor, op, outcome)
+        return self.live.lines(self.actor, op, outcome)
 
     def published(self, *payloads: bytes) -> None:
         producer = self.client.create_producer(self.topic)
@@ -50,8 +50,8 @@ class Recording:
 
 
 @pytest.fixture
-def recording(stand: Stand, request: pytest.FixtureRequest) -> Iterator[Recording]:
-    made = Recording(stand, re.sub(r"\W+", "-", request.node.name))
+def recording(live: LiveRun, request: pytest.FixtureRequest) -> Iterator[Recording]:
+    made = Recording(live, re.sub(r"\W+", "-", request.node.name))
     yield made
     made.client.close()
 
@@ -63,29 +63,29 @@ def test_every_thread_s_message_is_stored_under_the_number_that_was_written_down
     producer = recording.client.create_producer(
         recording.topic, producer_name="shop", batching_enabled=True, block_if_queue_full=True
     )
-    told = threading.Semaphore(0)
+    receipts = threading.Semaphore(0)
 
     def publish(thread: int) -> None:
         for number in range(each):
             payload = f"{thread}-{number}".encode()
             if number % 10:
-                producer.send_async(payload, lambda *_: told.release(), partition_key=str(thread))
+                producer.send_async(payload, lambda *_: receipts.release(), partition_key=str(thread))
             else:
                 producer.send(payload, properties={"thread": str(thread)}, event_timestamp=number)
-                told.release()
+                receipts.release()
 
     working = [threading.Thread(target=publish, args=(thread,)) for thread in range(threads)]
     for thread in working:
         thread.start()
     for _ in range(threads * each):
-        assert told.acquire(timeout=20)
+        assert receipts.acquire(timeout=20)
     for thread in working:
         thread.join()
     asked = {line["sequence_id"]: line["payload_digest"] for line in recording.lines("publish", "asked")}
     assert sorted(asked) == list(range(threads * each))
     places = [line["message_id"] for line in recording.lines("publish", "ok")]
     assert len(set(places)) == threads * each
-    written, stored = asked_and_stored(recording.stand, recording.actor, "us-east", recording.topic)
+    written, stored = asked_and_stored(recording.live, recording.actor, "us-east", recording.topic)
     assert written == stored
 
 
@@ -210,12 +210,12 @@ def test_a_seek_and_a_reader_are_written_down(recording: Recording) -> None:
     assert [line["outcome"] for line in recording.lines("unsubscribe")] == ["asked", "ok"]
 
 
-def test_the_asyncio_client_is_recorded_too(stand: Stand) -> None:
+def test_the_asyncio_client_is_recorded_too(live: LiveRun) -> None:
     topic = "persistent://public/default/asynchronous"
-    url = stand.url("eu-central")
+    url = live.url("eu-central")
 
     async def work() -> None:
-        client = geoemu.recorded(pulsar.asyncio.Client(url), stand.run_dir, actor="asynchronous")
+        client = geoemu.recorded(pulsar.asyncio.Client(url), live.run_dir, actor="asynchronous")
         producer = await client.create_producer(topic)
         await asyncio.gather(*(producer.send(str(number).encode()) for number in range(20)))
         consumer = await client.subscribe(topic, "billing", initial_position=FROM_THE_START)
@@ -228,43 +228,41 @@ def test_the_asyncio_client_is_recorded_too(stand: Stand) -> None:
         await client.close()
 
     asyncio.run(work())
-    assert not stand.file("asynchronous").damages
-    assert {line["region"] for line in stand.lines("asynchronous", "publish")} == {"eu-central"}
-    written, stored = asked_and_stored(stand, "asynchronous", "eu-central", topic)
+    assert not live.file("asynchronous").damages
+    assert {line["region"] for line in live.lines("asynchronous", "publish")} == {"eu-central"}
+    written, stored = asked_and_stored(live, "asynchronous", "eu-central", topic)
     refused = set(written) - set(stored)
     assert {number for _, number in refused} == {20}
     assert stored.items() <= written.items()
-    assert (
-        len(stand.lines("asynchronous", "acknowledge")) == len(stand.lines("asynchronous", "receive")) == 20
-    )
+    assert len(live.lines("asynchronous", "acknowledge")) == len(live.lines("asynchronous", "receive")) == 20
 
 
-def test_the_last_client_of_a_program_writes_the_end(stand: Stand) -> None:
+def test_the_last_client_of_a_program_writes_the_end(live: LiveRun) -> None:
     clients = [
-        geoemu.recorded(pulsar.Client(stand.url(region), logger=QUIET), stand.run_dir, actor="two-clients")
+        geoemu.recorded(pulsar.Client(live.url(region), logger=QUIET), live.run_dir, actor="two-clients")
         for region in ("us-east", "us-west")
     ]
     clients[0].close()
-    assert "has no end" in str(stand.file("two-clients").damages)
+    assert "has no end" in str(live.file("two-clients").damages)
     clients[1].close()
-    assert not stand.file("two-clients").damages
+    assert not live.file("two-clients").damages
 
 
-def test_a_client_of_another_place_is_refused(stand: Stand, tmp_path: Path) -> None:
+def test_a_client_of_another_place_is_refused(live: LiveRun, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"is at no region of the run \(us-east pulsar://127\.0\.0\.1:\d+"):
-        geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:1"), stand.run_dir)
+        geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:1"), live.run_dir)
     with pytest.raises(Refused, match="has no region 'us-eats'"):
-        geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:1"), stand.run_dir, region="us-eats")
+        geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:1"), live.run_dir, region="us-eats")
     with pytest.raises(Refused, match="no run in"):
         geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:1"), tmp_path)
 
 
-def test_a_client_that_goes_elsewhere_by_itself_is_recorded_no_more_and_the_verdict_is_told(
+def test_a_client_that_switches_regions_by_itself_is_recorded_no_more_and_leaves_an_omission(
     recording: Recording, capfd: pytest.CaptureFixture[str]
 ) -> None:
     consumer = recording.consumer()
     recording.published(b"here")
-    elsewhere = pulsar.ServiceInfo(recording.stand.url("us-west"))
+    elsewhere = pulsar.ServiceInfo(recording.live.url("us-west"))
     recording.client._inner.get_service_info = lambda: elsewhere
     assert consumer.receive(timeout_millis=RECEIVE_MS).data() == b"here"
     (said,) = recording.lines("omission")
@@ -275,7 +273,7 @@ def test_a_client_that_goes_elsewhere_by_itself_is_recorded_no_more_and_the_verd
 
 def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording: Recording) -> None:
     """The client library does not expose the producers and sequence ids of its messages."""
-    recording.stand.make_partitioned("us-east", recording.topic, 3)
+    recording.live.make_partitioned("us-east", recording.topic, 3)
     for use in (
         lambda: recording.client.create_producer(recording.topic),
         recording.consumer,
@@ -286,12 +284,12 @@ def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording
     assert recording.lines("connect") == recording.lines("subscribe") == []
 
 
-async def test_a_partitioned_topic_is_refused_to_asyncio_s_client_too(stand: Stand) -> None:
+async def test_a_partitioned_topic_is_refused_to_asyncio_s_client_too(live: LiveRun) -> None:
     topic = "persistent://public/default/partitioned-asyncio"
-    await asyncio.to_thread(stand.make_partitioned, "us-east", topic, 2)
-    url = await asyncio.to_thread(stand.url, "us-east")
+    await asyncio.to_thread(live.make_partitioned, "us-east", topic, 2)
+    url = await asyncio.to_thread(live.url, "us-east")
 
-    client = geoemu.recorded(pulsar.asyncio.Client(url, logger=QUIET), stand.run_dir, actor="part-asyncio")
+    client = geoemu.recorded(pulsar.asyncio.Client(url, logger=QUIET), live.run_dir, actor="part-asyncio")
     with pytest.raises(Refused, match="has 2 partitions"):
         await client.create_producer(topic)
     await client.close()

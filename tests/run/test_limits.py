@@ -33,7 +33,7 @@ def test_limits_are_read_with_measure_actor_operator_and_value() -> None:
         ("outage[]<=2s", "is not a limit"),
     ],
 )
-def test_what_is_no_limit_is_told_with_its_rule(written: str, said: str) -> None:
+def test_what_is_no_limit_is_refused_with_its_rule(written: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_limit(written)
 

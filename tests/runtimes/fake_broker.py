@@ -3,7 +3,7 @@
     python fake_broker.py [--BEHAVIOUR REGION] REGION_JSON
 
 Behaviours of the one region named: `--dies` at once, `--never-ready`, `--deaf` to SIGTERM. It writes every link
-state that it receives to `told.jsonl` in its folder. It listens on its admin port only.
+state that it receives to `received.jsonl` in its folder. It listens on its admin port only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 class Handler(BaseHTTPRequestHandler):
     region = ""
     ready = True
-    told = Path()
+    received = Path()
 
     def do_GET(self) -> None:
         self.answer(
@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         source, target = self.path.split("/")[-2:]
-        with self.told.open("a") as file:
+        with self.received.open("a") as file:
             file.write(json.dumps([source, target, body["state"]]) + "\n")
         self.answer(204)
 
@@ -64,7 +64,7 @@ def main(behaviours: list[str], path: Path) -> int:
         return 3
     Handler.region = config["region"]
     Handler.ready = "--never-ready" not in mine
-    Handler.told = path.parent / "told.jsonl"
+    Handler.received = path.parent / "received.jsonl"
     server = ThreadingHTTPServer((config["bind_host"], config["admin_port"]), Handler)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "--deaf" in mine else lambda *_: os._exit(0))
     threading.Thread(target=server.serve_forever, daemon=True).start()

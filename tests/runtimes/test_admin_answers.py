@@ -117,7 +117,7 @@ STEPS = [
 ]
 
 
-def told(folder: Path, scenario: Callable[[ProcessRuntime, RegionStatus], Awaitable[None]]) -> None:
+def run_one_region(folder: Path, scenario: Callable[[ProcessRuntime, RegionStatus], Awaitable[None]]) -> None:
     (folder / "clusters").mkdir()
     (folder / "clusters" / "one.yaml").write_text("regions: {us: {}}\n")
     path = folder / "topology.yaml"
@@ -146,7 +146,7 @@ def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp
             said = await asked(us, "GET", f"{V2}/{step.look}")
             assert step.is_so(said), (step, said)
 
-    told(tmp_path, scenario)
+    run_one_region(tmp_path, scenario)
 
 
 async def _publish(us: RegionStatus) -> None:
@@ -169,4 +169,4 @@ def test_a_region_that_was_shut_down_by_a_call_is_stopped_and_can_be_started(tmp
         await runtime.kill("us")
         assert (await runtime.status()).regions[0].state == "killed"
 
-    told(tmp_path, scenario)
+    run_one_region(tmp_path, scenario)

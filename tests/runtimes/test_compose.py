@@ -60,7 +60,7 @@ def run(run_dir: Path) -> ComposeRuntime:
     return runtime
 
 
-def tell(scenario: Coroutine[Any, Any, Any]) -> Any:
+def complete(scenario: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(scenario, DEADLINE_SECONDS))
 
 
@@ -75,7 +75,7 @@ async def container(run: ComposeRuntime, region: str) -> Container:
 @contextlib.contextmanager
 def client(run: ComposeRuntime, region: str) -> Iterator[pulsar.Client]:
     """A real client on the host."""
-    status = tell(run.status())
+    status = complete(run.status())
     url = next(r.service_url for r in status.regions if r.name == region)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     made = pulsar.Client(url, operation_timeout_seconds=20, logger=logger)
@@ -100,7 +100,7 @@ def received(run: ComposeRuntime, region: str, topic: str, count: int) -> list[s
 
 
 def test_it_is_up_and_everything_is_linked(run: ComposeRuntime) -> None:
-    status = tell(run.status())
+    status = complete(run.status())
     assert status.runtime == "compose"
     assert states(status) == dict.fromkeys(REGIONS, "running")
     assert {link.state for link in status.links} == {"up"}
@@ -114,18 +114,18 @@ def test_what_is_published_in_one_region_is_received_in_another(run: ComposeRunt
 
 def test_a_killed_region_is_seen_to_be_and_comes_back_with_what_it_had(run: ComposeRuntime) -> None:
     publish(run, "us-west", "kept", "before")
-    tell(run.kill("us-west"))
-    status = tell(run.status())
+    complete(run.kill("us-west"))
+    status = complete(run.status())
     assert states(status) == {"us-east": "running", "us-west": "killed", "eu-central": "running"}
     assert [region.pid for region in status.regions if region.name == "us-west"] == [None]
     publish(run, "us-east", "kept", "meanwhile")
-    tell(run.start("us-west"))
-    assert states(tell(run.status())) == dict.fromkeys(REGIONS, "running")
+    complete(run.start("us-west"))
+    assert states(complete(run.status())) == dict.fromkeys(REGIONS, "running")
     assert received(run, "us-west", "kept", 2) == ["before", "meanwhile"]
 
 
 @pytest.mark.within(DEADLINE_SECONDS)
-async def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> None:
+async def test_changes_made_by_hand_are_noticed(run: ComposeRuntime) -> None:
     us_east = await container(run, "us-east")
     for verb, state in (("pause", "paused"), ("unpause", "running"), ("kill", "killed")):
         subprocess.run(["docker", verb, us_east.name], check=True, capture_output=True)
@@ -142,7 +142,7 @@ async def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> Non
 
 
 @pytest.mark.within(DEADLINE_SECONDS)
-async def test_what_somebody_runs_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
+async def test_a_container_run_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
     """`docker compose run` gives another container the labels of the region's own."""
     beside = ["run", "--detach", "--no-deps", "--entrypoint", "sleep", "us-west", "600"]
 
@@ -166,8 +166,8 @@ async def test_what_somebody_runs_beside_a_region_is_not_the_region(run: Compose
 def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_healed(
     run: ComposeRuntime,
 ) -> None:
-    tell(run.cut("us-east", "eu-central", one_way=True))
-    cut = [(link.source, link.target) for link in tell(run.status()).links if link.state == "cut"]
+    complete(run.cut("us-east", "eu-central", one_way=True))
+    cut = [(link.source, link.target) for link in complete(run.status()).links if link.state == "cut"]
     assert cut == [("us-east", "eu-central")]
     publish(run, "us-east", "cut", "east")
     publish(run, "eu-central", "cut", "europe")
@@ -177,42 +177,42 @@ def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_heale
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"europe"
         with pytest.raises(pulsar.Timeout):
             reader.read_next(timeout_millis=300)
-        tell(run.heal("us-east", "eu-central"))
+        complete(run.heal("us-east", "eu-central"))
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"east"
-    assert {link.state for link in tell(run.status()).links} == {"up"}
+    assert {link.state for link in complete(run.status()).links} == {"up"}
 
 
 def test_a_message_takes_at_least_the_latency_that_its_link_was_given(run: ComposeRuntime) -> None:
-    tell(run.latency("us-east", "us-west", 700, jitter_ms=0, one_way=True))
+    complete(run.latency("us-east", "us-west", 700, jitter_ms=0, one_way=True))
     with client(run, "us-west") as west:
         reader = west.create_reader(TOPIC.format("slow"), pulsar.MessageId.earliest)
         began = time.monotonic()
         publish(run, "us-east", "slow", "snail")
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"snail"
         assert time.monotonic() - began >= 0.7
-    tell(run.heal("us-east", "us-west"))
-    assert all(link.shape == link.declared for link in tell(run.status()).links)
+    complete(run.heal("us-east", "us-west"))
+    assert all(link.shape == link.declared for link in complete(run.status()).links)
 
 
 def test_a_link_that_was_cut_while_a_region_was_down_is_cut_when_it_comes_back(run: ComposeRuntime) -> None:
-    tell(run.kill("us-west"))
-    tell(run.cut("us-east", "us-west"))
-    tell(run.start("us-west"))
+    complete(run.kill("us-west"))
+    complete(run.cut("us-east", "us-west"))
+    complete(run.start("us-west"))
     publish(run, "us-west", "cut-while-down", "west")
     with client(run, "us-east") as east:
         reader = east.create_reader(TOPIC.format("cut-while-down"), pulsar.MessageId.earliest)
         with pytest.raises(pulsar.Timeout):
             reader.read_next(timeout_millis=300)
-        tell(run.heal())
+        complete(run.heal())
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"west"
 
 
 def test_a_paused_region_is_seen_to_be_and_goes_on(run: ComposeRuntime) -> None:
-    tell(run.pause("us-east"))
-    assert states(tell(run.status()))["us-east"] == "paused"
+    complete(run.pause("us-east"))
+    assert states(complete(run.status()))["us-east"] == "paused"
     with pytest.raises(RuntimeFailure, match="us-east is paused: `geoemu resume us-east`"):
-        tell(run.start("us-east"))
-    tell(run.resume("us-east"))
+        complete(run.start("us-east"))
+    complete(run.resume("us-east"))
     publish(run, "us-east", "paused", "awake")
     assert received(run, "us-west", "paused", 1) == ["awake"]
 
@@ -265,7 +265,7 @@ def test_a_client_in_a_container_reaches_regions_by_name_while_others_come_from_
 
 def test_lookups_by_http_stay_inside_of_the_network_or_outside(run: ComposeRuntime) -> None:
     path = "/lookup/v2/topic/persistent/public/default/looked-up"
-    region = next(region for region in tell(run.status()).regions if region.name == "us-east")
+    region = next(region for region in complete(run.status()).regions if region.name == "us-east")
     with urllib.request.urlopen(region.admin_url + path) as answer:
         outside = json.load(answer)
     assert outside["brokerUrl"] == region.service_url
@@ -298,14 +298,14 @@ def test_logs_are_what_it_printed_and_goes_on_to_print_over_its_starts(run: Comp
             if text in line:
                 return
 
-    tell(scenario())
+    complete(scenario())
 
 
 def test_names_that_are_not_in_the_run_are_refused(run: ComposeRuntime) -> None:
     with pytest.raises(Refused, match="did you mean us-east"):
-        tell(run.kill("us-esat"))
+        complete(run.kill("us-esat"))
     with pytest.raises(Refused, match="name two different regions"):
-        tell(run.cut("us-east", "us-east"))
+        complete(run.cut("us-east", "us-east"))
 
 
 def test_a_missing_image_is_refused_with_what_to_type(
@@ -319,7 +319,7 @@ def test_a_missing_image_is_refused_with_what_to_type(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_image_that_was_built_from_other_sources_is_told_of_and_used(
+def test_an_image_that_was_built_from_other_sources_is_used_with_a_warning(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     image = f"geoemu-stale-{os.getpid()}:local"
@@ -346,10 +346,10 @@ def test_a_region_that_cannot_start_says_why_and_nothing_is_left(run_dir: Path, 
     runtime = ComposeRuntime.create(small_topology(tmp_path), tmp_path / "run")
     (tmp_path / "run" / "regions" / "us-west" / "log.sqlite").write_text("no database " * 1000)
     with pytest.raises(RuntimeFailure, match="us-west ended with exit code 2"):
-        tell(runtime.up())
-    assert tell(runtime._containers.by_region()) == {}
+        complete(runtime.up())
+    assert complete(runtime._containers.by_region()) == {}
     with pytest.raises(Refused, match="has ended"):
-        tell(runtime.up())
+        complete(runtime.up())
 
 
 @pytest.mark.within(DEADLINE_SECONDS)
@@ -379,8 +379,8 @@ def test_what_compose_complains_of_is_passed_on(run_dir: Path, tmp_path: Path) -
         socket.create_server(("127.0.0.1", port)),
         pytest.raises(RuntimeFailure, match=rf"failed:(.|\n)*{port}"),
     ):
-        tell(runtime.up())
-    assert tell(runtime._containers.by_region()) == {}
+        complete(runtime.up())
+    assert complete(runtime._containers.by_region()) == {}
 
 
 def test_no_engine_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -392,13 +392,17 @@ def test_no_engine_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, t
 
 def test_down_leaves_no_container_and_keeps_logs_and_output(run_dir: Path, run: ComposeRuntime) -> None:
     """This test is the last one: it ends the run."""
-    tell(run.kill("us-west"))
-    tell(run.down())
-    assert states(tell(run.status())) == {"us-east": "stopped", "us-west": "killed", "eu-central": "stopped"}
-    assert tell(run._containers.by_region()) == {}
+    complete(run.kill("us-west"))
+    complete(run.down())
+    assert states(complete(run.status())) == {
+        "us-east": "stopped",
+        "us-west": "killed",
+        "eu-central": "stopped",
+    }
+    assert complete(run._containers.by_region()) == {}
     for region in REGIONS:
         assert (run_dir / "regions" / region / "log.sqlite").exists()
         assert "listens on port" in (run_dir / "regions" / region / "output.log").read_text()
     with pytest.raises(Refused, match="has ended"):
-        tell(run.start("us-east"))
-    tell(run.down())
+        complete(run.start("us-east"))
+    complete(run.down())

@@ -138,7 +138,7 @@ def test_the_verdict_is_a_service_that_is_started_only_when_asked_for(tmp_path: 
     assert "depends_on" not in yaml.safe_load(compose_file(plan(tmp_path)))["services"]["verify"]
 
 
-def test_a_region_may_not_be_called_like_the_service_that_judges(tmp_path: Path) -> None:
+def test_a_region_may_not_have_the_name_of_the_verifier_service(tmp_path: Path) -> None:
     first, *others = small_topology(tmp_path).clusters
     clash = dataclasses.replace(first.regions[0], name="verify")
     clashing = dataclasses.replace(
@@ -165,7 +165,7 @@ def test_names_that_yaml_or_compose_would_read_as_something_else_stay_names(tmp_
     assert services["no"]["labels"]["geoemu.region"] == "no"
 
 
-def test_a_run_takes_a_small_subnet_that_nobody_has() -> None:
+def test_a_run_takes_a_small_free_subnet() -> None:
     first = choose_subnet(6, "geoemu-a", "10.213.0.0/16", [])
     assert ipaddress.IPv4Network(first).prefixlen == 27
     assert choose_subnet(6, "geoemu-a", "10.213.0.0/16", []) == first

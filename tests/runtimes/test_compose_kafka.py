@@ -19,7 +19,7 @@ from emulator.runtimes.opening import open_run
 
 from .containers import need_containers, remove
 from .fixtures import small_topology, with_regions
-from .test_compose import publish, received, states, tell
+from .test_compose import complete, publish, received, states
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -53,7 +53,7 @@ def test_a_region_keeps_nothing_of_its_own(run: ComposeRuntime) -> None:
     assert not list((run.run_dir / "regions" / "us-east").glob("log.sqlite*"))
 
 
-def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: ComposeRuntime) -> None:
+def test_a_kafka_that_is_gone_is_reported_and_comes_back_with_its_region(run: ComposeRuntime) -> None:
     """Acknowledged messages are still there. (tests/drills kills under load.)"""
     publish(run, "us-west", "kept", "before")
 
@@ -62,12 +62,12 @@ def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: Com
             (await run._containers.engine.containers(run._containers._run_label, KAFKA_LABEL))["us-west"]
         )
 
-    tell(kill_kafka())
-    waiting_for = {region.name: region.waiting_for for region in tell(run.status()).regions}
+    complete(kill_kafka())
+    waiting_for = {region.name: region.waiting_for for region in complete(run.status()).regions}
     assert "kafka-us-west is not running: `geoemu start us-west`" in waiting_for["us-west"]
-    tell(run.start("us-west"))
+    complete(run.start("us-west"))
     assert received(run, "us-west", "kept", 1) == ["before"]
-    assert states(tell(run.status())) == dict.fromkeys(run.topology.region_names, "running")
+    assert states(complete(run.status())) == dict.fromkeys(run.topology.region_names, "running")
 
 
 def test_what_a_region_stored_can_be_read_from_the_host(run: ComposeRuntime) -> None:
@@ -78,13 +78,13 @@ def test_what_a_region_stored_can_be_read_from_the_host(run: ComposeRuntime) -> 
 def test_a_started_region_goes_on_with_the_topics_it_had(run: ComposeRuntime) -> None:
     publish(run, "us-east", "same", "1")
     before = topics_of(run, "us-east")
-    tell(run.restart("us-east"))
+    complete(run.restart("us-east"))
     publish(run, "us-east", "same", "2")
     assert topics_of(run, "us-east") == before
     assert len({topic.partition(".")[0] for topic in before}) == 1
 
 
-def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_path: Path) -> None:
+def test_another_run_on_the_same_kafka_does_not_interfere(run: ComposeRuntime, tmp_path: Path) -> None:
     """Its regions have the same names. With the same topics they would fence those of the first run."""
     publish(run, "us-east", "mine", "first")
     log = LogConfig("kafka", bootstrap_servers="kafka-us-east:9092")
@@ -107,18 +107,18 @@ def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_
         await remove(other.run_dir)
 
     try:
-        tell(start_other())
+        complete(start_other())
         publish(other, "us-east", "mine", "second")
         assert received(other, "us-west", "mine", 1) == ["second"]
         publish(run, "us-east", "mine", "third")
         assert received(run, "us-west", "mine", 2) == ["first", "third"]
         for each in (run, other):
-            assert states(tell(each.status())) == dict.fromkeys(run.topology.region_names, "running")
+            assert states(complete(each.status())) == dict.fromkeys(run.topology.region_names, "running")
     finally:
-        tell(remove_other())
+        complete(remove_other())
 
 
-def test_a_kafka_that_does_not_start_is_told_of_with_what_it_said(
+def test_a_kafka_that_does_not_start_is_reported_with_its_output(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once: regions would wait for it until their timeout."""
@@ -128,7 +128,7 @@ def test_a_kafka_that_does_not_start_is_told_of_with_what_it_said(
     )
     try:
         with pytest.raises(RuntimeFailure, match=r"^kafka-\S+ ended with exit code 2 (.|\n)*region\.json"):
-            tell(other.up())
+            complete(other.up())
     finally:
         asyncio.run(remove(other.run_dir))
 

@@ -17,7 +17,7 @@ from emulator.config.region import LogConfig
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.runtime import ComposeRuntime
 from tests.cli.test_cli import complaints
-from tests.drills.test_containers import Load, play, published_more
+from tests.drills.test_containers import Load, perform, published_more
 
 from .containers import ROOT, need_containers, remove
 from .fixtures import small_topology, with_regions
@@ -36,7 +36,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComposeRunti
     runtime = ComposeRuntime.create(topology, tmp_path / "run", detached=True)
     try:
         asyncio.run(asyncio.wait_for(runtime.up(), UP_SECONDS))
-        play(some_load(runtime))
+        perform(some_load(runtime))
         yield runtime
     finally:
         asyncio.run(remove(tmp_path / "run"))
@@ -81,13 +81,13 @@ def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) ->
     assert on_host["verdict"] == "valid"
     assert on_host["figures"]["published"]["acknowledged"] > 400
 
-    told = done(
+    printed = done(
         *compose_command(), "--progress", "quiet", "run", "--rm", "--no-TTY", "verify", cwd=run.run_dir
     )
     report = run.run_dir / "report"
     inside = json.loads((report / "report.json").read_text())
-    assert told.startswith(f"VALID  {inside['run']}\n")
-    assert told.endswith("Report: report/report.html\n")
+    assert printed.startswith(f"VALID  {inside['run']}\n")
+    assert printed.endswith("Report: report/report.html\n")
     assert without_name(inside) == without_name(on_host)
     page = (report / "report.html").read_text()
     assert page == (tmp_path / "report.html").read_text().replace(str(run.run_dir), inside["run"])

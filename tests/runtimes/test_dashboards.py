@@ -86,8 +86,8 @@ def test_what_is_rendered_has_all_that_is_mounted(tmp_path: Path) -> None:
         assert services[name]["profiles"] == ["dashboards"]
         for volume in services[name]["volumes"]:
             assert (folder / volume.split(":")[0]).exists(), volume
-    told = yaml.safe_load((folder / "dashboards" / "prometheus.yml").read_text())
-    targets = [one["targets"] for one in told["scrape_configs"][0]["static_configs"]]
+    config = yaml.safe_load((folder / "dashboards" / "prometheus.yml").read_text())
+    targets = [one["targets"] for one in config["scrape_configs"][0]["static_configs"]]
     assert sorted(targets) == sorted([f"{region}:8080"] for region in REGIONS)
     assert geoemu("render", "--output", "without", folder=tmp_path).returncode == 0
     assert "prometheus" not in (tmp_path / "without" / "compose.yaml").read_text()

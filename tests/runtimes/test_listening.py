@@ -118,7 +118,7 @@ def test_an_address_of_another_machine_and_a_name_of_none_are_refused(tmp_path: 
         make(listening_on(topology, "nowhere.invalid"), tmp_path / "run", insecure=True)
 
 
-def test_a_name_is_looked_up_once_and_clients_are_told_the_name(
+def test_a_name_is_looked_up_once_and_clients_receive_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checked address is used for listening, whatever the name resolves to later."""
@@ -158,7 +158,7 @@ def test_a_region_with_a_name_is_shown_by_it_and_asked_at_its_address(tmp_path: 
         assert urlsplit(region.admin_url).hostname == "::1"
 
 
-def test_a_container_on_every_address_needs_a_name_to_tell_clients(
+def test_a_container_on_every_address_needs_a_name_for_clients(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = listening_on(small_topology(tmp_path), "0.0.0.0")
@@ -181,11 +181,11 @@ def test_all_published_ports_are_of_loopback_by_default(tmp_path: Path) -> None:
 
 async def _looked_up(host: str, port: int, admin_port: int) -> set[str]:
     topic = "persistent/public/default/orders"
-    told = (await call(host, admin_port, "GET", f"/lookup/v2/topic/{topic}")).json()
+    lookup = (await call(host, admin_port, "GET", f"/lookup/v2/topic/{topic}")).json()
     status = (await call(host, admin_port, "GET", "/geoemu/v1/status")).json()
     cluster = (await call(host, admin_port, "GET", "/admin/v2/clusters/us-east")).json()
     urls = [
-        told["brokerUrl"],
+        lookup["brokerUrl"],
         status["service_url"],
         cluster["brokerServiceUrl"],
         await looked_up(port, host),
@@ -199,7 +199,7 @@ async def _looked_up(host: str, port: int, admin_port: int) -> set[str]:
 @pytest.mark.parametrize(
     ("address", "reached_at"), [("0.0.0.0", ["127.0.0.1", "127.0.0.2"]), ("::1", ["::1"]), ("::", ["::1"])]
 )
-def test_every_client_is_told_the_address_that_it_connected_to(
+def test_every_client_receives_the_address_that_it_connected_to(
     tmp_path: Path, address: str, reached_at: list[str]
 ) -> None:
     run = ProcessRuntime.create(

@@ -23,10 +23,10 @@ from emulator.runtimes.process import ProcessRuntime
 
 from .fixtures import DEADLINE_SECONDS, REGIONS, fake_program, fake_run, living, wait_until
 
-Story = Callable[[ProcessRuntime], Coroutine[Any, Any, None]]
+Steps = Callable[[ProcessRuntime], Coroutine[Any, Any, None]]
 
 
-def tell(folder: Path, steps: Story, *behaviours: str) -> ProcessRuntime:
+def run_steps(folder: Path, steps: Steps, *behaviours: str) -> ProcessRuntime:
     """Run a scenario on fake regions, and take the run down."""
 
     async def whole() -> ProcessRuntime:
@@ -64,9 +64,9 @@ def states(status: RunStatus) -> dict[str, str]:
     return {region.name: region.state for region in status.regions}
 
 
-def told(run_dir: Path, region: str) -> list[list[str]]:
+def received_links(run_dir: Path, region: str) -> list[list[str]]:
     """Return every link state that a region received, in order."""
-    file = run_dir / "regions" / region / "told.jsonl"
+    file = run_dir / "regions" / region / "received.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -75,7 +75,7 @@ def elsewhere(runtime: ProcessRuntime) -> ProcessRuntime:
     return ProcessRuntime(RunDirectory(runtime.run_dir), program=runtime._processes._program)
 
 
-def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
+def test_the_status_follows_a_run_up_and_down(tmp_path: Path) -> None:
     async def steps(runtime: ProcessRuntime) -> None:
         status = await runtime.status()
         assert status.runtime == "process"
@@ -85,7 +85,7 @@ def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
             (a, b): "up" for a in REGIONS for b in REGIONS if a != b
         }
 
-    runtime = tell(tmp_path, steps)
+    runtime = run_steps(tmp_path, steps)
     status = asyncio.run(runtime.status())
     assert states(status) == dict.fromkeys(REGIONS, "stopped")
     assert [region.pid for region in status.regions] == [None] * 3
@@ -158,14 +158,14 @@ async def test_a_region_killed_by_hand_is_noticed(runtime: ProcessRuntime) -> No
         await asyncio.sleep(0.01)
 
 
-async def test_both_ends_of_a_link_are_told_in_both_directions(runtime: ProcessRuntime) -> None:
+async def test_both_ends_of_a_link_receive_the_states_of_both_directions(runtime: ProcessRuntime) -> None:
     await runtime.cut("us-east", "us-west")
     for region in ("us-east", "us-west"):
-        assert sorted(told(runtime.run_dir, region)) == [
+        assert sorted(received_links(runtime.run_dir, region)) == [
             ["us-east", "us-west", "cut"],
             ["us-west", "us-east", "cut"],
         ]
-    assert told(runtime.run_dir, "eu-central") == []
+    assert received_links(runtime.run_dir, "eu-central") == []
     links = {(link.source, link.target): link.state for link in (await runtime.status()).links}
     assert links["us-east", "us-west"] == links["us-west", "us-east"] == "cut"
     assert links["us-east", "eu-central"] == "up"
@@ -174,7 +174,7 @@ async def test_both_ends_of_a_link_are_told_in_both_directions(runtime: ProcessR
 async def test_one_way_is_one_way_and_healing_everything_heals_everything(runtime: ProcessRuntime) -> None:
     await runtime.cut("us-east", "us-west", one_way=True)
     await runtime.hold("eu-central", "us-west", one_way=True)
-    assert told(runtime.run_dir, "us-west") == [
+    assert received_links(runtime.run_dir, "us-west") == [
         ["us-east", "us-west", "cut"],
         ["eu-central", "us-west", "held"],
     ]
@@ -205,7 +205,7 @@ async def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_c
     config = RegionConfig.load(runtime.run_dir / "regions" / "us-east" / "region.json")
     shapes = {peer.region: (peer.outbound.state, peer.inbound.state) for peer in config.peers}
     assert shapes == {"us-west": ("cut", "up"), "eu-central": ("up", "up")}
-    assert told(runtime.run_dir, "us-west") == [["us-east", "us-west", "cut"]]
+    assert received_links(runtime.run_dir, "us-west") == [["us-east", "us-west", "cut"]]
 
 
 async def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_thaws(
@@ -213,10 +213,10 @@ async def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_
 ) -> None:
     await runtime.pause("us-east")
     await runtime.cut("us-east", "us-west", one_way=True)
-    assert told(runtime.run_dir, "us-east") == []
+    assert received_links(runtime.run_dir, "us-east") == []
     await runtime.resume("us-east")
-    assert ["us-east", "us-west", "cut"] in told(runtime.run_dir, "us-east")
-    assert ["us-east", "eu-central", "up"] in told(runtime.run_dir, "us-east")
+    assert ["us-east", "us-west", "cut"] in received_links(runtime.run_dir, "us-east")
+    assert ["us-east", "eu-central", "up"] in received_links(runtime.run_dir, "us-east")
 
 
 async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime) -> None:
@@ -252,7 +252,7 @@ async def test_nothing_starts_in_a_run_that_has_ended(runtime: ProcessRuntime) -
     assert living(runtime.run_dir) == []
 
 
-def test_a_region_that_dies_at_the_start_takes_the_run_down_and_its_last_words_are_told(
+def test_a_region_that_dies_at_the_start_takes_the_run_down_and_its_last_output_is_shown(
     tmp_path: Path,
 ) -> None:
     runtime = fake_run(tmp_path, "--dies", "us-west")
@@ -265,7 +265,7 @@ def test_a_region_that_dies_at_the_start_takes_the_run_down_and_its_last_words_a
     assert living(runtime.run_dir) == []
 
 
-def test_a_region_that_does_not_become_ready_is_told_with_what_it_waits_for(
+def test_a_region_that_does_not_become_ready_is_reported_with_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regions, "READY_SECONDS", 1.0)
@@ -293,7 +293,7 @@ async def test_a_region_that_lives_and_was_never_ready_is_starting(
     assert living(tmp_path / "run") == []
 
 
-def test_a_region_that_does_not_end_is_killed_and_that_is_said(
+def test_a_region_that_does_not_stop_is_killed_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(region_processes, "STOP_SECONDS", 0.3)
@@ -307,10 +307,10 @@ def test_a_region_that_does_not_end_is_killed_and_that_is_said(
             "eu-central": "stopped",
         }
 
-    tell(tmp_path, steps, "--deaf", "us-west")
+    run_steps(tmp_path, steps, "--deaf", "us-west")
 
 
-async def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(
+async def test_logs_are_printed_line_by_line_over_all_starts_and_can_be_followed(
     runtime: ProcessRuntime,
 ) -> None:
     following = runtime.logs("us-east", follow=True)

@@ -60,7 +60,7 @@ def test_a_later_process_with_the_same_number_is_another_one(child: subprocess.P
 
 
 @pytest.mark.usefixtures("_way_of_looking")
-def test_a_number_that_nobody_has_is_nobody() -> None:
+def test_an_unused_pid_identifies_no_process() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     assert identify(child.pid) is None

@@ -26,7 +26,7 @@ from emulator.run.processes import ProcessIdentity, identify
 
 from .fixtures import small_topology
 
-NOBODY = ProcessIdentity(2**22 + 1, "never")
+NO_PROCESS = ProcessIdentity(2**22 + 1, "never")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def topology(tmp_path: Path) -> Topology:
     return small_topology(tmp_path / "files")
 
 
-def record_of(topology: Topology, owner: ProcessIdentity = NOBODY) -> RunRecord:
+def record_of(topology: Topology, owner: ProcessIdentity = NO_PROCESS) -> RunRecord:
     regions = {region.name: region_record(region, 1, 2) for region in topology.regions}
     return RunRecord("process", owner, False, regions, links_of(topology))
 

@@ -48,7 +48,7 @@ def producer(name: str = "orders") -> ProducerSpec:
 
 
 @pytest.fixture
-def nobody_listens() -> str:
+def unused_url() -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"pulsar://127.0.0.1:{taken.getsockname()[1]}"
@@ -76,12 +76,12 @@ async def begin_in_vain(actor: ActorProcess, service_url: str) -> asyncio.Task[N
     return beginning
 
 
-def test_an_actor_that_finds_no_region_keeps_trying_and_leaves_when_told(
-    tmp_path: Path, nobody_listens: str
+def test_an_actor_that_finds_no_region_keeps_trying_until_it_has_to_leave(
+    tmp_path: Path, unused_url: str
 ) -> None:
     async def scenario() -> None:
         actor = ActorProcess(producer(), tmp_path)
-        beginning = await begin_in_vain(actor, nobody_listens)
+        beginning = await begin_in_vain(actor, unused_url)
         assert not beginning.done()
         began = time.monotonic()
         await actor.leave()
@@ -100,11 +100,9 @@ def test_an_actor_that_finds_no_region_keeps_trying_and_leaves_when_told(
     assert (tmp_path / "actors" / "orders.log").read_text()
 
 
-async def test_an_actor_that_dies_says_so_to_whoever_waits_for_it(
-    tmp_path: Path, nobody_listens: str
-) -> None:
+async def test_an_actor_that_dies_fails_its_pending_commands(tmp_path: Path, unused_url: str) -> None:
     actor = ActorProcess(producer(), tmp_path)
-    beginning = await begin_in_vain(actor, nobody_listens)
+    beginning = await begin_in_vain(actor, unused_url)
     assert actor.pid is not None
     os.kill(actor.pid, signal.SIGKILL)
     with pytest.raises(ActorFailure, match=r"orders ended unexpectedly, exit code -9; see .*orders.log"):
@@ -138,10 +136,10 @@ asyncio.run(main())
 """
 
 
-def test_an_actor_ends_when_whoever_started_it_is_killed(tmp_path: Path, nobody_listens: str) -> None:
+def test_an_actor_ends_when_its_parent_process_is_killed(tmp_path: Path, unused_url: str) -> None:
     part = producer()
     fields = json.dumps({name: getattr(part, name) for name in part.__slots__})
-    command = [sys.executable, "-c", _PARENT, str(tmp_path), fields, nobody_listens]
+    command = [sys.executable, "-c", _PARENT, str(tmp_path), fields, unused_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         actor_pid = int(parent.stdout.readline())

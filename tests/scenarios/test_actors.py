@@ -29,7 +29,7 @@ DEADLINE_SECONDS = 20.0
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
-class Stand:
+class LiveRun:
     """Running regions, and actors on them; all are stopped at the end of the block."""
 
     def __init__(self, runtime: ProcessRuntime) -> None:
@@ -54,14 +54,14 @@ class Stand:
 
 
 @asynccontextmanager
-async def regions_up(run_dir: Path) -> AsyncIterator[Stand]:
+async def regions_up(run_dir: Path) -> AsyncIterator[LiveRun]:
     runtime = ProcessRuntime.create(TOPOLOGY, run_dir)
     await runtime.up()
-    stand = Stand(runtime)
+    live = LiveRun(runtime)
     try:
-        yield stand
+        yield live
     finally:
-        await stand.leave()
+        await live.leave()
         await runtime.down()
 
 
@@ -120,17 +120,17 @@ def origins(
 async def test_every_publish_and_delivery_is_in_the_history(
     tmp_path: Path, batching: bool, acknowledge: str
 ) -> None:
-    async with regions_up(tmp_path / "run") as stand:
-        billing = await stand.begin(consumer(acknowledge=acknowledge))
-        orders = await stand.begin(producer(messages=300, batching=batching, rate_per_second=None))
+    async with regions_up(tmp_path / "run") as live:
+        billing = await live.begin(consumer(acknowledge=acknowledge))
+        orders = await live.begin(producer(messages=300, batching=batching, rate_per_second=None))
         await wait_until(lambda: billing.counts.received == 300)
         await orders.finish()
         assert (orders.counts.asked, orders.counts.ok) == (300, 300)
         assert billing.counts.repeated == 0
-        await stand.leave()
+        await live.leave()
 
         expected = [("us-east", "orders", number) for number in range(300)]
-        published, received = stand.events("orders"), stand.events("billing")
+        published, received = live.events("orders"), live.events("billing")
         assert origins(published, "publish", "asked") == expected
         assert origins(published, "publish", "ok") == expected
         assert origins(received, "receive", "ok") == expected
@@ -147,39 +147,39 @@ async def test_every_publish_and_delivery_is_in_the_history(
 
 async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
     """Requests from while the region was down also get their outcome, and nothing is stored twice."""
-    async with regions_up(tmp_path / "run") as stand:
-        orders = await stand.begin(producer())
+    async with regions_up(tmp_path / "run") as live:
+        orders = await live.begin(producer())
         await wait_until(lambda: orders.counts.ok > 200)
-        await stand.runtime.kill("us-east")
+        await live.runtime.kill("us-east")
         await wait_until(lambda: orders.counts.pending > 200)
-        await stand.runtime.start("us-east")
+        await live.runtime.start("us-east")
         began = time.monotonic()
         before = orders.counts.asked
         await wait_until(lambda: orders.counts.ok > before + 100)
         assert time.monotonic() - began < 5, "the client notices late"
         await orders.finish()
         assert orders.counts.ok == orders.counts.asked
-        audit = await stand.begin(consumer(name="audit", subscription="audit"))
+        audit = await live.begin(consumer(name="audit", subscription="audit"))
         await wait_until(lambda: audit.counts.received == orders.counts.asked)
         assert audit.counts.repeated == 0
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause", "nothing"])
 async def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path, fault: str) -> None:
-    async with regions_up(tmp_path / "run") as stand:
-        billing = await stand.begin(consumer())
-        orders = await stand.begin(producer(region="us-west", rate_per_second=100))
+    async with regions_up(tmp_path / "run") as live:
+        billing = await live.begin(consumer())
+        orders = await live.begin(producer(region="us-west", rate_per_second=100))
         await wait_until(lambda: billing.counts.received > 20)
         if fault != "nothing":
-            await getattr(stand.runtime, fault)("us-east")
+            await getattr(live.runtime, fault)("us-east")
         began = time.monotonic()
-        await billing.move("us-west", await stand.service_url("us-west"))
+        await billing.move("us-west", await live.service_url("us-west"))
         assert time.monotonic() - began < 3
         before = billing.counts.received
         await wait_until(lambda: billing.counts.received > before + 50)
         await orders.finish()
-        await stand.leave()
-        places = [str(event.region) for event in stand.events("billing") if event.op == "receive"]
+        await live.leave()
+        places = [str(event.region) for event in live.events("billing") if event.op == "receive"]
         assert places == sorted(places), "us-east first, then us-west, never mixed"
 
 
@@ -187,16 +187,16 @@ async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_
     tmp_path: Path,
 ) -> None:
     """Nor does it wait for one: the client that could have reported it is gone."""
-    async with regions_up(tmp_path / "run") as stand:
-        orders = await stand.begin(producer())
+    async with regions_up(tmp_path / "run") as live:
+        orders = await live.begin(producer())
         await wait_until(lambda: orders.counts.ok > 50)
-        await stand.runtime.kill("us-east")
+        await live.runtime.kill("us-east")
         await wait_until(lambda: orders.counts.pending > 50)
-        await orders.move("us-west", await stand.service_url("us-west"))
+        await orders.move("us-west", await live.service_url("us-west"))
         before = orders.counts.ok
         await wait_until(lambda: orders.counts.ok > before + 50)
         await asyncio.wait_for(orders.finish(), DEADLINE_SECONDS)
-        events = stand.events("orders")
+        events = live.events("orders")
         unknown = origins(events, "publish", "unknown")
         assert len(unknown) == orders.counts.unknown > 50
         asked = origins(events, "publish", "asked")
@@ -205,24 +205,24 @@ async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_
 
 async def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:
     """Otherwise deduplication would drop its messages."""
-    async with regions_up(tmp_path / "run") as stand:
+    async with regions_up(tmp_path / "run") as live:
         for expected in (50, 100):
-            orders = await stand.begin(producer(messages=50, rate_per_second=None))
+            orders = await live.begin(producer(messages=50, rate_per_second=None))
             await orders_done(orders, 50)
             await orders.leave()
-            numbers = [number for *_, number in origins(stand.events("orders"), "publish", "ok")]
+            numbers = [number for *_, number in origins(live.events("orders"), "publish", "ok")]
             assert numbers == list(range(expected))
 
 
-async def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
-    async with regions_up(tmp_path / "run") as stand:
+async def test_the_region_failover_scenario_completes(tmp_path: Path) -> None:
+    async with regions_up(tmp_path / "run") as live:
         scenario = load_scenario(SHIPPED / "region-failover.yaml", TOPOLOGY)
-        result = await execute_scenario(scenario, stand.runtime, ScenarioObserver())
+        result = await execute_scenario(scenario, live.runtime, ScenarioObserver())
         assert result.completed, result.failure
         assert result.seconds < 15
         for name in ("orders-us-east", "orders-eu-central"):
             assert result.counts[name].ok == result.counts[name].asked
-        acknowledged = sum(len(origins(stand.events(name), "publish", "ok")) for name in result.counts)
+        acknowledged = sum(len(origins(live.events(name), "publish", "ok")) for name in result.counts)
         assert result.counts["billing"].received == acknowledged
 
 
@@ -231,9 +231,9 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
     """Each event of an actor on a partition matches the logs of that partition."""
 
     async def steps() -> None:
-        async with regions_up(tmp_path / "run") as stand:
+        async with regions_up(tmp_path / "run") as live:
             scenario = load_scenario(SHIPPED / "partitioned-failover.yaml", TOPOLOGY)
-            result = await execute_scenario(scenario, stand.runtime, ScenarioObserver())
+            result = await execute_scenario(scenario, live.runtime, ScenarioObserver())
             assert result.completed, result.failure
 
     asyncio.run(steps())
@@ -246,16 +246,18 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
     "name",
     ["leader-election", "owner-reports", "uptime-checkers", "last-resort", "two-owners", "transaction-keys"],
 )
-async def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
+async def test_scenarios_with_hosts_and_tasks_complete_in_processes_of_their_own(
+    tmp_path: Path, name: str
+) -> None:
     """Scenarios of exclusive producers and transaction keys; each leaves complete histories, without events that no
     client saw."""
-    async with regions_up(tmp_path / "run") as stand:
+    async with regions_up(tmp_path / "run") as live:
         result = await execute_scenario(
-            load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, ScenarioObserver()
+            load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), live.runtime, ScenarioObserver()
         )
         assert result.completed, result.failure
         for actor, counts in result.counts.items():
-            assert is_closed(stand.runtime.run_dir / "history" / f"{actor}.jsonl")
+            assert is_closed(live.runtime.run_dir / "history" / f"{actor}.jsonl")
             assert counts.pending == 0
 
 
@@ -284,9 +286,9 @@ steps:
   - drain: 10s
 """
 
-    async with regions_up(tmp_path / "run") as stand:
-        result = await execute_scenario(parse_scenario(text, TOPOLOGY), stand.runtime, ScenarioObserver())
+    async with regions_up(tmp_path / "run") as live:
+        result = await execute_scenario(parse_scenario(text, TOPOLOGY), live.runtime, ScenarioObserver())
         assert result.completed, result.failure
-        last = max(event.at_ms for event in stand.events("high") if event.op == "publish")
-        connected = [event for event in stand.events("low") if (event.op, event.outcome) == ("connect", "ok")]
+        last = max(event.at_ms for event in live.events("high") if event.op == "publish")
+        connected = [event for event in live.events("low") if (event.op, event.outcome) == ("connect", "ok")]
         assert [event.at_ms > last for event in connected] == [True]

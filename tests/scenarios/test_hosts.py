@@ -15,7 +15,7 @@ from .virtual import TOPOLOGY
 def parse(*steps: str, hosts: str = "name: h, count: 2, region: us-east, topics: 3") -> Scenario:
     lines = "\n".join(f"  - {step}" for step in steps)
     text = f"""
-name: story
+name: example
 topic: orders
 actors:
   producers:
@@ -26,7 +26,7 @@ actors:
 steps:
 {lines}
 """
-    return parse_scenario(text, TOPOLOGY, "story.yaml")
+    return parse_scenario(text, TOPOLOGY, "example.yaml")
 
 
 def problem(*steps: str, hosts: str = "name: h, count: 2, region: us-east") -> str:
@@ -36,7 +36,7 @@ def problem(*steps: str, hosts: str = "name: h, count: 2, region: us-east") -> s
     return str(one)
 
 
-def test_an_entry_is_so_many_hosts_which_share_its_topics() -> None:
+def test_an_entry_with_a_count_is_several_hosts_which_share_its_topics() -> None:
     scenario = parse("begin: all")
     orders = "persistent://public/default/orders"
     parts = [part for part in scenario.parts if isinstance(part, HostSpec)]
@@ -48,7 +48,7 @@ def test_an_entry_is_so_many_hosts_which_share_its_topics() -> None:
     assert scenario.steps[0].actors == ("waiter", "plain", "h-1", "h-2")
 
 
-def test_a_host_that_stands_by_owns_nothing() -> None:
+def test_a_standby_host_owns_no_topic() -> None:
     (part,) = (
         part
         for part in parse("begin: hosts", hosts="name: h, region: us-east, standby: true, priority: -9").parts
@@ -94,7 +94,7 @@ def test_steps_name_hosts_one_or_several() -> None:
         ("wait_until: {topics: orphaned}", "must be owned"),
     ],
 )
-def test_steps_that_make_no_sense_are_told(step: str, complaint: str) -> None:
+def test_impossible_steps_are_refused(step: str, complaint: str) -> None:
     assert complaint in problem(step)
 
 
@@ -116,7 +116,7 @@ def test_hosts_write_on_and_on_so_a_drain_comes_behind_their_end() -> None:
         ("name: h, region: us-east, topic: persistent://public/nowhere/x", "no namespace public/nowhere"),
     ],
 )
-def test_entries_that_make_no_sense_are_told(hosts: str, complaint: str) -> None:
+def test_invalid_entries_are_refused(hosts: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         parse("begin: all", hosts=hosts)
     assert any(complaint in str(one) for one in refused.value.problems)
@@ -124,7 +124,7 @@ def test_entries_that_make_no_sense_are_told(hosts: str, complaint: str) -> None
 
 def test_a_priority_of_one_that_does_not_wait_is_refused() -> None:
     text = """
-name: story
+name: example
 topic: orders
 actors:
   producers: [{name: p, region: us-east, access: exclusive, priority: 3}]

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.scenarios.actor_models.specs import ProducerSpec
 from emulator.scenarios.actors.pulsar_producer import PartitionSender, choose
-from tests.scenarios.virtual import TOPOLOGY, Theatre
+from tests.scenarios.virtual import TOPOLOGY, ScenarioHarness
 
 PATH = "/admin/v2/persistent/public/default/orders/partitions"
 
@@ -18,16 +18,16 @@ def answers(put: tuple[int, bytes], get: tuple[int, bytes]) -> dict[str, tuple[i
 
 
 @pytest.mark.parametrize("created", [204, 409])
-def test_each_cluster_is_told_once_and_says_that_it_has_them(tmp_path: Path, created: int) -> None:
-    theatre = Theatre(tmp_path)
+def test_each_cluster_gets_one_request_and_confirms_the_partitions(tmp_path: Path, created: int) -> None:
+    harness = ScenarioHarness(tmp_path)
     said = answers((created, b"exists"), (200, b'{"partitions": 3}'))
-    theatre.answers = lambda _region, method: said[method]
-    result = theatre.play("begin: short", partitions="{orders: 3}")
+    harness.answers = lambda _region, method: said[method]
+    result = harness.run("begin: short", partitions="{orders: 3}")
     assert result.completed, result.failure
     firsts = [cluster.regions[0].name for cluster in TOPOLOGY.clusters]
     expected = [f"{region} {call}" for region in firsts for call in (f"PUT {PATH} 3", f"GET {PATH} None")]
-    assert [what for _, what in theatre.asked] == expected
-    part = theatre.actors["short"].part
+    assert [what for _, what in harness.asked] == expected
+    part = harness.actors["short"].part
     assert isinstance(part, ProducerSpec)
     assert part.topics == tuple(f"persistent://public/default/orders-partition-{index}" for index in range(3))
 
@@ -41,19 +41,19 @@ def test_each_cluster_is_told_once_and_says_that_it_has_them(tmp_path: Path, cre
         (answers((500, b""), (200, b'{"partitions": 3}')), "in us-east: 500"),
     ],
 )
-def test_a_cluster_that_has_another_number_ends_the_play_before_its_first_step(
+def test_a_cluster_that_has_another_number_ends_the_run_before_its_first_step(
     tmp_path: Path, said: dict[str, tuple[int, bytes]], words: str
 ) -> None:
-    theatre = Theatre(tmp_path)
-    theatre.answers = lambda _region, method: said[method]
-    result = theatre.play("begin: short", partitions="{orders: 3}")
+    harness = ScenarioHarness(tmp_path)
+    harness.answers = lambda _region, method: said[method]
+    result = harness.run("begin: short", partitions="{orders: 3}")
     assert result.failure is not None
     assert result.failure.startswith(
         "before the first step: persistent://public/default/orders does not have 3"
     )
     assert words in result.failure
     assert result.steps_done == 0
-    assert theatre.actors == {}
+    assert harness.actors == {}
 
 
 def test_messages_of_a_key_have_one_way_and_others_go_round() -> None:

@@ -60,7 +60,7 @@ def problems(command: str, *steps: str, more: str = "") -> str:
     return str(refused.value)
 
 
-def test_what_is_wrong_with_a_program_is_told() -> None:
+def test_errors_in_a_program_entry_are_reported() -> None:
     assert "command: []: must not be empty" in problems("[]", "begin: shop")
     assert "shop has not begun here" in problems("[a]", "kill: {program: shop}")
     assert "must be a program of this scenario: shop" in problems(
@@ -130,7 +130,7 @@ SAYS_WHERE = (
 
 
 @pytest.mark.real
-async def test_a_program_is_told_where_it_is_and_begins_anew_elsewhere(run: ProcessRuntime) -> None:
+async def test_a_program_gets_its_region_and_is_started_again_in_another_one(run: ProcessRuntime) -> None:
     actor = program(run, SAYS_WHERE)
     await actor.begin("")
     await until(lambda: printed(actor) == ["us-east orders"])
@@ -211,7 +211,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
 ) -> None:
     (tmp_path / "forwards.py").write_text(FORWARDS)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    story = scenario(
+    example = scenario(
         f"[python, {tmp_path}/forwards.py], subscriptions: [billing]",
         "begin: all",
         "wait_until: {program: shop, received: 20}",
@@ -227,7 +227,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
         runtime = ProcessRuntime.create(TOPOLOGY, tmp_path / "run")
         await runtime.up()
         try:
-            return await execute_scenario(story, runtime, ScenarioObserver())
+            return await execute_scenario(example, runtime, ScenarioObserver())
         finally:
             await runtime.down()
 
@@ -239,7 +239,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
     history = tmp_path / "run" / "history"
     assert result.counts["shop"].ok >= 100
     assert {event.region for event in read_events(history / "shop.jsonl")} == {"us-east", "us-west"}
-    told = list(read_events(history / "scenario.jsonl"))
-    assert "kill shop" in [event.detail for event in told if event.op == "note"]
-    assert sorted(event.file or "" for event in told if event.op == "hire") == ["orders", "shop"]
-    assert set(REGIONS) >= {event.region for event in told if event.op == "move"}
+    facts = list(read_events(history / "scenario.jsonl"))
+    assert "kill shop" in [event.detail for event in facts if event.op == "note"]
+    assert sorted(event.file or "" for event in facts if event.op == "hire") == ["orders", "shop"]
+    assert set(REGIONS) >= {event.region for event in facts if event.op == "move"}

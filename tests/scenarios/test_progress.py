@@ -9,7 +9,7 @@ from rich.console import Console
 
 from emulator.scenarios.progress import LiveProgress, PlainProgress, progress_for
 
-from .virtual import Theatre
+from .virtual import ScenarioHarness
 
 STEPS = """
     phase: all works
@@ -21,13 +21,13 @@ STEPS = """
 
 
 def test_plain_output_is_a_line_per_step_and_counts_now_and_then(tmp_path: Path) -> None:
-    theatre, output = Theatre(tmp_path), io.StringIO()
-    theatre.watcher = PlainProgress(output)  # type: ignore[assignment]
-    theatre.play(STEPS)
+    harness, output = ScenarioHarness(tmp_path), io.StringIO()
+    harness.watcher = PlainProgress(output)  # type: ignore[assignment]
+    harness.run(STEPS)
     assert (
         output.getvalue()
         == """\
-story: 5 steps
+example: 5 steps
 — all works
    2  begin: [fast, billing]  (0.1 s)
     2.0 s  fast 190 published, billing 190 received
@@ -40,10 +40,10 @@ completed in 3.7 s
     )
 
 
-def test_plain_output_tells_which_step_did_not_come_true(tmp_path: Path) -> None:
-    theatre, output = Theatre(tmp_path), io.StringIO()
-    theatre.watcher = PlainProgress(output)  # type: ignore[assignment]
-    theatre.play("begin: billing\nwait_until: {consumer: billing, received: 900, within: 1s}")
+def test_plain_output_names_the_step_that_failed(tmp_path: Path) -> None:
+    harness, output = ScenarioHarness(tmp_path), io.StringIO()
+    harness.watcher = PlainProgress(output)  # type: ignore[assignment]
+    harness.run("begin: billing\nwait_until: {consumer: billing, received: 900, within: 1s}")
     assert output.getvalue().splitlines()[-3:] == [
         "step 2 (wait_until: {consumer: billing, received: 900, within: 1s}): 100 of 900 within 1 s",
         "    1.1 s  billing 100 received",
@@ -52,14 +52,14 @@ def test_plain_output_tells_which_step_did_not_come_true(tmp_path: Path) -> None
 
 
 def test_on_a_terminal_there_is_one_table_that_stays(tmp_path: Path) -> None:
-    theatre = Theatre(tmp_path)
+    harness = ScenarioHarness(tmp_path)
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
     progress = LiveProgress(console)
-    theatre.watcher = progress  # type: ignore[assignment]
-    theatre.play(STEPS)
+    harness.watcher = progress  # type: ignore[assignment]
+    harness.run(STEPS)
     progress.close()
     assert isinstance(console.file, io.StringIO)
-    last = console.file.getvalue().rpartition("story  ")[2]
+    last = console.file.getvalue().rpartition("example  ")[2]
     assert "● us-east killed" in last
     assert "360 published" in last
     assert "completed in 3.7 s" in last

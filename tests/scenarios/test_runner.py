@@ -17,7 +17,7 @@ from emulator.scenarios.scenario import parse_scenario
 from .virtual import (
     TOPOLOGY,
     PretendedActor,
-    Theatre,
+    ScenarioHarness,
     in_virtual_time,
     scenario_text,
     topic_status,
@@ -25,12 +25,12 @@ from .virtual import (
 
 
 @pytest.fixture
-def theatre(tmp_path: Path) -> Theatre:
-    return Theatre(tmp_path)
+def harness(tmp_path: Path) -> ScenarioHarness:
+    return ScenarioHarness(tmp_path)
 
 
-def facts(theatre: Theatre) -> list[HistoryEvent]:
-    return list(read_events(theatre.runtime.run_dir / "history" / "scenario.jsonl"))
+def facts(harness: ScenarioHarness) -> list[HistoryEvent]:
+    return list(read_events(harness.runtime.run_dir / "history" / "scenario.jsonl"))
 
 
 def failure_of(result: ScenarioResult) -> str:
@@ -38,9 +38,9 @@ def failure_of(result: ScenarioResult) -> str:
     return result.failure
 
 
-def test_the_drill_goes_through_all_its_steps(theatre: Theatre) -> None:
+def test_the_scenario_goes_through_all_its_steps(harness: ScenarioHarness) -> None:
     """The steps of region-failover.yaml reach regions and actors in order."""
-    result = theatre.play("""
+    result = harness.run("""
         phase: all works
         begin: billing
         begin: [fast, slow]
@@ -56,17 +56,17 @@ def test_the_drill_goes_through_all_its_steps(theatre: Theatre) -> None:
     """)
     assert result.completed, result.failure
     assert result.steps_done == 12
-    assert theatre.runtime.told == ["kill us-east", "start us-east"]
-    assert theatre.actors["billing"].told == ["begin pulsar://us-east", "move pulsar://us-west", "leave"]
-    assert theatre.actors["fast"].told == ["begin pulsar://us-east", "finish", "leave"]
-    assert theatre.actors["slow"].told == ["begin pulsar://eu-central", "finish", "leave"]
-    assert "short" not in theatre.actors
+    assert harness.runtime.requests == ["kill us-east", "start us-east"]
+    assert harness.actors["billing"].requests == ["begin pulsar://us-east", "move pulsar://us-west", "leave"]
+    assert harness.actors["fast"].requests == ["begin pulsar://us-east", "finish", "leave"]
+    assert harness.actors["slow"].requests == ["begin pulsar://eu-central", "finish", "leave"]
+    assert "short" not in harness.actors
     assert result.counts["billing"].region == "us-west"
     assert 5.5 < result.seconds < 6.5
 
 
-def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
-    theatre.play("""
+def test_faults_and_moves_become_facts_of_the_history(harness: ScenarioHarness) -> None:
+    harness.run("""
         phase: it begins
         begin: billing
         kill: us-east
@@ -85,11 +85,11 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
     """)
     found = [
         (fact.op, fact.region, fact.other_region, fact.detail)
-        for fact in facts(theatre)
+        for fact in facts(harness)
         if fact.op not in ("step", "hire")
     ]
     assert found == [
-        ("phase", None, None, "play of story begins"),
+        ("phase", None, None, "play of example begins"),
         ("phase", None, None, "it begins"),
         ("kill", "us-east", None, None),
         ("move", "us-west", "us-east", "billing begins to move"),
@@ -105,10 +105,10 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
         ("latency", "us-west", "us-east", "500 ms one way"),
         ("heal", "us-east", "us-west", None),
         ("heal", None, None, "everything"),
-        ("phase", None, None, "play of story ends: every step completed"),
+        ("phase", None, None, "play of example ends: every step completed"),
     ]
-    assert {fact.outcome for fact in facts(theatre)} == {"fact"}
-    assert theatre.runtime.told[-6:] == [
+    assert {fact.outcome for fact in facts(harness)} == {"fact"}
+    assert harness.runtime.requests[-6:] == [
         "cut us-east us-west",
         "hold us-east eu-central one-way",
         "latency us-east us-west 250 jitter 20",
@@ -118,8 +118,10 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
     ]
 
 
-def test_a_condition_that_never_comes_true_ends_the_play_with_how_far_it_came(theatre: Theatre) -> None:
-    result = theatre.play("""
+def test_a_condition_that_never_holds_ends_the_run_with_its_progress(
+    harness: ScenarioHarness,
+) -> None:
+    result = harness.run("""
         begin: [fast, billing]
         wait_until: {consumer: billing, received: 600, within: 5s}
         kill: us-east
@@ -127,10 +129,10 @@ def test_a_condition_that_never_comes_true_ends_the_play_with_how_far_it_came(th
     step = "step 2 (wait_until: {consumer: billing, received: 600, within: 5s})"
     assert failure_of(result) == f"{step}: 500 of 600 within 5 s"
     assert (result.steps_done, result.completed) == (1, False)
-    assert theatre.runtime.told == [], "no step runs after a failed one"
-    assert [actor.told[-1] for actor in theatre.actors.values()] == ["leave", "leave"]
-    assert [fact.error for fact in facts(theatre) if fact.error] == [result.failure]
-    assert str(facts(theatre)[-1].detail).endswith(failure_of(result))
+    assert harness.runtime.requests == [], "no step runs after a failed one"
+    assert [actor.requests[-1] for actor in harness.actors.values()] == ["leave", "leave"]
+    assert [fact.error for fact in facts(harness) if fact.error] == [result.failure]
+    assert str(facts(harness)[-1].detail).endswith(failure_of(result))
     assert result.counts["fast"].ok == 500, "the evidence so far"
 
 
@@ -156,23 +158,23 @@ def test_a_condition_that_never_comes_true_ends_the_play_with_how_far_it_came(th
     ],
 )
 def test_an_actor_that_does_not_answer_fails_its_step_at_the_deadline(
-    theatre: Theatre, command: str, steps: str, sentence: str
+    harness: ScenarioHarness, command: str, steps: str, sentence: str
 ) -> None:
-    theatre.prepare = lambda actor: actor.deaf_to.add(command)
-    assert failure_of(theatre.play(steps)).endswith(f": {sentence}")
+    harness.prepare = lambda actor: actor.ignores.add(command)
+    assert failure_of(harness.run(steps)).endswith(f": {sentence}")
 
 
-def test_an_actor_that_refuses_fails_its_step_at_once(theatre: Theatre) -> None:
-    theatre.prepare = lambda actor: actor.refuses.add("begin")
-    result = theatre.play("begin: [fast, billing]")
+def test_an_actor_that_refuses_fails_its_step_at_once(harness: ScenarioHarness) -> None:
+    harness.prepare = lambda actor: actor.refuses.add("begin")
+    result = harness.run("begin: [fast, billing]")
     assert failure_of(result).endswith("): fast does not begin; billing does not begin")
     assert result.seconds < 1
 
 
-def test_a_wait_ends_when_an_actor_is_gone(theatre: Theatre) -> None:
+def test_a_wait_ends_when_an_actor_is_gone(harness: ScenarioHarness) -> None:
     """It does not wait for the rest of its minute."""
-    dies_after(theatre, 2.1)
-    result = theatre.play(
+    dies_after(harness, 2.1)
+    result = harness.run(
         "begin: [fast, billing]\nwait_until: {consumer: billing, received: 9000, within: 1m}"
     )
     assert failure_of(result).endswith(f" of 9000 when {DEATH}")
@@ -182,14 +184,14 @@ def test_a_wait_ends_when_an_actor_is_gone(theatre: Theatre) -> None:
 DEATH = "actor fast ended unexpectedly, exit code -11"
 
 
-def dies_after(theatre: Theatre, seconds: float) -> None:
+def dies_after(harness: ScenarioHarness, seconds: float) -> None:
     """Let the producer `fast` die, after this time from its start."""
 
     def will_die(actor: PretendedActor) -> None:
         if actor.part.name == "fast":
             asyncio.get_running_loop().call_later(seconds, setattr, actor, "problem", DEATH)
 
-    theatre.prepare = will_die
+    harness.prepare = will_die
 
 
 @pytest.mark.parametrize(
@@ -201,68 +203,72 @@ def dies_after(theatre: Theatre, seconds: float) -> None:
         ("kill: {region: us-west, within: 1m}", DEATH),
     ],
 )
-def test_every_step_fails_as_soon_as_an_actor_is_gone(theatre: Theatre, step: str, sentence: str) -> None:
-    dies_after(theatre, 2.1)
-    announced = theatre.prepare
+def test_every_step_fails_as_soon_as_an_actor_is_gone(
+    harness: ScenarioHarness, step: str, sentence: str
+) -> None:
+    dies_after(harness, 2.1)
+    announced = harness.prepare
 
     def prepare(actor: PretendedActor) -> None:
         announced(actor)
-        actor.deaf_to |= {"finish", "move"}
+        actor.ignores |= {"finish", "move"}
 
-    theatre.prepare = prepare
-    theatre.runtime.hangs.add("kill")
-    result = theatre.play(f"begin: [fast, billing]\n{step}")
+    harness.prepare = prepare
+    harness.runtime.hangs.add("kill")
+    result = harness.run(f"begin: [fast, billing]\n{step}")
     assert failure_of(result) == f"step 2 ({step}): {sentence}"
     assert result.seconds < 3
 
 
-def test_an_actor_that_is_gone_when_a_step_is_done_fails_that_step(theatre: Theatre) -> None:
-    dies_after(theatre, 0.58)
-    result = theatre.play("begin: fast\nkill: us-west\nphase: never")
+def test_an_actor_that_is_gone_when_a_step_is_done_fails_that_step(harness: ScenarioHarness) -> None:
+    dies_after(harness, 0.58)
+    result = harness.run("begin: fast\nkill: us-west\nphase: never")
     assert failure_of(result) == f"step 2 (kill: us-west): {DEATH}"
 
 
-def test_an_actor_that_fails_after_the_last_step_fails_the_run(theatre: Theatre) -> None:
+def test_an_actor_that_fails_after_the_last_step_fails_the_run(harness: ScenarioHarness) -> None:
     class FailsWhenItLeaves(PretendedActor):
         async def leave(self) -> None:
             await super().leave()
             self.problem = DEATH
 
     def create_actor(part: ActorSpec) -> PretendedActor:
-        actor = theatre.actors[part.name] = FailsWhenItLeaves(part)
+        actor = harness.actors[part.name] = FailsWhenItLeaves(part)
         return actor
 
-    theatre.create_actor = create_actor  # type: ignore[method-assign]
-    result = theatre.play("begin: fast\nwait: 1s")
+    harness.create_actor = create_actor  # type: ignore[method-assign]
+    result = harness.run("begin: fast\nwait: 1s")
     assert failure_of(result) == f"after the last step: {DEATH}"
     assert describe_end(result) == f"failed after 1.1 s, after the last step: {DEATH}"
-    assert [fact.error for fact in facts(theatre) if fact.error] == [result.failure]
-    assert facts(theatre)[-1].detail == f"play of story ends: {result.failure}"
+    assert [fact.error for fact in facts(harness) if fact.error] == [result.failure]
+    assert facts(harness)[-1].detail == f"play of example ends: {result.failure}"
 
 
-def test_a_region_that_cannot_be_started_fails_the_step_with_the_runtimes_reason(theatre: Theatre) -> None:
-    theatre.runtime.fails["start"] = "port 6650 is taken; free it"
-    assert failure_of(theatre.play("kill: us-east\nstart: us-east")) == (
+def test_a_region_that_cannot_be_started_fails_the_step_with_the_runtimes_reason(
+    harness: ScenarioHarness,
+) -> None:
+    harness.runtime.fails["start"] = "port 6650 is taken; free it"
+    assert failure_of(harness.run("kill: us-east\nstart: us-east")) == (
         "step 2 (start: us-east): port 6650 is taken; free it"
     )
 
 
-def test_a_runtime_that_hangs_fails_the_step_at_its_deadline(theatre: Theatre) -> None:
-    theatre.runtime.hangs.add("kill")
-    result = theatre.play("kill: {region: us-east, within: 3s}")
+def test_a_runtime_that_hangs_fails_the_step_at_its_deadline(harness: ScenarioHarness) -> None:
+    harness.runtime.hangs.add("kill")
+    result = harness.run("kill: {region: us-east, within: 3s}")
     assert failure_of(result).endswith("): not completed for us-east within 3 s")
     assert result.seconds == pytest.approx(3)
 
 
-def test_drain_waits_for_backlogs_of_regions_and_subscriptions(theatre: Theatre) -> None:
+def test_drain_waits_for_backlogs_of_regions_and_subscriptions(harness: ScenarioHarness) -> None:
     def topics(region: str) -> object:
         left = max(0, 300 - int(asyncio.get_running_loop().time() * 100))
         return topic_status(
             owed={"us-west": left if region == "us-east" else 0}, unacknowledged={"billing": left}
         )
 
-    theatre.topics = topics  # type: ignore[assignment]
-    result = theatre.play("begin: [billing, short]\ndrain: 10s")
+    harness.topics = topics  # type: ignore[assignment]
+    result = harness.run("begin: [billing, short]\ndrain: 10s")
     assert result.completed, result.failure
     assert 3 < result.seconds < 3.5
 
@@ -283,24 +289,24 @@ def test_drain_waits_for_backlogs_of_regions_and_subscriptions(theatre: Theatre)
     ],
 )
 def test_a_drain_that_does_not_end_says_what_is_left(
-    theatre: Theatre, change: dict[str, object], sentence: str
+    harness: ScenarioHarness, change: dict[str, object], sentence: str
 ) -> None:
     place = "eu-central" if "owed" in change else "us-east"
-    theatre.topics = lambda region: topic_status(**change) if region == place else topic_status()
-    result = theatre.play("begin: [billing, short]\ndrain: 2s")
+    harness.topics = lambda region: topic_status(**change) if region == place else topic_status()
+    result = harness.run("begin: [billing, short]\ndrain: 2s")
     assert failure_of(result) == f"step 2 (drain: 2s): {sentence} within 2 s"
 
 
-def test_a_drain_waits_for_regions_that_are_down_or_silent(theatre: Theatre) -> None:
-    theatre.topics = lambda region: OSError("refused") if region == "us-west" else topic_status()
+def test_a_drain_waits_for_regions_that_are_down_or_silent(harness: ScenarioHarness) -> None:
+    harness.topics = lambda region: OSError("refused") if region == "us-west" else topic_status()
     steps = "begin: [billing, short]\ndrain: 2s"
-    assert failure_of(theatre.play(steps)).endswith("): us-west does not respond: refused within 2 s")
-    assert failure_of(theatre.play("kill: us-east\ndrain: 2s")).endswith("): us-east is killed within 2 s")
+    assert failure_of(harness.run(steps)).endswith("): us-west does not respond: refused within 2 s")
+    assert failure_of(harness.run("kill: us-east\ndrain: 2s")).endswith("): us-east is killed within 2 s")
 
 
-def test_a_drain_does_without_a_region_that_is_lost(theatre: Theatre) -> None:
-    theatre.topics = lambda region: topic_status(owed={"us-east": 7})
-    result = theatre.play("""
+def test_a_drain_does_without_a_region_that_is_lost(harness: ScenarioHarness) -> None:
+    harness.topics = lambda region: topic_status(owed={"us-east": 7})
+    result = harness.run("""
         begin: [billing, short]
         lose: us-east
         move: {consumer: billing, to: us-west}
@@ -309,44 +315,49 @@ def test_a_drain_does_without_a_region_that_is_lost(theatre: Theatre) -> None:
     assert result.completed, result.failure
 
 
-def test_a_consumer_that_stays_in_a_lost_region_never_drains(theatre: Theatre) -> None:
-    result = theatre.play("begin: [billing, short]\nlose: us-east\ndrain: 2s")
+def test_a_consumer_that_stays_in_a_lost_region_never_drains(harness: ScenarioHarness) -> None:
+    result = harness.run("begin: [billing, short]\nlose: us-east\ndrain: 2s")
     assert "billing is consumed in us-east, which is lost: move its consumer" in failure_of(result)
 
 
-def test_several_regions_and_whole_clusters_are_one_step(theatre: Theatre) -> None:
-    result = theatre.play("kill: [us-west, eu-central]\nlose: {cluster: americas}")
+def test_several_regions_and_whole_clusters_are_one_step(harness: ScenarioHarness) -> None:
+    result = harness.run("kill: [us-west, eu-central]\nlose: {cluster: americas}")
     assert result.completed, result.failure
-    assert set(theatre.runtime.told) == {"kill us-west", "kill eu-central", "lose us-east", "lose us-west"}
+    assert set(harness.runtime.requests) == {
+        "kill us-west",
+        "kill eu-central",
+        "lose us-east",
+        "lose us-west",
+    }
     assert result.seconds < 1.5, "all of a step at once"
 
 
-def test_a_step_that_some_regions_miss_names_them(theatre: Theatre) -> None:
-    theatre.runtime.hangs.add("lose")
-    result = theatre.play("lose: {cluster: americas, within: 1s}")
+def test_a_step_that_some_regions_miss_names_them(harness: ScenarioHarness) -> None:
+    harness.runtime.hangs.add("lose")
+    result = harness.run("lose: {cluster: americas, within: 1s}")
     assert "not completed for us-east, us-west within 1 s" in failure_of(result)
 
 
-def test_a_drain_is_not_fooled_by_a_moment_of_calm(theatre: Theatre) -> None:
+def test_a_drain_is_not_fooled_by_a_moment_of_calm(harness: ScenarioHarness) -> None:
     """Regions are queried one after the other: a message that left one may not have arrived in the next."""
     looks = iter(range(10_000))
 
     def topics(region: str) -> object:
         return topic_status(owed={"us-west": next(looks) // 3 % 2})
 
-    theatre.topics = topics  # type: ignore[assignment]
-    assert not theatre.play("begin: [billing, short]\ndrain: 2s").completed
+    harness.topics = topics  # type: ignore[assignment]
+    assert not harness.run("begin: [billing, short]\ndrain: 2s").completed
 
 
 def test_a_subscription_that_does_not_appear_fails_with_the_reason_that_regions_give(
-    theatre: Theatre,
+    harness: ScenarioHarness,
 ) -> None:
-    theatre.topics = lambda region: (
+    harness.topics = lambda region: (
         topic_status(unacknowledged={})
         if region == "us-west"
         else topic_status(why_not_replicated={"billing": "no snapshot completed: eu-central did not answer"})
     )
-    result = theatre.play(
+    result = harness.run(
         "begin: billing\nwait_until: {subscription: billing, exists_in: us-west, within: 1s}"
     )
     assert failure_of(result).endswith(
@@ -356,54 +367,54 @@ def test_a_subscription_that_does_not_appear_fails_with_the_reason_that_regions_
     )
 
 
-def test_the_observer_sees_steps_and_counts_as_they_change(theatre: Theatre) -> None:
-    theatre.play("begin: fast\nkill: us-west\nwait: 2s")
-    assert theatre.watcher.steps == ["begin 0.10", "kill 0.50", "wait 2.00"]
-    seen = [snapshot.actors[0][1].ok for snapshot in theatre.watcher.snapshots if snapshot.actors]
+def test_the_observer_sees_steps_and_counts_as_they_change(harness: ScenarioHarness) -> None:
+    harness.run("begin: fast\nkill: us-west\nwait: 2s")
+    assert harness.watcher.steps == ["begin 0.10", "kill 0.50", "wait 2.00"]
+    seen = [snapshot.actors[0][1].ok for snapshot in harness.watcher.snapshots if snapshot.actors]
     assert seen == sorted(seen)
     assert len(set(seen)) >= 8
-    assert theatre.watcher.snapshots[-1].regions[1].state == "killed"
+    assert harness.watcher.snapshots[-1].regions[1].state == "killed"
 
 
-def test_a_cancelled_play_makes_its_actors_leave_first(theatre: Theatre) -> None:
+def test_a_cancelled_run_makes_its_actors_leave_first(harness: ScenarioHarness) -> None:
     scenario = parse_scenario(scenario_text("begin: [fast, billing]\nwait: 1m"), TOPOLOGY)
 
     async def interrupted() -> None:
-        environment = ScenarioEnvironment(create_actor=theatre.create_actor, read_topics=theatre.read_topics)
+        environment = ScenarioEnvironment(create_actor=harness.create_actor, read_topics=harness.read_topics)
         async with asyncio.timeout(5):
-            await execute_scenario(scenario, theatre.runtime, theatre.watcher, environment)
+            await execute_scenario(scenario, harness.runtime, harness.watcher, environment)
 
     with pytest.raises(TimeoutError):
         in_virtual_time(interrupted())
-    assert [actor.told[-1] for actor in theatre.actors.values()] == ["leave", "leave"]
-    assert facts(theatre)[-1].detail == "play of story ends: interrupted"
+    assert [actor.requests[-1] for actor in harness.actors.values()] == ["leave", "leave"]
+    assert facts(harness)[-1].detail == "play of example ends: interrupted"
 
 
-def test_an_observer_with_a_bug_does_not_go_unnoticed(theatre: Theatre) -> None:
+def test_an_observer_with_a_bug_does_not_go_unnoticed(harness: ScenarioHarness) -> None:
     def broken(snapshot: object) -> None:
         raise ZeroDivisionError
 
-    theatre.watcher.looked = broken  # type: ignore[method-assign]
+    harness.watcher.looked = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
-        theatre.play("wait: 2s")
+        harness.run("wait: 2s")
 
 
-def test_clocks_are_set_and_regions_are_asked_at_the_same_time(theatre: Theatre) -> None:
-    theatre.answers = lambda region, method: (
+def test_clocks_are_set_and_regions_are_asked_at_the_same_time(harness: ScenarioHarness) -> None:
+    harness.answers = lambda region, method: (
         (200, b'{"limit": 1, "more": 2}') if method == "GET" else (204, b"")
     )
-    result = theatre.play("""
+    result = harness.run("""
         begin: billing
         skew: {region: us-east, by: -250ms}
         admin: [{region: us-east, method: POST, path: /a, body: 1}, {region: us-west, method: PUT, path: /b}]
         wait_until: {region: us-west, get: /c, is: {limit: 1}}
     """)
     assert result.failure is None
-    assert theatre.runtime.told == ["skew -250 us-east"]
-    (first_at, first), (second_at, second), (_, third) = theatre.asked
+    assert harness.runtime.requests == ["skew -250 us-east"]
+    (first_at, first), (second_at, second), (_, third) = harness.asked
     assert (first, second, third) == ("us-east POST /a 1", "us-west PUT /b None", "us-west GET /c None")
     assert first_at == second_at
-    found = [(fact.op, fact.region, fact.detail) for fact in facts(theatre) if fact.op in ("skew", "note")]
+    found = [(fact.op, fact.region, fact.detail) for fact in facts(harness) if fact.op in ("skew", "note")]
     assert found == [
         ("skew", "us-east", "clock -250 ms"),
         ("note", "us-east", "POST /a"),
@@ -411,15 +422,15 @@ def test_clocks_are_set_and_regions_are_asked_at_the_same_time(theatre: Theatre)
     ]
 
 
-def test_an_answer_that_is_not_welcome_fails_its_step(theatre: Theatre) -> None:
-    theatre.answers = lambda region, method: (409, b"older than what is there")
-    result = theatre.play("""
+def test_an_answer_that_is_not_welcome_fails_its_step(harness: ScenarioHarness) -> None:
+    harness.answers = lambda region, method: (409, b"older than what is there")
+    result = harness.run("""
         begin: billing
         admin: [{region: us-east, method: POST, path: /a, status: [204, 409]}]
         admin: [{region: us-west, method: POST, path: /a}]
     """)
     assert failure_of(result).endswith(": us-west responded to POST /a with 409 older than what is there")
-    waiting = theatre.play("""
+    waiting = harness.run("""
         begin: fast
         wait_until: {region: us-west, get: /a, is: 1, within: 1s}
     """)

@@ -22,7 +22,7 @@ SCHEMA = Path(__file__).parents[2] / "emulator" / "schemas" / "scenario.schema.j
 
 
 def parse(text: str) -> Scenario:
-    return parse_scenario(text, TOPOLOGY, "story.yaml")
+    return parse_scenario(text, TOPOLOGY, "example.yaml")
 
 
 def problems(text: str) -> list[str]:
@@ -92,7 +92,7 @@ def test_steps_have_short_and_long_forms(step: str, kind: type, fields: dict[str
     assert found.text == step
 
 
-def test_conditions_are_told_apart_by_what_they_name() -> None:
+def test_conditions_differ_by_the_key_that_they_name() -> None:
     *_, received, exists = parse(
         scenario_text("""
             begin: billing
@@ -118,7 +118,7 @@ def test_groups_mean_those_of_their_kind_that_are_left() -> None:
     ]
 
 
-def test_all_problems_are_told_at_once_with_line_key_path_rule_and_suggestion() -> None:
+def test_all_problems_are_reported_at_once_with_line_key_path_rule_and_suggestion() -> None:
     assert problems("""\
 name: Bad Name
 topic: persistent://public
@@ -139,37 +139,37 @@ steps:
   - wait_until: {producer: a, published: 1, published_more: 1}
   - {kill: us-west, wait: 1s}
 """) == [
-        'story.yaml:1: name: "Bad Name":'
+        'example.yaml:1: name: "Bad Name":'
         " must be lower-case letters, digits, '-', '_' and '.', as it names files too",
-        'story.yaml:2: topic: "persistent://public":'
+        'example.yaml:2: topic: "persistent://public":'
         " topic 'persistent://public': must be [persistent://tenant/namespace/]topic",
-        'story.yaml:5: actors.producers[0].region: "us-eats":'
+        'example.yaml:5: actors.producers[0].region: "us-eats":'
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-east'?)",
-        "story.yaml:5: actors.producers[0].rate_per_second: 0:"
+        "example.yaml:5: actors.producers[0].rate_per_second: 0:"
         " must be a number greater than 0, or `unlimited`",
-        'story.yaml:6: actors.producers[1].name: "a": another actor has this name',
-        'story.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
-        "story.yaml:6: actors.producers[1].mesages: 5: is not a key here (did you mean 'messages'?)",
-        "story.yaml:8: actors.consumers[0]:"
+        'example.yaml:6: actors.producers[1].name: "a": another actor has this name',
+        'example.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
+        "example.yaml:6: actors.producers[1].mesages: 5: is not a key here (did you mean 'messages'?)",
+        "example.yaml:8: actors.consumers[0]:"
         ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
         " a shared subscription allows individual acknowledgements only",
-        "story.yaml:9: actors.consumers[1].subscription: is required",
-        'story.yaml:9: actors.consumers[1].type: "exlusive":'
+        "example.yaml:9: actors.consumers[1].subscription: is required",
+        'example.yaml:9: actors.consumers[1].type: "exlusive":'
         " must be exclusive, shared, failover or key_shared (did you mean 'exclusive'?)",
-        'story.yaml:11: steps[0].begin[1]: "b": must be an actor of this scenario:'
+        'example.yaml:11: steps[0].begin[1]: "b": must be an actor of this scenario:'
         " a, a, c, d, producers, consumers, programs, hosts, tasks, all",
-        'story.yaml:12: steps[1].kill: "us-wset":'
+        'example.yaml:12: steps[1].kill: "us-wset":'
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-west'?)",
-        'story.yaml:13: steps[2].explode: "us-west": is not a key here',
-        "story.yaml:14: steps[3].wait: 10: must be a duration with its unit, like 500ms, 10s or 2m",
-        'story.yaml:15: steps[4].wait_until.within: "soon":'
+        'example.yaml:13: steps[2].explode: "us-west": is not a key here',
+        "example.yaml:14: steps[3].wait: 10: must be a duration with its unit, like 500ms, 10s or 2m",
+        'example.yaml:15: steps[4].wait_until.within: "soon":'
         " must be a duration with its unit, like 500ms, 10s or 2m",
-        'story.yaml:16: steps[5].wait_until: {"received": 10}:'
+        'example.yaml:16: steps[5].wait_until: {"received": 10}:'
         " must name what to wait for: a producer, consumer, program, subscription, host, task,"
         " topics or get",
-        'story.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
+        'example.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
         " must have exactly one of published, published_more",
-        'story.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'
+        'example.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'
         " a step has exactly one verb with its object, like `kill: us-east`",
     ]
 
@@ -216,7 +216,7 @@ steps:
 def test_a_wrong_step_is_explained(step: str, problem: str) -> None:
     found = problems_of_steps(step)
     assert any(problem in each for each in found), found
-    assert all(each.startswith("story.yaml:11: steps[0]") for each in found)
+    assert all(each.startswith("example.yaml:11: steps[0]") for each in found)
 
 
 @pytest.mark.parametrize(
@@ -224,31 +224,31 @@ def test_a_wrong_step_is_explained(step: str, problem: str) -> None:
     [
         (
             "begin: fast\nbegin: fast",
-            'story.yaml:12: steps[1].begin: "fast": fast has begun already',
+            'example.yaml:12: steps[1].begin: "fast": fast has begun already',
         ),
         (
             "wait_until: {consumer: billing, received: 1}\nbegin: billing",
-            'story.yaml:11: steps[0].wait_until: {"consumer": "billing", "received": 1}:'
+            'example.yaml:11: steps[0].wait_until: {"consumer": "billing", "received": 1}:'
             " billing has not begun here; put `begin: billing` before",
         ),
         (
             "move: {consumer: billing, to: us-west}",
-            'story.yaml:11: steps[0].move: {"consumer": "billing", "to": "us-west"}:'
+            'example.yaml:11: steps[0].move: {"consumer": "billing", "to": "us-west"}:'
             " billing has not begun here; put `begin: billing` before",
         ),
         (
             "begin: billing\nfinish: billing\nmove: {consumer: billing, to: us-west}",
-            'story.yaml:13: steps[2].move: {"consumer": "billing", "to": "us-west"}:'
+            'example.yaml:13: steps[2].move: {"consumer": "billing", "to": "us-west"}:'
             " billing has finished before this step",
         ),
-        ("finish: fast", 'story.yaml:11: steps[0].finish: "fast": fast is not running here'),
+        ("finish: fast", 'example.yaml:11: steps[0].finish: "fast": fast is not running here'),
         (
             "begin: fast\nfinish: consumers",
-            'story.yaml:12: steps[1].finish: "consumers": consumers: no actor is left',
+            'example.yaml:12: steps[1].finish: "consumers": consumers: no actor is left',
         ),
         (
             "begin: [fast, short]\ndrain: 1s",
-            'story.yaml:12: steps[1].drain: "1s": fast publishes without end; put `finish: fast` before',
+            'example.yaml:12: steps[1].drain: "1s": fast publishes without end; put `finish: fast` before',
         ),
     ],
 )
@@ -259,11 +259,11 @@ def test_an_order_of_steps_that_cannot_be_is_explained(steps: str, problem: str)
 def test_actors_need_a_namespace_that_their_region_has() -> None:
     text = scenario_text("begin: fast")
     assert problems(text.replace("topic: orders", "topic: public/defualt/orders"))[0] == (
-        'story.yaml:2: topic: "public/defualt/orders": the topology has no namespace public/defualt'
+        'example.yaml:2: topic: "public/defualt/orders": the topology has no namespace public/defualt'
         " (did you mean 'public/default'?)"
     )
     assert problems(text.replace("topic: orders", "topic: public/us/orders")) == [
-        'story.yaml:6: actors.producers[1].region: "eu-central":'
+        'example.yaml:6: actors.producers[1].region: "eu-central":'
         " must be one of namespace public/us's: us-east, us-west"
     ]
 
@@ -271,7 +271,7 @@ def test_actors_need_a_namespace_that_their_region_has() -> None:
 def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
     text = scenario_text("begin: fast")
     assert problems(text.replace("topic: orders", "topic: non-persistent://public/default/orders"))[0] == (
-        'story.yaml:2: topic: "non-persistent://public/default/orders": is non-persistent, so its messages'
+        'example.yaml:2: topic: "non-persistent://public/default/orders": is non-persistent, so its messages'
         " cannot be verified: use a persistent topic"
     )
 
@@ -279,19 +279,19 @@ def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("name: [a\nsteps: }", "story.yaml:2: must be valid YAML: "),
-        ("", "story.yaml:1: null: must be a mapping"),
-        ("- a\n- b", 'story.yaml:1: ["a", "b"]: must be a mapping'),
-        ("just text", 'story.yaml:1: "just text": must be a mapping'),
-        ("name: a\nname: b", "story.yaml:2: name: must occur once; it is already on line 1"),
-        ("actors: {producers: 5}", "story.yaml:1: actors.producers: 5: must be a list"),
-        ("actors: [a]", 'story.yaml:1: actors: ["a"]: must be a mapping'),
-        ("steps: [5]", "story.yaml:1: steps[0]: 5: must be a mapping"),
-        ("steps: []", "story.yaml:1: steps: []: must not be empty"),
-        ("{[a]: b}", "story.yaml:1: must have plain text as keys"),
-        ("name: producers", "story.yaml:1: name: \"producers\": 'producers' is reserved"),
-        ("name: *nobody", "story.yaml:1: must be valid YAML: "),
-        ("5: 6", "story.yaml:1: 5: 6: is not a key here"),
+        ("name: [a\nsteps: }", "example.yaml:2: must be valid YAML: "),
+        ("", "example.yaml:1: null: must be a mapping"),
+        ("- a\n- b", 'example.yaml:1: ["a", "b"]: must be a mapping'),
+        ("just text", 'example.yaml:1: "just text": must be a mapping'),
+        ("name: a\nname: b", "example.yaml:2: name: must occur once; it is already on line 1"),
+        ("actors: {producers: 5}", "example.yaml:1: actors.producers: 5: must be a list"),
+        ("actors: [a]", 'example.yaml:1: actors: ["a"]: must be a mapping'),
+        ("steps: [5]", "example.yaml:1: steps[0]: 5: must be a mapping"),
+        ("steps: []", "example.yaml:1: steps: []: must not be empty"),
+        ("{[a]: b}", "example.yaml:1: must have plain text as keys"),
+        ("name: producers", "example.yaml:1: name: \"producers\": 'producers' is reserved"),
+        ("name: *nobody", "example.yaml:1: must be valid YAML: "),
+        ("5: 6", "example.yaml:1: 5: 6: is not a key here"),
     ],
 )
 def test_text_that_is_no_scenario_gets_an_answer_too(text: str, problem: str) -> None:
@@ -299,7 +299,7 @@ def test_text_that_is_no_scenario_gets_an_answer_too(text: str, problem: str) ->
     assert any(each.startswith(problem) for each in found), found
 
 
-def test_a_story_sets_knobs_of_the_regions_that_play_it_and_leaves_the_others() -> None:
+def test_a_scenario_overrides_settings_of_its_regions_and_no_others() -> None:
     text = scenario_text("begin: fast") + "settings: {metadata_sync_hybrid_clocks: true}\n"
     played = parse_scenario(text, TOPOLOGY).settings.obeyed_by(TOPOLOGY)
     for region, declared in zip(played.regions, TOPOLOGY.regions, strict=True):
@@ -309,7 +309,7 @@ def test_a_story_sets_knobs_of_the_regions_that_play_it_and_leaves_the_others() 
     )
 
 
-def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_scenarios_that_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_scenario(tmp_path / "nothing.yaml", TOPOLOGY)
     assert "no such file; geoemu includes" in str(refused.value)

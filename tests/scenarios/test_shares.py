@@ -11,7 +11,7 @@ from emulator.scenarios.actor_models.entries import PriorityRule, numbered, own_
 TOPICS = numbered("endpoint", 40)
 
 
-def heirs(rule: PriorityRule, count: int, dead: int) -> Counter[str]:
+def successors_of(rule: PriorityRule, count: int, dead: int) -> Counter[str]:
     """Return the number of topics per successor of a dead host, when the best priority takes over."""
     names = numbered("host", count)
     wants = {name: priorities(rule, name, index, count, TOPICS) for index, name in enumerate(names)}
@@ -29,10 +29,10 @@ def test_every_topic_is_the_own_of_exactly_one_host(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
-def test_balanced_spreads_the_topics_of_whoever_dies_evenly(count: int) -> None:
+def test_balanced_spreads_the_topics_of_a_dead_host_evenly(count: int) -> None:
     """Whichever host dies, the others' numbers differ by one at most."""
     for dead in range(count):
-        loads = [heirs("balanced", count, dead)[name] for name in numbered("host", count)]
+        loads = [successors_of("balanced", count, dead)[name] for name in numbered("host", count)]
         del loads[dead]
         assert max(loads) - min(loads) <= 1
         assert sum(loads) == len(own_topics(TOPICS, dead, count))
@@ -48,7 +48,7 @@ def test_balanced_gives_each_topic_an_order_without_ties(count: int) -> None:
 
 
 def test_one_number_makes_the_first_to_come_the_heir_of_all() -> None:
-    assert heirs(0, 5, dead=0) == {"host-2": 8}
+    assert successors_of(0, 5, dead=0) == {"host-2": 8}
     assert priorities(-7, "host", 0, 5, TOPICS) == (-7,) * 40
 
 
@@ -58,7 +58,7 @@ def test_random_is_drawn_for_each_host_and_topic_and_always_the_same() -> None:
     assert drawn == priorities("random", "host-1", 3, 9, TOPICS)
     assert len(set(drawn)) == len(TOPICS)
     assert drawn != priorities("random", "host-2", 0, 5, TOPICS)
-    assert 2 <= len(heirs("random", 5, dead=0)) <= 4
+    assert 2 <= len(successors_of("random", 5, dead=0)) <= 4
 
 
 def test_one_alone_has_no_number() -> None:

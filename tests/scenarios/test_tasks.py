@@ -18,7 +18,7 @@ TASK = "name: t-1, region: us-east, subscription: s, to: settled"
 def parse(*steps: str, task: str = TASK) -> Scenario:
     lines = "\n".join(f"  - {step}" for step in steps)
     text = f"""
-name: story
+name: example
 topic: orders
 actors:
   producers: [{{name: shop, region: us-east, messages: 10}}]
@@ -28,7 +28,7 @@ actors:
 steps:
 {lines}
 """
-    return parse_scenario(text, TOPOLOGY, "story.yaml")
+    return parse_scenario(text, TOPOLOGY, "example.yaml")
 
 
 def problems(*steps: str, task: str = TASK) -> str:
@@ -80,7 +80,7 @@ def test_steps_name_tasks_and_wait_for_what_they_did() -> None:
         ("kill: {task: t-1, region: us-east}", "exactly one of region, cluster, program, host, task"),
     ],
 )
-def test_steps_that_make_no_sense_are_told(step: str, complaint: str) -> None:
+def test_impossible_steps_are_refused(step: str, complaint: str) -> None:
     assert complaint in problems(step)
 
 
@@ -105,7 +105,7 @@ def test_a_task_is_killed_not_lost() -> None:
         ("name: shop, region: us-east, subscription: s, to: settled", "another actor has this name"),
     ],
 )
-def test_entries_that_make_no_sense_are_told(task: str, complaint: str) -> None:
+def test_invalid_entries_are_refused(task: str, complaint: str) -> None:
     assert complaint in problems("begin: all", task=task)
 
 

@@ -71,9 +71,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.seconds
 
 
-def in_virtual_time(story: Coroutine[Any, Any, T]) -> T:
+def in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(story)
+        return runner.run(work)
 
 
 def now() -> float:
@@ -81,12 +81,12 @@ def now() -> float:
 
 
 class PretendedRuntime:
-    """Regions that take every requested state; `told` lists the requests."""
+    """Regions that take every requested state; `requests` lists the requests."""
 
     def __init__(self, run_dir: Path) -> None:
         self.topology = TOPOLOGY
         self.run_dir = run_dir
-        self.told: list[str] = []
+        self.requests: list[str] = []
         self.states: dict[str, RegionState] = dict.fromkeys(REGIONS, "running")
         self.fails: dict[str, str] = {}
         """Command -> its error."""
@@ -101,7 +101,7 @@ class PretendedRuntime:
             await asyncio.sleep(3600)
         if verb in self.fails:
             raise RuntimeFailure(self.fails[verb])
-        self.told.append(" ".join([verb, *regions]))
+        self.requests.append(" ".join([verb, *regions]))
         if state is not None:
             self.states[regions[0]] = state
 
@@ -173,9 +173,9 @@ class PretendedActor:
 
     def __init__(self, part: ActorSpec) -> None:
         self.part = part
-        self.told: list[str] = []
+        self.requests: list[str] = []
         self.problem: str | None = None
-        self.deaf_to: set[str] = set()
+        self.ignores: set[str] = set()
         """Commands that it never answers."""
         self.refuses: set[str] = set()
         self.rate = (part.rate_per_second or 0) if isinstance(part, ProducerSpec) else 100.0
@@ -205,11 +205,11 @@ class PretendedActor:
     async def _do(self, command: str) -> None:
         await asyncio.sleep(0.1)
         verb = command.split()[0]
-        if verb in self.deaf_to:
+        if verb in self.ignores:
             await asyncio.sleep(3600)
         if verb in self.refuses:
             raise ActorFailure(f"{self.part.name} does not {verb}")
-        self.told.append(command)
+        self.requests.append(command)
 
     async def begin(self, service_url: str) -> None:
         await self._do(f"begin {service_url}")
@@ -224,8 +224,8 @@ class PretendedActor:
         self._until = now()
 
     async def leave(self) -> None:
-        if "leave" not in self.told:
-            self.told.append("leave")
+        if "leave" not in self.requests:
+            self.requests.append("leave")
 
 
 class Watcher(ScenarioObserver):
@@ -242,7 +242,7 @@ class Watcher(ScenarioObserver):
         self.snapshots.append(snapshot)
 
 
-class Theatre:
+class ScenarioHarness:
     """Runs one scenario in virtual time. Change `runtime`, `actors` or `topics` before `execute_scenario`."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -273,7 +273,7 @@ class Theatre:
         self.asked.append((now(), f"{region.name} {method} {path} {body}"))
         return self.answers(region.name, method)
 
-    def play(self, steps: str, *, partitions: str = "{}") -> ScenarioResult:
+    def run(self, steps: str, *, partitions: str = "{}") -> ScenarioResult:
         text = scenario_text(steps).replace("topic: orders\n", f"topic: orders\npartitions: {partitions}\n")
         scenario = parse_scenario(text, TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
@@ -301,7 +301,7 @@ def scenario_text(steps: str) -> str:
 
 
 _CAST = """\
-name: story
+name: example
 topic: orders
 actors:
   producers:

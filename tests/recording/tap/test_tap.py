@@ -14,7 +14,7 @@ import pytest
 
 import geoemu
 from emulator.run.history_events import payload_digest
-from tests.recording.regions import Stand, asked_and_stored
+from tests.recording.regions import LiveRun, asked_and_stored
 from tests.runtimes.fixtures import wait_until
 
 pytestmark = pytest.mark.real
@@ -27,11 +27,11 @@ RECEIVE_MS = 10_000
 class Tapping:
     """A tap with a history, topic and clients of one test."""
 
-    def __init__(self, stand: Stand, name: str) -> None:
-        self.stand = stand
+    def __init__(self, live: LiveRun, name: str) -> None:
+        self.live = live
         self.actor = name
         self.topic = f"persistent://public/default/{name}"
-        self.tap = geoemu.attach(stand.run_dir).tap(name)
+        self.tap = geoemu.attach(live.run_dir).tap(name)
         self.clients: list[Any] = []
 
     def client(self, region: str = "us-east") -> Any:
@@ -40,7 +40,7 @@ class Tapping:
         return client
 
     def lines(self, op: str, outcome: str = "") -> list[dict[str, Any]]:
-        return self.stand.lines(self.actor, op, outcome)
+        return self.live.lines(self.actor, op, outcome)
 
     def leave(self) -> None:
         for client in self.clients:
@@ -49,11 +49,11 @@ class Tapping:
 
 
 @pytest.fixture
-def tapping(stand: Stand, request: pytest.FixtureRequest) -> Iterator[Tapping]:
-    made = Tapping(stand, re.sub(r"\W+", "-", request.node.name).strip("-"))
+def tapping(live: LiveRun, request: pytest.FixtureRequest) -> Iterator[Tapping]:
+    made = Tapping(live, re.sub(r"\W+", "-", request.node.name).strip("-"))
     yield made
     made.leave()
-    assert not stand.file(made.actor).damages
+    assert not live.file(made.actor).damages
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -68,15 +68,15 @@ def test_each_message_of_a_batch_is_known_however_it_is_packed(
         batching_max_publish_delay_ms=50,
         compression_type=getattr(pulsar.CompressionType, compression),
     )
-    told = threading.Semaphore(0)
+    receipts = threading.Semaphore(0)
     for number in range(20):
         attributes: dict[str, Any] = {"partition_key": str(number)} if number % 2 else {}
         if number % 3 == 0:
             attributes |= {"properties": {"number": str(number)}, "event_timestamp": number + 1}
-        producer.send_async(b"payload " * number, lambda *_: told.release(), **attributes)
+        producer.send_async(b"payload " * number, lambda *_: receipts.release(), **attributes)
     for _ in range(20):
-        assert told.acquire(timeout=20)
-    asked, stored = asked_and_stored(tapping.stand, tapping.actor, "us-east", tapping.topic)
+        assert receipts.acquire(timeout=20)
+    asked, stored = asked_and_stored(tapping.live, tapping.actor, "us-east", tapping.topic)
     # A message in an encoding that the tap cannot open is recorded by its number alone.
     assert {number: asked[number][1:] for number in asked} == {
         number: stored[number][1:] for number in stored
@@ -87,7 +87,7 @@ def test_each_message_of_a_batch_is_known_however_it_is_packed(
     assert len(asked) == 20
     places = {
         (row["ledger_id"], row["entry_id"], row["batch_index"])
-        for row in tapping.stand.stored("us-east", tapping.topic)
+        for row in tapping.live.stored("us-east", tapping.topic)
     }
     confirmed = {tuple(map(int, line["message_id"].split(":"))) for line in tapping.lines("publish", "ok")}
     assert confirmed == places
@@ -129,7 +129,7 @@ def test_deliveries_and_acknowledgements_are_those_of_the_messages(tapping: Tapp
     assert all(line["actor"].startswith("Pulsar-CPP-v") for line in tapping.lines("receive"))
 
 
-def test_seeks_readers_and_what_is_wanted_again_are_written_down(tapping: Tapping) -> None:
+def test_seeks_readers_and_redelivery_requests_are_recorded(tapping: Tapping) -> None:
     client = tapping.client()
     client.create_producer(tapping.topic).send(b"one")
     consumer = client.subscribe(
@@ -151,7 +151,7 @@ def test_seeks_readers_and_what_is_wanted_again_are_written_down(tapping: Tappin
     assert [line["outcome"] for line in tapping.lines("unsubscribe")] == ["asked", "ok"]
 
 
-def test_clients_are_told_apart_by_their_connection_and_producers_by_their_session(tapping: Tapping) -> None:
+def test_clients_are_identified_by_their_connection_and_producers_by_their_session(tapping: Tapping) -> None:
     for region in ("us-east", "us-west"):
         producer = tapping.client(region).create_producer(tapping.topic, producer_name="shop")
         producer.send(region.encode())
@@ -170,35 +170,37 @@ def test_what_a_region_refuses_is_written_down_as_refused(tapping: Tapping) -> N
     assert failed["producer"] == "shop"
 
 
-def test_what_the_tap_cannot_read_is_told(stand: Stand) -> None:
-    tap = geoemu.attach(stand.run_dir).tap("garbage")
+def test_traffic_that_the_tap_cannot_parse_is_an_omission(live: LiveRun) -> None:
+    tap = geoemu.attach(live.run_dir).tap("garbage")
     host, _, port = tap.url("us-east").rpartition("/")[2].partition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(b"\0\0\0\x08\x7f\xff\xff\xff" + bytes(100))
         assert connection.recv(1) == b""
     tap.close()
-    (said,) = stand.lines("garbage", "omission")
+    (said,) = live.lines("garbage", "omission")
     assert "cannot parse the traffic" in said["detail"]
 
 
 def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> None:
     producer = tapping.client("eu-central").create_producer(tapping.topic, producer_name="shop")
     producer.send(b"before")
-    tapping.stand.do("kill", "eu-central")
-    told = threading.Event()
-    producer.send_async(b"while it is away", lambda *_: told.set())
-    tapping.stand.do("start", "eu-central")
-    assert told.wait(30)
+    tapping.live.do("kill", "eu-central")
+    receipts = threading.Event()
+    producer.send_async(b"while it is away", lambda *_: receipts.set())
+    tapping.live.do("start", "eu-central")
+    assert receipts.wait(30)
     lives = tapping.lines("connect", "ok")
     assert [line["last_sequence_id"] for line in lives] == [-1, 0]
     assert tapping.lines("publish", "ok")[-1]["session"] == lives[1]["session"]
-    asked, stored = asked_and_stored(tapping.stand, tapping.actor, "eu-central", tapping.topic)
+    asked, stored = asked_and_stored(tapping.live, tapping.actor, "eu-central", tapping.topic)
     assert asked == stored
 
 
-def test_who_only_asks_for_a_connection_hears_that_a_region_is_gone_and_that_it_is_back(stand: Stand) -> None:
+def test_a_client_that_only_probes_connections_sees_that_a_region_is_gone_and_back(
+    live: LiveRun,
+) -> None:
     """Clients that change regions by themselves only open a connection to probe."""
-    tap = geoemu.attach(stand.run_dir).tap("asked-only")
+    tap = geoemu.attach(live.run_dir).tap("asked-only")
     host, _, port = tap.url("eu-central").rpartition("/")[2].partition(":")
 
     def takes_connections() -> bool:
@@ -209,38 +211,38 @@ def test_who_only_asks_for_a_connection_hears_that_a_region_is_gone_and_that_it_
         return True
 
     assert takes_connections()
-    stand.do("kill", "eu-central")
+    live.do("kill", "eu-central")
     wait_until(lambda: not takes_connections(), "the tap is as gone as its region")
-    stand.do("start", "eu-central")
+    live.do("start", "eu-central")
     wait_until(takes_connections, "the tap is back at the same place")
     tap.close()
     assert not takes_connections()
-    assert not stand.file("asked-only").damages
+    assert not live.file("asked-only").damages
 
 
-def test_what_was_under_way_when_its_connection_ended_is_unknown(stand: Stand) -> None:
+def test_publishes_pending_when_their_connection_ends_are_unknown(live: LiveRun) -> None:
     """The region does not respond, and the client gives up."""
-    tap = geoemu.attach(stand.run_dir).tap("under-way")
+    tap = geoemu.attach(live.run_dir).tap("under-way")
     client = pulsar.Client(tap.url("us-west"), logger=QUIET)
     producer = client.create_producer("under-way", send_timeout_millis=200)
-    stand.do("pause", "us-west")
+    live.do("pause", "us-west")
     with pytest.raises(pulsar.Timeout):
         producer.send(b"into the ice")
     client.shutdown()
     tap.close()
-    stand.do("resume", "us-west")
-    (unknown,) = stand.lines("under-way", "publish", "unknown")
+    live.do("resume", "us-west")
+    (unknown,) = live.lines("under-way", "publish", "unknown")
     assert unknown["error"] == "the connection ended"
-    assert not stand.file("under-way").damages
+    assert not live.file("under-way").damages
 
 
 def test_a_tap_that_is_closed_lets_its_clients_go_without_a_word(
-    stand: Stand, caplog: pytest.LogCaptureFixture
+    live: LiveRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tap = geoemu.attach(stand.run_dir).tap("closed")
+    tap = geoemu.attach(live.run_dir).tap("closed")
     client = pulsar.Client(tap.url("us-east"), logger=QUIET)
     client.create_producer("closed").send(b"one")
     tap.close()
     client.shutdown()
     assert caplog.records == []
-    assert not stand.file("closed").damages
+    assert not live.file("closed").damages

@@ -54,17 +54,17 @@ def answered(request_id: int, error: int | None = None) -> bytes:
         (lambda tapped: tapped.ended(), "unknown"),
     ],
 )
-def test_an_end_is_asked_for_and_told(
+def test_the_end_of_a_transaction_is_recorded_with_its_outcome(
     tmp_path: Path, commit: bool, then: Callable[[TappedConnection], object], outcome: str
 ) -> None:
     tapped = Tapped(tmp_path / "history" / "tap.jsonl")
     frame = EndTransaction(7, 1, 2, commit).encode()
     assert tapped.connection.to_region(frame) == frame
     then(tapped.connection)
-    asked, told = tapped.lines()
+    asked, outcome_line = tapped.lines()
     said = {"region": "eu", "transaction": "1,2", "action": "commit" if commit else "abort"}
     assert asked | {**said, "outcome": "asked"} == asked
-    assert told | {**said, "outcome": outcome} == told
+    assert outcome_line | {**said, "outcome": outcome} == outcome_line
 
 
 def coordinator_ready(request_id: int, epoch: int | None) -> bytes:
@@ -93,10 +93,10 @@ def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
     tapped.connection.to_client(coordinator_ready(7, epoch))
     tapped.connection.to_region(NewTransaction(8, 3, 60_000).encode())
     then(tapped.connection)
-    asked, told = tapped.lines()
+    asked, outcome_line = tapped.lines()
     under = {"transaction_key": key} if key else {}
     granted = {"key_epoch": epoch} if key and outcome == "ok" else {}
-    begun = {"transaction": "3,7"} if outcome == "ok" else {"error": told.get("error")}
+    begun = {"transaction": "3,7"} if outcome == "ok" else {"error": outcome_line.get("error")}
     frame = ("at_ms", "actor")
     assert {name: asked[name] for name in asked if name not in frame} == {
         "op": "begin_transaction",
@@ -104,7 +104,7 @@ def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
         "region": "eu",
         **under,
     }
-    assert {name: told[name] for name in told if name not in frame} == {
+    assert {name: outcome_line[name] for name in outcome_line if name not in frame} == {
         "op": "begin_transaction",
         "outcome": outcome,
         "region": "eu",
