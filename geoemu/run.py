@@ -120,9 +120,9 @@ class Geo(Faults):
         """Wait until replication between all regions that are not lost has caught up. RuntimeFailure names what is
         not replicated at the deadline."""
         deadline = time.monotonic() + seconds_in(within)
-        while (owed := self._owed()) is not None:
+        while (backlog := self._unreplicated()) is not None:
             if time.monotonic() > deadline:
-                raise RuntimeFailure(f"{owed} after {within}")
+                raise RuntimeFailure(f"{backlog} after {within}")
             time.sleep(LOOK_SECONDS)
 
     def seal(self, *actors: str) -> None:
@@ -205,14 +205,14 @@ class Geo(Faults):
         )  # or refused, with the name that was probably meant
         return next(one for one in self._regions() if one.name == region)
 
-    def _owed(self) -> str | None:
+    def _unreplicated(self) -> str | None:
         regions = self._regions()
         lost = {one.name for one in regions if one.state == "lost"}
         left = [one for one in regions if one.name not in lost]
         found = self._background.do(survey(left, read_topics_over_http))
         topics = sorted({topic for known in found.topics.values() for topic in known})
-        owed = (debt for topic in topics for debt in found.debts(topic, forgiven=lost))
-        return next(iter(found.silent), None) or next(owed, None)
+        backlogs = (backlog for topic in topics for backlog in found.unreplicated(topic, except_to=lost))
+        return next(iter(found.silent), None) or next(backlogs, None)
 
 
 class Tapped:

@@ -40,9 +40,9 @@ class ActorSteps:
         )
         for name in names:  # in sequence, so that the order does not depend on chance
             if isinstance(self._context.scenario.part(name), HostSpec):
-                await self._line_up(name, seconds)
+                await self._join_queues(name, seconds)
 
-    async def _line_up(self, name: str, seconds: float) -> None:
+    async def _join_queues(self, name: str, seconds: float) -> None:
         host = cast(HostActor, self._context.actors[name])
         await self._context.in_time(seconds, host.join_queues(), lambda: f"{name} is not in every wait queue")
 
@@ -107,8 +107,8 @@ class ActorSteps:
         """Close all actors. A second call has no effect."""
         await asyncio.gather(*(actor.leave() for actor in self._context.actors.values()))
 
-    def account_for_programs(self) -> None:
-        """Whose history there is shows in the end only: a program need not write one."""
+    def record_programs(self) -> None:
+        """Record which programs have a history: a program need not write one, so that is known only in the end."""
         for name in self._context.programs():
             if self._context.program(name).has_history:
                 self._context.fact("hire", file=name)

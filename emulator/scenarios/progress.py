@@ -36,18 +36,18 @@ class PlainProgress(ScenarioObserver):
         self._latest: ProgressSnapshot | None = None
         self._said_at = 0.0
 
-    def play_began(self, scenario: Scenario) -> None:
+    def run_began(self, scenario: Scenario) -> None:
         self._say(f"{scenario.name}: {len(scenario.steps)} steps")
 
     def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
         self._say(failure or describe_done(step, seconds))
 
-    def looked(self, snapshot: ProgressSnapshot) -> None:
+    def snapshot_taken(self, snapshot: ProgressSnapshot) -> None:
         self._latest = snapshot
         if snapshot.seconds - self._said_at >= PLAIN_SECONDS:
             self._say_counts(snapshot)
 
-    def play_ended(self, result: ScenarioResult) -> None:
+    def run_ended(self, result: ScenarioResult) -> None:
         if self._latest is not None:
             self._say_counts(self._latest)
         self._say(describe_end(result))
@@ -73,7 +73,7 @@ class LiveProgress(ScenarioObserver):
         self._current = ""
         self._snapshot = ProgressSnapshot(0.0, (), ())
 
-    def play_began(self, scenario: Scenario) -> None:
+    def run_began(self, scenario: Scenario) -> None:
         from rich.live import Live
 
         self._scenario = scenario
@@ -89,11 +89,11 @@ class LiveProgress(ScenarioObserver):
         self._steps.append(failure or describe_done(step, seconds))
         self._refresh()
 
-    def looked(self, snapshot: ProgressSnapshot) -> None:
+    def snapshot_taken(self, snapshot: ProgressSnapshot) -> None:
         self._snapshot = snapshot
         self._refresh()
 
-    def play_ended(self, result: ScenarioResult) -> None:
+    def run_ended(self, result: ScenarioResult) -> None:
         self._steps.append(describe_end(result))
         self._refresh()
         self.close()

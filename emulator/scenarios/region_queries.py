@@ -79,7 +79,7 @@ class TopicStatus:
     """One topic in one region."""
 
     topic: str
-    owed: Mapping[str, int]
+    backlogs: Mapping[str, int]
     """Entries that each remote region has not confirmed yet."""
     unacknowledged: Mapping[str, int]
     """Messages that each subscription has not acknowledged yet."""
@@ -104,7 +104,7 @@ def topic_status(row: Mapping[str, Any]) -> TopicStatus:
     subscriptions = row["subscriptions"]
     return TopicStatus(
         topic=row["topic"],
-        owed={remote: link["backlog"] for remote, link in row["replication"].items()},
+        backlogs={remote: link["backlog"] for remote, link in row["replication"].items()},
         unacknowledged={name: each["backlog"] for name, each in subscriptions.items()},
         why_not_replicated={
             name: each["why_not_replicated"]
@@ -119,26 +119,26 @@ class ReplicationSurvey:
     """The answers of several regions, asked at about the same time."""
 
     silent: tuple[str, ...]
-    """A sentence for each region that gave none."""
+    """A sentence for each region without a response."""
     topics: Mapping[str, Mapping[str, TopicStatus]]
     """By region, then by topic."""
 
-    def debts(self, topic: str, *, forgiven: Collection[str] = ()) -> Iterator[str]:
-        """What regions still owe each other, as sentences; but for what they owe those that are `forgiven`."""
+    def unreplicated(self, topic: str, *, except_to: Collection[str] = ()) -> Iterator[str]:
+        """Yield a sentence for each region with entries that another one has not confirmed, `except_to` some."""
         for region, known in self.topics.items():
             if topic in known:
-                for remote, entries in known[topic].owed.items():
-                    if entries and remote not in forgiven:
+                for remote, entries in known[topic].backlogs.items():
+                    if entries and remote not in except_to:
                         yield f"{entries} entries of {topic} not replicated from {region} to {remote}"
 
-    def strangers(self, topic: str, regions: Iterable[str]) -> Iterator[str]:
+    def missing_topics(self, topic: str, regions: Iterable[str]) -> Iterator[str]:
         """Yield a sentence for each of these regions that does not know a topic."""
         return (
             f"{region} does not have topic {topic}" for region in regions if topic not in self.topics[region]
         )
 
-    def unread(self, region: str, topic: str, subscription: str) -> Iterator[str]:
-        """What a subscription has not acknowledged yet, as a sentence."""
+    def unacknowledged_in(self, region: str, topic: str, subscription: str) -> Iterator[str]:
+        """Yield a sentence if a subscription has unacknowledged messages in a region."""
         if region not in self.topics:
             yield f"{subscription} is consumed in {region}, which is lost: move its consumer"
         elif not self.knows(region, topic, subscription):
@@ -146,8 +146,8 @@ class ReplicationSurvey:
         elif messages := self.topics[region][topic].unacknowledged[subscription]:
             yield f"{subscription} has not acknowledged {messages} messages in {region}"
 
-    def excuses(self, subscription: str) -> Iterator[str]:
-        """Why a subscription's position stays where it is, as its regions say."""
+    def reasons(self, subscription: str) -> Iterator[str]:
+        """Yield the reasons that regions give why a subscription's position is not replicated."""
         for region, known in self.topics.items():
             for status in known.values():
                 if reason := status.why_not_replicated.get(subscription):

@@ -193,7 +193,7 @@ def real_environment(runtime: Runtime) -> ScenarioEnvironment:
     from emulator.scenarios.actors.processes import actor_processes
     from emulator.scenarios.actors.program import ProgramProcess
 
-    hire_actor = actor_processes(runtime.run_dir)
+    create_process = actor_processes(runtime.run_dir)
 
     async def ask_regions() -> tuple[RegionStatus, ...]:
         return (await runtime.status()).regions
@@ -201,7 +201,7 @@ def real_environment(runtime: Runtime) -> ScenarioEnvironment:
     def create_actor(part: ActorSpec) -> Actor:
         if isinstance(part, ProgramSpec):
             return ProgramProcess(part, runtime.run_dir, ask_regions)
-        return hire_actor(part)
+        return create_process(part)
 
     return ScenarioEnvironment(create_actor=create_actor)
 
@@ -242,16 +242,16 @@ class ScenarioResult:
 class ScenarioObserver:
     """Observes a run, and does nothing. The methods are called in the order of events and must not block."""
 
-    def play_began(self, scenario: Scenario) -> None: ...
+    def run_began(self, scenario: Scenario) -> None: ...
 
     def step_began(self, step: Step) -> None: ...
 
     def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
 
-    def looked(self, snapshot: ProgressSnapshot) -> None:
+    def snapshot_taken(self, snapshot: ProgressSnapshot) -> None:
         """Called a few times a second, also while a step goes on."""
 
-    def play_ended(self, result: ScenarioResult) -> None:
+    def run_ended(self, result: ScenarioResult) -> None:
         """Not called when the run is cancelled."""
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class _Execution:
 
     async def perform(self) -> ScenarioResult:
         began = now()
-        self._observer.play_began(self._context.scenario)
+        self._observer.run_began(self._context.scenario)
         self._context.fact("phase", detail=f"play of {self._context.scenario.name} begins")
         ending = "interrupted"
         try:
@@ -101,7 +101,7 @@ class _Execution:
                 ending = failure or ending
         finally:
             await self._actors.close_actors()
-            self._actors.account_for_programs()
+            self._actors.record_programs()
             self._context.fact("phase", detail=f"play of {self._context.scenario.name} ends: {ending}")
             self._context.history.close()
         result = ScenarioResult(
@@ -112,7 +112,7 @@ class _Execution:
             failure=failure,
             counts={name: actor.counts for name, actor in self._context.actors.items()},
         )
-        self._observer.play_ended(result)
+        self._observer.run_ended(result)
         return result
 
     async def _take_steps(self) -> str | None:
@@ -223,4 +223,4 @@ class _Execution:
     async def _look(self, began: float) -> None:
         regions = tuple((await self._context.regions()).values())
         actors = tuple((actor.part, actor.counts) for actor in self._context.actors.values())
-        self._observer.looked(ProgressSnapshot(now() - began, actors, regions))
+        self._observer.snapshot_taken(ProgressSnapshot(now() - began, actors, regions))

@@ -83,7 +83,7 @@ class WaitSteps:
             return f"{condition.program} {ended}"
 
         await self._context.until(condition.within, missing)
-        program.excuse()
+        program.accept_exit_code()
 
     async def wait_for_host(self, condition: HostCondition) -> None:
         async def missing() -> str | None:
@@ -129,7 +129,7 @@ class WaitSteps:
             if all(found.knows(region, topic, subscription) for topic in topics):
                 return None
             return "; ".join(
-                [f"not there yet; {region} does not have it", *found.silent, *found.excuses(subscription)]
+                [f"not there yet; {region} does not have it", *found.silent, *found.reasons(subscription)]
             )
 
         await self._context.until(condition.within, missing)
@@ -142,7 +142,7 @@ class WaitSteps:
         await self._context.until(condition.within, missing)
 
 
-CALM_LOOKS = 2
+QUIET_POLLS = 2
 """A drain completes when this number of consecutive polls finds nothing left: the regions are not polled at the same
 moment."""
 
@@ -154,14 +154,14 @@ class DrainStep:
         self._context = context
 
     async def drain(self, seconds: float) -> None:
-        calm_looks = 0
+        quiet_polls = 0
 
         async def missing() -> str | None:
-            nonlocal calm_looks
+            nonlocal quiet_polls
             reason = await self._first_undrained()
-            calm_looks = 0 if reason else calm_looks + 1
+            quiet_polls = 0 if reason else quiet_polls + 1
             return reason or (
-                "replication caught up only in the last look" if calm_looks < CALM_LOOKS else None
+                "replication caught up only in the last look" if quiet_polls < QUIET_POLLS else None
             )
 
         await self._context.until(seconds, missing)
@@ -175,10 +175,10 @@ class DrainStep:
         lost = {region.name for region in regions if region.state == "lost"}
         left = [region for region in regions if region.name not in lost]
         found = await survey(left, self._context.environment.read_topics)
-        return next(chain(found.silent, self._undelivered(found, lost), self._unread(found)), None)
+        return next(chain(found.silent, self._undelivered(found, lost), self._unacknowledged(found)), None)
 
     def _undelivered(self, found: ReplicationSurvey, lost: Collection[str]) -> Iterator[str]:
-        """What is owed to a lost region, and what only a lost region has, is not waited for."""
+        """Replication to a lost region is not waited for, nor what only a lost region has."""
         for topic in sorted(
             {
                 topic
@@ -191,18 +191,18 @@ class DrainStep:
             sharers = (
                 each.regions for each in self._context.runtime.topology.namespaces if each.name == namespace
             )
-            yield from found.strangers(topic, [name for name in next(sharers, ()) if name not in lost])
-            yield from found.debts(topic, forgiven=lost)
+            yield from found.missing_topics(topic, [name for name in next(sharers, ()) if name not in lost])
+            yield from found.unreplicated(topic, except_to=lost)
 
-    def _unread(self, found: ReplicationSurvey) -> Iterator[str]:
+    def _unacknowledged(self, found: ReplicationSurvey) -> Iterator[str]:
         for name, actor in self._context.actors.items():
             part = actor.part
             if isinstance(part, ConsumerSpec | TaskSpec) and name not in self._context.finished:
                 for topic in part.read:
-                    yield from found.unread(actor.counts.region, topic, part.subscription)
+                    yield from found.unacknowledged_in(actor.counts.region, topic, part.subscription)
             if isinstance(part, ProgramSpec) and name not in self._context.finished:
                 for region, topic, subscription in self._context.program(name).readings():
-                    yield from found.unread(region, topic, subscription)
+                    yield from found.unacknowledged_in(region, topic, subscription)
 
 
 def _written_to(part: ActorSpec) -> tuple[str, ...]:

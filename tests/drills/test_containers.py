@@ -136,8 +136,13 @@ class Load:
         found = await survey((await self._run.status()).regions, read_topics_over_http)
         if found.silent:
             return list(found.silent)
-        unread = (found.unread(region, self.topic, f"billing-{region}") for region in self.consumers)
-        return [*found.debts(self.topic), *(sentence for some in unread for sentence in some)]
+        pending = (
+            found.unacknowledged_in(region, self.topic, f"billing-{region}") for region in self.consumers
+        )
+        return [
+            *found.unreplicated(self.topic),
+            *(sentence for some in pending for sentence in some),
+        ]
 
 
 async def published_more(actor: ActorProcess, count: int = 200) -> None:

@@ -152,7 +152,7 @@ async def test_an_exit_code_is_known_at_once(tmp_path: Path, tapped: bool) -> No
     async with at_work(tmp_path, programs, tapped=tapped) as actor:
         await asyncio.sleep(1.0 + 1e-6)
         assert (actor.exit_code, "exit code 3" in (actor.problem or "")) == (3, True)
-        actor.excuse()
+        actor.accept_exit_code()
 
 
 async def test_a_history_held_by_a_process_that_left_the_group_is_not_waited_for(tmp_path: Path) -> None:

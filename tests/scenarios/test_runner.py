@@ -264,7 +264,7 @@ def test_drain_waits_for_backlogs_of_regions_and_subscriptions(harness: Scenario
     def topics(region: str) -> object:
         left = max(0, 300 - int(asyncio.get_running_loop().time() * 100))
         return topic_status(
-            owed={"us-west": left if region == "us-east" else 0}, unacknowledged={"billing": left}
+            backlogs={"us-west": left if region == "us-east" else 0}, unacknowledged={"billing": left}
         )
 
     harness.topics = topics  # type: ignore[assignment]
@@ -277,7 +277,7 @@ def test_drain_waits_for_backlogs_of_regions_and_subscriptions(harness: Scenario
     ("change", "sentence"),
     [
         (
-            {"owed": {"us-west": 7}},
+            {"backlogs": {"us-west": 7}},
             "7 entries of persistent://public/default/orders not replicated from eu-central to us-west",
         ),
         ({"unacknowledged": {"billing": 3}}, "billing has not acknowledged 3 messages in us-east"),
@@ -291,7 +291,7 @@ def test_drain_waits_for_backlogs_of_regions_and_subscriptions(harness: Scenario
 def test_a_drain_that_does_not_end_says_what_is_left(
     harness: ScenarioHarness, change: dict[str, object], sentence: str
 ) -> None:
-    place = "eu-central" if "owed" in change else "us-east"
+    place = "eu-central" if "backlogs" in change else "us-east"
     harness.topics = lambda region: topic_status(**change) if region == place else topic_status()
     result = harness.run("begin: [billing, short]\ndrain: 2s")
     assert failure_of(result) == f"step 2 (drain: 2s): {sentence} within 2 s"
@@ -305,7 +305,7 @@ def test_a_drain_waits_for_regions_that_are_down_or_silent(harness: ScenarioHarn
 
 
 def test_a_drain_does_without_a_region_that_is_lost(harness: ScenarioHarness) -> None:
-    harness.topics = lambda region: topic_status(owed={"us-east": 7})
+    harness.topics = lambda region: topic_status(backlogs={"us-east": 7})
     result = harness.run("""
         begin: [billing, short]
         lose: us-east
@@ -343,7 +343,7 @@ def test_a_drain_is_not_fooled_by_a_moment_of_calm(harness: ScenarioHarness) -> 
     looks = iter(range(10_000))
 
     def topics(region: str) -> object:
-        return topic_status(owed={"us-west": next(looks) // 3 % 2})
+        return topic_status(backlogs={"us-west": next(looks) // 3 % 2})
 
     harness.topics = topics  # type: ignore[assignment]
     assert not harness.run("begin: [billing, short]\ndrain: 2s").completed
@@ -394,7 +394,7 @@ def test_an_observer_with_a_bug_does_not_go_unnoticed(harness: ScenarioHarness) 
     def broken(snapshot: object) -> None:
         raise ZeroDivisionError
 
-    harness.watcher.looked = broken  # type: ignore[method-assign]
+    harness.watcher.snapshot_taken = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         harness.run("wait: 2s")
 

@@ -58,7 +58,7 @@ def test_a_region_is_asked_for_what_it_owes_and_what_is_unread(admin_url: str) -
     (topic,) = asyncio.run(read_topics_over_http(region("us-east", admin_url)))
     assert topic == TopicStatus(
         topic=ORDERS,
-        owed={"us-west": 7, "eu": 0},
+        backlogs={"us-west": 7, "eu": 0},
         unacknowledged={"billing": 3, "audit": 0},
         why_not_replicated={"billing": "no snapshot yet"},
     )
@@ -75,9 +75,11 @@ def test_a_survey_keeps_answers_and_silence_apart(admin_url: str) -> None:
         "eu-central is killed",
         "us-west does not respond: HTTP Error 404: Not Found",
     )
-    assert list(found.debts(ORDERS)) == [f"7 entries of {ORDERS} not replicated from us-east to us-west"]
-    assert list(found.unread("us-east", ORDERS, "billing")) == [
+    assert list(found.unreplicated(ORDERS)) == [
+        f"7 entries of {ORDERS} not replicated from us-east to us-west"
+    ]
+    assert list(found.unacknowledged_in("us-east", ORDERS, "billing")) == [
         "billing has not acknowledged 3 messages in us-east"
     ]
-    assert list(found.unread("us-east", ORDERS, "audit")) == []
-    assert list(found.excuses("billing")) == ["reason from us-east: no snapshot yet"]
+    assert list(found.unacknowledged_in("us-east", ORDERS, "audit")) == []
+    assert list(found.reasons("billing")) == ["reason from us-east: no snapshot yet"]

@@ -238,7 +238,7 @@ class Watcher(ScenarioObserver):
     def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
         self.steps.append(f"{step.verb} {seconds:.2f}" if failure is None else f"{step.verb} failed")
 
-    def looked(self, snapshot: ProgressSnapshot) -> None:
+    def snapshot_taken(self, snapshot: ProgressSnapshot) -> None:
         self.snapshots.append(snapshot)
 
 
@@ -290,7 +290,7 @@ class ScenarioHarness:
 
 def topic_status(**changes: Any) -> TopicStatus:
     """A topic with nothing left to do."""
-    calm = TopicStatus(ORDERS, owed={}, unacknowledged={"billing": 0}, why_not_replicated={})
+    calm = TopicStatus(ORDERS, backlogs={}, unacknowledged={"billing": 0}, why_not_replicated={})
     return dataclasses.replace(calm, **changes)
 
 

@@ -25,20 +25,20 @@ class TapListener:
         self._behind = behind
         self._talk = talk
         self._limit_bytes = limit_bytes
-        # Never listened on: it keeps the number ours while the door is closed.
-        self._kept = _bound(host, 0)
-        self.port: int = self._kept.getsockname()[1]
+        # Never listened on: it keeps the number ours while the listener is closed.
+        self._reserved = _bound(host, 0)
+        self.port: int = self._reserved.getsockname()[1]
         self._server: asyncio.Server | None = None
-        self._doubts = asyncio.Event()
+        self._suspected = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         await self._listen()
         self._watching = asyncio.create_task(self._watch())
 
-    def doubt(self) -> None:
-        """A connection with the region ended or could not be made: look whether it is still there."""
-        self._doubts.set()
+    def check_region(self) -> None:
+        """Check whether the region still listens: a connection with it ended, or could not be made."""
+        self._suspected.set()
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -46,11 +46,11 @@ class TapListener:
             await asyncio.wait({self._watching})
         if self._server is not None:
             self._server.close()
-        self._kept.close()
+        self._reserved.close()
 
     async def _watch(self) -> None:
-        while await self._doubts.wait():
-            self._doubts.clear()
+        while await self._suspected.wait():
+            self._suspected.clear()
             if await self._listens():
                 continue
             if self._server is not None:

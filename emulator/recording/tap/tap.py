@@ -34,7 +34,7 @@ class Tap:
     def __init__(self, history: HistoryWriter, host: str = HOST) -> None:
         self.history = history
         self._host = host
-        self._doors: list[TapListener] = []
+        self._listeners: list[TapListener] = []
         self._talks: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
 
@@ -56,18 +56,18 @@ class Tap:
                     await self._talk(name, here, there, reader, writer)
             finally:
                 self._talks.discard(task)
-                door.doubt()
+                listener.check_region()
 
-        door = TapListener(self._host, there, talk, limit_bytes=CHUNK_BYTES)
-        here = f"pulsar://{self._host}:{door.port}"
-        self._doors.append(door)
-        await door.open()
+        listener = TapListener(self._host, there, talk, limit_bytes=CHUNK_BYTES)
+        here = f"pulsar://{self._host}:{listener.port}"
+        self._listeners.append(listener)
+        await listener.open()
         return TappedRegion(name, here)
 
     async def close(self) -> None:
         """End every connection."""
-        for door in self._doors:
-            await door.close()
+        for listener in self._listeners:
+            await listener.close()
         for task in list(self._talks):
             task.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)

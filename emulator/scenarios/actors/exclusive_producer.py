@@ -22,7 +22,7 @@ ACCESS_MODES: dict[AccessWord, AccessMode] = {
 }
 
 
-class OwnProducer:
+class ExclusiveProducer:
     """Publishes at a steady rate and records the outcome of each message."""
 
     def __init__(self, part: ProducerSpec, client: Client, recorder: HistoryRecorder) -> None:

@@ -79,7 +79,7 @@ def heartbeat(number: int) -> dict[str, Any]:
     return {"kind": "heartbeat", "number": number}
 
 
-class HostAtWork:
+class NativeHost:
     """All claims of one host, in one life."""
 
     def __init__(self, part: HostSpec, client: Client, recorder: HistoryRecorder) -> None:

@@ -21,9 +21,9 @@ from emulator.client import Client
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome
 from emulator.scenarios.actor_models.specs import HostSpec, ProducerSpec, TaskSpec
-from emulator.scenarios.actors.exclusive_producer import OwnProducer
-from emulator.scenarios.actors.host import HostAtWork
-from emulator.scenarios.actors.task import TaskAtWork
+from emulator.scenarios.actors.exclusive_producer import ExclusiveProducer
+from emulator.scenarios.actors.host import NativeHost
+from emulator.scenarios.actors.task import NativeTask
 
 BEGIN_SECONDS = 60.0
 """How long to wait for the first command."""
@@ -60,7 +60,7 @@ class NativeActorProgram:
         # Only responses may be written there.
         self._answers = os.dup(1)
         os.dup2(2, 1)
-        self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
+        self._work: NativeHost | ExclusiveProducer | NativeTask | None = None
         self._history: HistoryWriter | None = None
         self._at_work: set[asyncio.Task[None]] = set()
 
@@ -100,7 +100,7 @@ class NativeActorProgram:
         match command["do"]:
             case "begin":
                 await work.begin()
-            case "join_queues" if isinstance(work, HostAtWork):
+            case "join_queues" if isinstance(work, NativeHost):
                 await work.join_queues()
             case "finish":
                 await work.finish()
@@ -116,11 +116,11 @@ class NativeActorProgram:
         recorder = _HistoryRecorder(self._history)
         client = Client(command["service_url"], transaction_key=fields.get("transaction_key"))
         if command["kind"] == "host":
-            self._work = HostAtWork(HostSpec.from_json(fields), client, recorder)
+            self._work = NativeHost(HostSpec.from_json(fields), client, recorder)
         elif command["kind"] == "task":
-            self._work = TaskAtWork(TaskSpec(**fields), client, recorder)
+            self._work = NativeTask(TaskSpec(**fields), client, recorder)
         else:
-            self._work = OwnProducer(ProducerSpec(**fields), client, recorder)
+            self._work = ExclusiveProducer(ProducerSpec(**fields), client, recorder)
 
     async def _leave(self) -> None:
         if self._work is not None and self._history is not None:

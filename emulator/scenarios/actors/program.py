@@ -203,7 +203,7 @@ class ProgramProcess:
                 self._must_live(verb)
                 self._signal(signal.SIGSTOP if verb == "pause" else signal.SIGCONT)
 
-    def excuse(self) -> None:
+    def accept_exit_code(self) -> None:
         """A step asked for the exit code with which it ended: this is no problem."""
         self._problem = None
 

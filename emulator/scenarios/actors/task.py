@@ -48,7 +48,7 @@ PENDING_MAX = 20_000
 """Twice the messages of the largest transaction."""
 
 
-class TaskAtWork:
+class NativeTask:
     """One life of a task."""
 
     def __init__(self, part: TaskSpec, client: Client, recorder: HistoryRecorder) -> None:

@@ -1,5 +1,5 @@
 """Hosts that own topics, tasks that process, and producers that wait for a topic, in a simulated world: the programs of
-the real ones (`scenarios.host_at_work`, `scenarios.task_at_work`, `scenarios.own_producer`), on hosts that can be
+the real ones (`scenarios.host`, `scenarios.task`, `scenarios.exclusive_producer`), on hosts that can be
 killed, frozen and started again."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from emulator.scenarios.actor_models.specs import (
     ProducerSpec,
     TaskSpec,
 )
-from emulator.scenarios.actors.exclusive_producer import OwnProducer
-from emulator.scenarios.actors.host import HostAtWork
-from emulator.scenarios.actors.task import TaskAtWork
+from emulator.scenarios.actors.exclusive_producer import ExclusiveProducer
+from emulator.scenarios.actors.host import NativeHost
+from emulator.scenarios.actors.task import NativeTask
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.host import Host, HostDied, HostState
 from emulator.simulation.world import World
@@ -52,7 +52,7 @@ class OnHost:
         self._world = world
         self._notes = _HistoryWriter(history, part)
         self._host: Host | None = None
-        self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
+        self._work: NativeHost | ExclusiveProducer | NativeTask | None = None
         self._former_lives = Counts(region=part.region)
 
     @property
@@ -84,11 +84,11 @@ class OnHost:
         key = self.part.transaction_key if isinstance(self.part, TaskSpec) else None
         client = self._world.client_on(host, (self.part.region,), transaction_key=key)
         if isinstance(self.part, HostSpec):
-            self._work = HostAtWork(self.part, client, self._notes)
+            self._work = NativeHost(self.part, client, self._notes)
         elif isinstance(self.part, TaskSpec):
-            self._work = TaskAtWork(self.part, client, self._notes)
+            self._work = NativeTask(self.part, client, self._notes)
         else:
-            self._work = OwnProducer(self.part, client, self._notes)
+            self._work = ExclusiveProducer(self.part, client, self._notes)
         await self._work.begin()
 
     async def _ask(self, call: Any) -> None:
@@ -138,7 +138,7 @@ class SimulatedHost(SimulatedMortal):
     """Implements `workload.HostActor`."""
 
     async def join_queues(self) -> None:
-        assert isinstance(self._work, HostAtWork)
+        assert isinstance(self._work, NativeHost)
         await self._ask(self._work.join_queues())
 
     async def _live_again(self) -> None:
