@@ -1,14 +1,15 @@
 """What `topology.yaml` and `clusters/*.yaml` may say, field by field.
 
-Both the check of what a person wrote and the JSON Schemas that editors use (`topology_schema`) come from here.
+Both the check of what a person wrote and the JSON Schemas that editors use (`json_schema`) come from here.
 Everything is optional that has a sensible default; a part with nothing behind its key means the
-default, too. Relations between fields are checked in `topology_relations`.
+default, too. Relations between fields are checked in `validation`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import (
@@ -21,9 +22,9 @@ from pydantic import (
     create_model,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from emulator.config.region import BrokerSettings
+from emulator.config.yaml_errors import rule
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
@@ -48,62 +49,24 @@ _HOST = r"[A-Za-z0-9._:-]+"
 _SERVERS = r"[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*"
 
 
-def _check_file_name(text: str) -> str:
-    if not re.fullmatch(_FILE_NAME, text):
-        raise PydanticCustomError(
-            "name", "must be 1 to 63 of a-z A-Z 0-9 . _ - and begin with a letter or digit"
-        )
-    return text
+def _must(accepts: Callable[[str], object], sentence: str) -> AfterValidator:
+    """A validator of text, and the rule that refused text breaks."""
 
+    def check(text: str) -> str:
+        if not accepts(text):
+            raise rule(sentence)
+        return text
 
-def _check_region(text: str) -> str:
-    if text == ALL:
-        raise PydanticCustomError("name", "must not be a region's name: all means every region")
-    return _check_file_name(text)
-
-
-def _check_tenant(text: str) -> str:
-    if not _is_pulsar_name(text):
-        raise PydanticCustomError("name", "must be made of letters, digits and - = : . _")
-    return text
-
-
-def _check_namespace(text: str) -> str:
-    parts = text.split("/")
-    if len(parts) != 2 or not all(map(_is_pulsar_name, parts)):
-        raise PydanticCustomError(
-            "name", "must be tenant/namespace, each made of letters, digits and - = : . _"
-        )
-    return text
-
-
-def _check_host(text: str) -> str:
-    if not is_host(text):
-        raise PydanticCustomError("host", HOST_RULE)
-    return text
-
-
-def _check_advertised_host(text: str) -> str:
-    if is_wildcard(text):
-        raise PydanticCustomError(
-            "host", "must be an address that clients can connect to; `listen` may mean every address"
-        )
-    return text
-
-
-def _check_servers(text: str) -> str:
-    if not re.fullmatch(_SERVERS, text):
-        raise PydanticCustomError("servers", "must be host:port[,host:port...]")
-    return text
+    return AfterValidator(check)
 
 
 def _check_replication_regions(value: Any) -> Any:
     if value == ALL:
         return value
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise PydanticCustomError("regions", "must be all or a list of regions")
+        raise rule("must be all or a list of regions")
     if not value:
-        raise PydanticCustomError("regions", "must name at least one region")
+        raise rule("must name at least one region")
     return value
 
 
@@ -115,13 +78,40 @@ def _text_like(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
 
 
-FileName = Annotated[str, AfterValidator(_check_file_name), _text_like(_FILE_NAME)]
-RegionName = Annotated[str, AfterValidator(_check_region), _text_like(_FILE_NAME)]
-TenantName = Annotated[str, AfterValidator(_check_tenant), _text_like(_PULSAR_NAME)]
-NamespaceName = Annotated[str, AfterValidator(_check_namespace), _text_like(f"{_PULSAR_NAME}/{_PULSAR_NAME}")]
-Host = Annotated[str, AfterValidator(_check_host), _text_like(_HOST)]
-AdvertisedHost = Annotated[Host, AfterValidator(_check_advertised_host)]
-Servers = Annotated[str, AfterValidator(_check_servers), _text_like(_SERVERS)]
+_IS_FILE_NAME = _must(
+    re.compile(_FILE_NAME).fullmatch, "must be 1 to 63 of a-z A-Z 0-9 . _ - and begin with a letter or digit"
+)
+FileName = Annotated[str, _IS_FILE_NAME, _text_like(_FILE_NAME)]
+RegionName = Annotated[
+    str,
+    _must(lambda text: text != ALL, "must not be a region's name: all means every region"),
+    _IS_FILE_NAME,
+    _text_like(_FILE_NAME),
+]
+TenantName = Annotated[
+    str,
+    _must(_is_pulsar_name, "must be made of letters, digits and - = : . _"),
+    _text_like(_PULSAR_NAME),
+]
+NamespaceName = Annotated[
+    str,
+    _must(
+        lambda text: text.count("/") == 1 and all(map(_is_pulsar_name, text.split("/"))),
+        "must be tenant/namespace, each made of letters, digits and - = : . _",
+    ),
+    _text_like(f"{_PULSAR_NAME}/{_PULSAR_NAME}"),
+]
+Host = Annotated[str, _must(is_host, HOST_RULE), _text_like(_HOST)]
+AdvertisedHost = Annotated[
+    Host,
+    _must(
+        lambda text: not is_wildcard(text),
+        "must be an address that clients can connect to; `listen` may mean every address",
+    ),
+]
+Servers = Annotated[
+    str, _must(re.compile(_SERVERS).fullmatch, "must be host:port[,host:port...]"), _text_like(_SERVERS)
+]
 ReplicationRegions = Annotated[
     Any,
     PlainValidator(_check_replication_regions),
@@ -149,7 +139,7 @@ def _least(setting: str) -> int:
 if TYPE_CHECKING:
 
     class RegionSettings(ConfigModel):
-        """The fields of `region_config.BrokerSettings`, each optional."""
+        """The fields of `region.BrokerSettings`, each optional."""
 
 else:
     _hints = get_type_hints(BrokerSettings)

@@ -46,6 +46,10 @@ class PeerConfig:
     inbound: LinkShape = LinkShape()
     """Peer -> this region. Each connection is shaped by the side that dialled it, in both directions."""
 
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> PeerConfig:
+        return cls(**{**raw, **{way: LinkShape(**raw[way]) for way in ("outbound", "inbound")}})
+
 
 @dataclass(frozen=True, slots=True)
 class PulsarPeerConfig:
@@ -57,6 +61,10 @@ class PulsarPeerConfig:
     """What its brokers send as `brokerClientAuthenticationParameters` (token authentication)."""
     may: tuple[str, ...] = ()
     """What it may do besides sending messages: values of `core.admission.Permission`."""
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> PulsarPeerConfig:
+        return cls(**{**raw, "may": tuple(raw["may"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,10 @@ class NamespaceConfig:
     """Of what all subscriptions have acknowledged; -1: no limit."""
     message_ttl_seconds: int = 0
     """0: messages do not expire."""
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> NamespaceConfig:
+        return cls(**{**raw, "regions": tuple(raw["regions"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,22 +256,9 @@ class RegionConfig:
                     "settings": BrokerSettings(**raw["settings"]),
                     "admin_hosts": tuple(raw["admin_hosts"]),
                     "tenants": tuple(raw["tenants"]),
-                    "namespaces": tuple(
-                        NamespaceConfig(**{**n, "regions": tuple(n["regions"])}) for n in raw["namespaces"]
-                    ),
-                    "pulsar_peers": tuple(
-                        PulsarPeerConfig(**{**p, "may": tuple(p["may"])}) for p in raw["pulsar_peers"]
-                    ),
-                    "peers": tuple(
-                        PeerConfig(
-                            **{
-                                **p,
-                                "outbound": LinkShape(**p["outbound"]),
-                                "inbound": LinkShape(**p["inbound"]),
-                            }
-                        )
-                        for p in raw["peers"]
-                    ),
+                    "namespaces": tuple(map(NamespaceConfig.from_json, raw["namespaces"])),
+                    "pulsar_peers": tuple(map(PulsarPeerConfig.from_json, raw["pulsar_peers"])),
+                    "peers": tuple(map(PeerConfig.from_json, raw["peers"])),
                 }
             )
         except (TypeError, KeyError) as problem:

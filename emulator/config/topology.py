@@ -169,15 +169,9 @@ class Topology:
                     "clusters": tuple(_cluster_from_json(cluster) for cluster in raw["clusters"]),
                     "links": tuple(_link_from_json(link) for link in raw["links"]),
                     "tenants": tuple(raw["tenants"]),
-                    "pulsar_peers": tuple(
-                        PulsarPeerConfig(**{**peer, "may": tuple(peer["may"])})
-                        for peer in raw["pulsar_peers"]
-                    ),
+                    "pulsar_peers": tuple(map(PulsarPeerConfig.from_json, raw["pulsar_peers"])),
                     "admin_hosts": tuple(raw["admin_hosts"]),
-                    "namespaces": tuple(
-                        NamespaceConfig(**{**namespace, "regions": tuple(namespace["regions"])})
-                        for namespace in raw["namespaces"]
-                    ),
+                    "namespaces": tuple(map(NamespaceConfig.from_json, raw["namespaces"])),
                 }
             )
         except (TypeError, KeyError) as problem:

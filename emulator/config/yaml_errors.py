@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indexes from the top of a file: `("links", "exceptions", 0, "latency_ms")`."""
@@ -42,6 +42,11 @@ def shown(value: Any) -> str:
     if len(text) > SHOWN_CHARACTERS_MAX:
         text = text[: SHOWN_CHARACTERS_MAX - 1] + "…"
     return printable(text)
+
+
+def rule(sentence: str, **context: Any) -> PydanticCustomError:
+    """The error of a validator: the rule that a value breaks. `known`: names that may be used instead."""
+    return PydanticCustomError("rule", "{rule}", {"rule": sentence, **context})
 
 
 FLOAT = re.compile(

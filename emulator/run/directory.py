@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from typing import Any, Literal, cast
 from emulator.config.region import LinkShape
 from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
+from emulator.model.suggestions import nearest
 from emulator.net.addresses import LOOPBACK, in_url, nearby
 from emulator.run.processes import ProcessIdentity, identify, state_of
 
@@ -152,6 +153,14 @@ class RunRecord:
 def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
     region = RegionRecord(**raw)
     return replace(region, process=ProcessIdentity(**raw["process"]) if raw["process"] else None)
+
+
+def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
+    """Refused, with the nearest name, for a name that is not in a run."""
+    if name not in known:
+        guess = nearest(name, tuple(known))
+        hint = f"did you mean {guess}? " if guess else ""
+        raise Refused(f"no {kind} {name!r} in this run: {hint}{kind}s are {', '.join(known)}")
 
 
 def new_record(

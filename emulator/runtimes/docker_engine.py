@@ -100,9 +100,6 @@ class DockerEngine:
                 containers[row["Labels"][label]] = _container(raw)
         return containers
 
-    async def start(self, container: Container) -> None:
-        await self._command(container, "start")
-
     async def kill(self, container: Container) -> None:
         """kill -9. Nothing happens to one that is gone."""
         await self._command(container, "kill", ignore=(404, 409))

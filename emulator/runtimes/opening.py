@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from emulator.config.topology import Topology
 from emulator.errors import Refused
-from emulator.model.suggestions import nearest
-from emulator.run.directory import RunDirectory, find_run
+from emulator.run.directory import find_run, refuse_unknown
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
     from emulator.run.history import HistoryWriter
+    from emulator.runtimes.compose.runtime import ComposeRuntime
+    from emulator.runtimes.process import ProcessRuntime
 
 RUNTIMES = ("process", "compose")
 """Where regions can run."""
@@ -30,43 +31,28 @@ def create_run(
 ) -> Runtime:
     """A new run, nothing started yet. `run_dir` None: a new one in the current folder. Refused when it cannot be.
     `insecure`: regions may listen where other machines reach them."""
-    match runtime:
-        case "process":
-            from emulator.runtimes.process import ProcessRuntime
-
-            return ProcessRuntime.create(
-                topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
-            )
-        case "compose":
-            from emulator.runtimes.compose.runtime import ComposeRuntime
-
-            return ComposeRuntime.create(
-                topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
-            )
-    raise Refused(_not_offered(runtime))
+    return _runtime(runtime).create(
+        topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
+    )
 
 
 def open_run(run_dir: Path | None) -> Runtime:
     """The run in a directory; None: the latest one of the current folder. Refused when there is none."""
     directory = find_run(run_dir)
-    return _attach(directory, directory.read().runtime)
+    return _runtime(directory.read().runtime)(directory)
 
 
-def _attach(directory: RunDirectory, runtime: str) -> Runtime:
-    match runtime:
+def _runtime(name: str) -> type[ProcessRuntime] | type[ComposeRuntime]:
+    match name:
         case "process":
             from emulator.runtimes.process import ProcessRuntime
 
-            return ProcessRuntime(directory)
+            return ProcessRuntime
         case "compose":
             from emulator.runtimes.compose.runtime import ComposeRuntime
 
-            return ComposeRuntime(directory)
-    raise Refused(_not_offered(runtime))
-
-
-def _not_offered(runtime: str) -> str:
-    return f"this geoemu cannot run regions as {runtime!r}: use --runtime {' or '.join(RUNTIMES)}"
+            return ComposeRuntime
+    raise Refused(f"this geoemu cannot run regions as {name!r}: use --runtime {' or '.join(RUNTIMES)}")
 
 
 TURN_SECONDS = 10.0
@@ -85,14 +71,7 @@ def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: st
     """The regions named, or all of a cluster, each once. Refused when a name is not in the run."""
     if cluster is None:
         for region in regions or ():
-            _refuse_unknown("region", region, topology.region_names)
+            refuse_unknown("region", region, topology.region_names)
         return list(dict.fromkeys(regions or ()))
-    _refuse_unknown("cluster", cluster, [each.name for each in topology.clusters])
+    refuse_unknown("cluster", cluster, [each.name for each in topology.clusters])
     return [region.name for region in topology.regions if region.cluster == cluster]
-
-
-def _refuse_unknown(kind: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        guess = nearest(name, tuple(known))
-        hint = f"did you mean {guess}? " if guess else ""
-        raise Refused(f"no {kind} {name!r} in this run: {hint}{kind}s are {', '.join(known)}")

@@ -18,7 +18,14 @@ from pathlib import Path
 from emulator.config.region import RegionConfig
 from emulator.config.topology import CONFIGURATION_FILE, Topology, region_config
 from emulator.errors import Refused, RuntimeFailure
-from emulator.run.directory import RunDirectory, RunRecord, claim_new_run, new_record, write_whole
+from emulator.run.directory import (
+    RunDirectory,
+    RunRecord,
+    claim_new_run,
+    new_record,
+    refuse_unknown,
+    write_whole,
+)
 from emulator.run.lost_stores import put_aside
 from emulator.run.processes import ProcessState, state_of
 from emulator.runtimes import region_kafka
@@ -36,7 +43,6 @@ from emulator.runtimes.regions import (
     RecordedRuntime,
     lost_clusters,
     refuse_living,
-    refuse_unknown,
     state_of_running,
 )
 
@@ -126,7 +132,7 @@ class ProcessRuntime(RecordedRuntime):
 
     async def start(self, region: str) -> None:
         with self._directory.edit() as record:
-            refuse_unknown(record, region)
+            refuse_unknown("region", region, record.regions)
             self._refuse_if_over(record)
             state = self._processes.state(record, region)
             if state == "paused":
@@ -138,12 +144,12 @@ class ProcessRuntime(RecordedRuntime):
         await self._announce_losses(lost)
 
     async def stop(self, region: str) -> None:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         await self._processes.stop([region])
 
     async def kill(self, region: str) -> None:
         with self._directory.edit() as record:
-            refuse_unknown(record, region)
+            refuse_unknown("region", region, record.regions)
             if self._processes.state(record, region) != "gone":
                 record.regions[region].stopped = False
         self._processes.signal(region, signal.SIGKILL)
@@ -155,14 +161,14 @@ class ProcessRuntime(RecordedRuntime):
             put_aside(self._directory.configuration_dir(cluster) / CONFIGURATION_FILE)
 
     async def pause(self, region: str) -> None:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         if not self._processes.signal(region, signal.SIGSTOP):
             raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
         await self._processes.wait_for_state(region, "paused", "gone")
 
     async def resume(self, region: str) -> None:
         record = self._directory.read()
-        refuse_unknown(record, region)
+        refuse_unknown("region", region, record.regions)
         state = self._processes.state(record, region)
         if state == "gone":
             raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
@@ -171,7 +177,7 @@ class ProcessRuntime(RecordedRuntime):
         await self._wait_until_linked(region)
 
     async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         path = output_log(self._directory.region_dir(region))
         while not path.exists():
             if not follow:

@@ -19,8 +19,7 @@ from urllib.parse import quote
 from emulator.config.region import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.suggestions import nearest
-from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of
+from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
 from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import AdminExchange, NoHttpResponse, ask, call, describe, link_request
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
@@ -120,7 +119,7 @@ class LinkedRegions(ABC):
     # --- clocks -----------------------------------------------------------------------------------------
 
     async def skew(self, region: str, ahead_ms: int) -> None:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         state = (await self._states())[region]
         if state == "paused":
             raise Refused(
@@ -280,7 +279,7 @@ class RecordedRuntime(LinkedRegions):
 
     async def lose(self, region: str) -> None:
         with self._directory.edit() as record:
-            refuse_unknown(record, region)
+            refuse_unknown("region", region, record.regions)
             self._refuse_if_over(record)
             record.regions[region].lost = True
         await self.kill(region)
@@ -336,18 +335,10 @@ def killed_instead(names: Sequence[str], seconds: float) -> RuntimeFailure:
 
 
 def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
-    refuse_unknown(record, source)
-    refuse_unknown(record, target)
+    refuse_unknown("region", source, record.regions)
+    refuse_unknown("region", target, record.regions)
     if (source, target) not in record.links:
         raise Refused(f"no link {source} -> {target}: name two different regions")
-
-
-def refuse_unknown(record: RunRecord, name: str) -> None:
-    if name not in record.regions:
-        known = tuple(record.regions)
-        guess = nearest(name, known)
-        hint = f"did you mean {guess}? " if guess else ""
-        raise Refused(f"no region {name!r} in this run: {hint}regions are {', '.join(known)}")
 
 
 def lost_clusters(record: RunRecord) -> frozenset[str]:

@@ -190,10 +190,8 @@ class ScenarioEnvironment:
 
 def real_environment(runtime: Runtime) -> ScenarioEnvironment:
     """Real clients and programs, each in a process of its own."""
-    from emulator.scenarios.actors.processes import actor_processes
+    from emulator.scenarios.actors.processes import actor_process
     from emulator.scenarios.actors.program import ProgramProcess
-
-    create_process = actor_processes(runtime.run_dir)
 
     async def ask_regions() -> tuple[RegionStatus, ...]:
         return (await runtime.status()).regions
@@ -201,7 +199,7 @@ def real_environment(runtime: Runtime) -> ScenarioEnvironment:
     def create_actor(part: ActorSpec) -> Actor:
         if isinstance(part, ProgramSpec):
             return ProgramProcess(part, runtime.run_dir, ask_regions)
-        return create_process(part)
+        return actor_process(part, runtime.run_dir)
 
     return ScenarioEnvironment(create_actor=create_actor)
 

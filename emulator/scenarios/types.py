@@ -23,8 +23,8 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
+from emulator.config.yaml_errors import rule
 from emulator.model.renamed import VALUES
 from emulator.model.values import TopicName, seconds_in
 
@@ -55,10 +55,6 @@ class KnownNames:
     @property
     def actors(self) -> list[str]:
         return [*self.producers, *self.consumers, *self.programs, *self.hosts, *self.tasks]
-
-
-def rule(sentence: str, **fields: Any) -> PydanticCustomError:
-    return PydanticCustomError("rule", "{rule}", {"rule": sentence, **fields})
 
 
 def _known(

@@ -25,12 +25,12 @@ from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.listening import WantedPort, choose_ports
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.verifier import verify_command, verify_now
-from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
-from emulator.scenarios.actors.processes import ActorProcess, actor_processes
+from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.region_queries import read_topics_over_http, survey
 from tests.runtimes.containers import ROOT, need_containers, remove
 from tests.runtimes.fixtures import asked
 from tests.runtimes.test_metadata_sync import CREATION, OFF, creates, is_off, until_said
+from tests.scenarios.virtual import consumer_spec, producer_spec
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -70,43 +70,28 @@ class Load:
 
     def __init__(self, run: ComposeRuntime, name: str) -> None:
         self._run = run
-        self._hire = actor_processes(run.run_dir)
         self.name = name
         self.topic = f"persistent://public/default/{name}"
         self.producers = {region: self.producer(region) for region in run.topology.region_names}
         self.consumers = {region: self._consumer(region) for region in (VICTIM, "eu-central")}
 
     def producer(self, region: str, name: str = "orders") -> ActorProcess:
-        part = ProducerSpec(
+        part = producer_spec(
             name=f"{self.name}-{name}-{region}",
             region=region,
             topic=self.topic,
             rate_per_second=200,
-            messages=None,
-            message_bytes=200,
-            batching=True,
-            batching_delay_ms=5,
             send_timeout_ms=0,  # it retries until it gets a response
             max_pending=100_000,
         )
-        actor = self._hire(part)
-        assert isinstance(actor, ActorProcess)
-        return actor
+        return ActorProcess(part, self._run.run_dir)
 
     def _consumer(self, region: str) -> ActorProcess:
-        part = ConsumerSpec(
-            name=f"{self.name}-billing-{region}",
-            region=region,
-            topic=self.topic,
-            subscription=f"billing-{region}",
-            type="exclusive",
-            replicated=False,
-            acknowledge="individual",
-            receiver_queue=1000,
+        subscription = f"billing-{region}"
+        part = consumer_spec(
+            name=f"{self.name}-{subscription}", region=region, topic=self.topic, subscription=subscription
         )
-        actor = self._hire(part)
-        assert isinstance(actor, ActorProcess)
-        return actor
+        return ActorProcess(part, self._run.run_dir)
 
     @property
     def everyone(self) -> list[ActorProcess]:

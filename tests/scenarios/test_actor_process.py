@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
@@ -21,30 +20,13 @@ import pytest
 
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history_events import read_events
-from emulator.scenarios.actor_models.specs import ActorFailure, ProducerSpec
+from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.actors.pulsar_client import read_identity
 
-from .virtual import ORDERS
-
-DEADLINE_SECONDS = 20.0
+from .virtual import producer_spec, wait_until
 
 pytestmark = pytest.mark.real
-
-
-def producer(name: str = "orders") -> ProducerSpec:
-    return ProducerSpec(
-        name=name,
-        region="us-east",
-        topic=ORDERS,
-        rate_per_second=100,
-        messages=None,
-        message_bytes=100,
-        batching=True,
-        batching_delay_ms=10,
-        send_timeout_ms=30_000,
-        max_pending=1000,
-    )
 
 
 @pytest.fixture
@@ -62,12 +44,6 @@ def is_alive(pid: int) -> bool:
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-async def wait_until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def begin_in_vain(actor: ActorProcess, service_url: str) -> asyncio.Task[None]:
     """Start a `begin` that does not end by itself; return once the actor has tried to connect."""
     beginning = asyncio.create_task(actor.begin(service_url))
@@ -80,7 +56,7 @@ def test_an_actor_that_finds_no_region_keeps_trying_until_it_has_to_leave(
     tmp_path: Path, unused_url: str
 ) -> None:
     async def scenario() -> None:
-        actor = ActorProcess(producer(), tmp_path)
+        actor = ActorProcess(producer_spec(), tmp_path)
         beginning = await begin_in_vain(actor, unused_url)
         assert not beginning.done()
         began = time.monotonic()
@@ -101,7 +77,7 @@ def test_an_actor_that_finds_no_region_keeps_trying_until_it_has_to_leave(
 
 
 async def test_an_actor_that_dies_fails_its_pending_commands(tmp_path: Path, unused_url: str) -> None:
-    actor = ActorProcess(producer(), tmp_path)
+    actor = ActorProcess(producer_spec(), tmp_path)
     beginning = await begin_in_vain(actor, unused_url)
     assert actor.pid is not None
     os.kill(actor.pid, signal.SIGKILL)
@@ -114,7 +90,7 @@ async def test_an_actor_that_dies_fails_its_pending_commands(tmp_path: Path, unu
 
 
 def test_an_actor_that_never_began_can_leave(tmp_path: Path) -> None:
-    asyncio.run(ActorProcess(producer(), tmp_path).leave())
+    asyncio.run(ActorProcess(producer_spec(), tmp_path).leave())
 
 
 _PARENT = """
@@ -137,7 +113,7 @@ asyncio.run(main())
 
 
 def test_an_actor_ends_when_its_parent_process_is_killed(tmp_path: Path, unused_url: str) -> None:
-    part = producer()
+    part = producer_spec()
     fields = json.dumps({name: getattr(part, name) for name in part.__slots__})
     command = [sys.executable, "-c", _PARENT, str(tmp_path), fields, unused_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:

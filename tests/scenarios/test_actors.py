@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from emulator.run.history import is_closed
 from emulator.run.history_events import HistoryEvent, read_events
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ConsumerSpec, ProducerSpec
+from emulator.scenarios.actor_models.specs import Actor, ActorSpec
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.run_context import ScenarioObserver
 from emulator.scenarios.runner import execute_scenario
@@ -22,9 +22,7 @@ from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.verify import evaluate_run
 
-from .virtual import ORDERS, TOPOLOGY
-
-DEADLINE_SECONDS = 20.0
+from .virtual import DEADLINE_SECONDS, TOPOLOGY, consumer_spec, producer_spec, wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -65,42 +63,6 @@ async def regions_up(run_dir: Path) -> AsyncIterator[LiveRun]:
         await runtime.down()
 
 
-def producer(**changes: object) -> ProducerSpec:
-    fields: dict[str, object] = {
-        "name": "orders",
-        "region": "us-east",
-        "topic": ORDERS,
-        "rate_per_second": 400,
-        "messages": None,
-        "message_bytes": 200,
-        "batching": True,
-        "batching_delay_ms": 5,
-        "send_timeout_ms": 30_000,
-        "max_pending": 1000,
-    }
-    return ProducerSpec(**{**fields, **changes})  # type: ignore[arg-type]
-
-
-def consumer(**changes: object) -> ConsumerSpec:
-    fields: dict[str, object] = {
-        "name": "billing",
-        "region": "us-east",
-        "topic": ORDERS,
-        "subscription": "billing",
-        "type": "exclusive",
-        "replicated": False,
-        "acknowledge": "individual",
-        "receiver_queue": 1000,
-    }
-    return ConsumerSpec(**{**fields, **changes})  # type: ignore[arg-type]
-
-
-async def wait_until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def orders_done(orders: Actor, number: int) -> None:
     await wait_until(lambda: orders.counts.ok == number)
 
@@ -121,8 +83,8 @@ async def test_every_publish_and_delivery_is_in_the_history(
     tmp_path: Path, batching: bool, acknowledge: str
 ) -> None:
     async with regions_up(tmp_path / "run") as live:
-        billing = await live.begin(consumer(acknowledge=acknowledge))
-        orders = await live.begin(producer(messages=300, batching=batching, rate_per_second=None))
+        billing = await live.begin(consumer_spec(acknowledge=acknowledge))
+        orders = await live.begin(producer_spec(messages=300, batching=batching, rate_per_second=None))
         await wait_until(lambda: billing.counts.received == 300)
         await orders.finish()
         assert (orders.counts.asked, orders.counts.ok) == (300, 300)
@@ -148,7 +110,7 @@ async def test_every_publish_and_delivery_is_in_the_history(
 async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
     """Requests from while the region was down also get their outcome, and nothing is stored twice."""
     async with regions_up(tmp_path / "run") as live:
-        orders = await live.begin(producer())
+        orders = await live.begin(producer_spec())
         await wait_until(lambda: orders.counts.ok > 200)
         await live.runtime.kill("us-east")
         await wait_until(lambda: orders.counts.pending > 200)
@@ -159,7 +121,7 @@ async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path:
         assert time.monotonic() - began < 5, "the client notices late"
         await orders.finish()
         assert orders.counts.ok == orders.counts.asked
-        audit = await live.begin(consumer(name="audit", subscription="audit"))
+        audit = await live.begin(consumer_spec(name="audit", subscription="audit"))
         await wait_until(lambda: audit.counts.received == orders.counts.asked)
         assert audit.counts.repeated == 0
 
@@ -167,8 +129,8 @@ async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path:
 @pytest.mark.parametrize("fault", ["kill", "pause", "nothing"])
 async def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path, fault: str) -> None:
     async with regions_up(tmp_path / "run") as live:
-        billing = await live.begin(consumer())
-        orders = await live.begin(producer(region="us-west", rate_per_second=100))
+        billing = await live.begin(consumer_spec())
+        orders = await live.begin(producer_spec(region="us-west", rate_per_second=100))
         await wait_until(lambda: billing.counts.received > 20)
         if fault != "nothing":
             await getattr(live.runtime, fault)("us-east")
@@ -188,7 +150,7 @@ async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_
 ) -> None:
     """Nor does it wait for one: the client that could have reported it is gone."""
     async with regions_up(tmp_path / "run") as live:
-        orders = await live.begin(producer())
+        orders = await live.begin(producer_spec())
         await wait_until(lambda: orders.counts.ok > 50)
         await live.runtime.kill("us-east")
         await wait_until(lambda: orders.counts.pending > 50)
@@ -207,7 +169,7 @@ async def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path
     """Otherwise deduplication would drop its messages."""
     async with regions_up(tmp_path / "run") as live:
         for expected in (50, 100):
-            orders = await live.begin(producer(messages=50, rate_per_second=None))
+            orders = await live.begin(producer_spec(messages=50, rate_per_second=None))
             await orders_done(orders, 50)
             await orders.leave()
             numbers = [number for *_, number in origins(live.events("orders"), "publish", "ok")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from .virtual import (
     PretendedRuntime,
     in_virtual_time,
     now,
+    program_spec,
     topic_status,
 )
 
@@ -91,21 +91,9 @@ async def regions() -> list[RegionStatus]:
     ]
 
 
-PART = ProgramSpec(
-    name="shop",
-    region="us-east",
-    topic="persistent://public/default/orders",
-    command=("shop",),
-    environment=(),
-    subscriptions=(),
-    restarts=False,
-    stop_seconds=STOP_SECONDS,
-)
-
-
 @asynccontextmanager
 async def at_work(run: Path, programs: Programs, **changes: object) -> AsyncIterator[ProgramProcess]:
-    actor = ProgramProcess(dataclasses.replace(PART, **changes), run, regions, programs.start)  # type: ignore[arg-type]
+    actor = ProgramProcess(program_spec(**changes), run, regions, programs.start)
     await actor.begin("")
     try:
         yield actor

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from emulator.errors import ConfigurationError
 from emulator.run.history_events import read_events
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_models.specs import ActorFailure, ProgramSpec
+from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actors.program import ProgramProcess
 from emulator.scenarios.run_context import ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
@@ -23,7 +22,7 @@ from emulator.scenarios.scenario import Scenario, parse_scenario
 from emulator.simulation.scenarios.run import prepare_scenario
 from tests.runtimes.fixtures import REGIONS, end_all, fake_run
 
-from .virtual import TOPOLOGY
+from .virtual import TOPOLOGY, program_spec, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,28 +95,11 @@ def run(tmp_path: Path) -> ProcessRuntime:
 
 
 def program(run: ProcessRuntime, code: str, **changes: object) -> ProgramProcess:
-    fields: dict[str, object] = {
-        "name": "shop",
-        "region": "us-east",
-        "topic": "persistent://public/default/orders",
-        "command": ("python", "-c", code),
-        "environment": (("ORDERS", "orders"),),
-        "subscriptions": (),
-        "restarts": False,
-        "stop_seconds": 5.0,
-    }
-
     async def regions() -> tuple[RegionStatus, ...]:
         return (await run.status()).regions
 
-    part = ProgramSpec(**{**fields, **changes})  # type: ignore[arg-type]
-    return ProgramProcess(part, run.run_dir, regions)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
+    fields = {"command": ("python", "-c", code), "environment": (("ORDERS", "orders"),), **changes}
+    return ProgramProcess(program_spec(**fields), run.run_dir, regions)
 
 
 def printed(actor: ProgramProcess) -> list[str]:
@@ -133,9 +115,9 @@ SAYS_WHERE = (
 async def test_a_program_gets_its_region_and_is_started_again_in_another_one(run: ProcessRuntime) -> None:
     actor = program(run, SAYS_WHERE)
     await actor.begin("")
-    await until(lambda: printed(actor) == ["us-east orders"])
+    await wait_until(lambda: printed(actor) == ["us-east orders"])
     await actor.move("us-west", "")
-    await until(lambda: printed(actor) == ["us-east orders", "us-west orders"])
+    await wait_until(lambda: printed(actor) == ["us-east orders", "us-west orders"])
     assert (actor.counts.region, actor.counts.connected) == ("us-west", True)
     await actor.finish()
     assert (actor.problem, actor.exit_code) == (None, -signal.SIGTERM)
@@ -145,13 +127,13 @@ async def test_a_program_gets_its_region_and_is_started_again_in_another_one(run
 async def test_the_end_of_a_program_is_noticed(run: ProcessRuntime) -> None:
     actor = program(run, "raise SystemExit(3)")
     await actor.begin("")
-    await until(lambda: actor.problem is not None)
+    await wait_until(lambda: actor.problem is not None)
     assert f"shop ended by itself with exit code 3; see {actor.log}" == actor.problem
     with pytest.raises(ActorFailure, match="exit code 3"):
         await actor.finish()
     done = program(run, "pass")
     await done.begin("")
-    await until(lambda: done.exit_code == 0)
+    await wait_until(lambda: done.exit_code == 0)
     await done.finish()
     with pytest.raises(ActorFailure, match="is not running"):
         await done.change("pause")
@@ -163,7 +145,7 @@ async def test_the_end_of_a_program_is_noticed(run: ProcessRuntime) -> None:
 async def test_a_program_is_started_again_if_it_is_to_be(run: ProcessRuntime) -> None:
     actor = program(run, "print('here'); raise SystemExit(1)", restarts=True)
     await actor.begin("")
-    await until(lambda: len(printed(actor)) >= 3)
+    await wait_until(lambda: len(printed(actor)) >= 3)
     assert actor.problem is None
     await actor.leave()
 
@@ -182,7 +164,7 @@ def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run: Proc
     async def work() -> None:
         actor = program(run, code, environment=(("PYTHONPATH", str(ROOT)),))
         await actor.begin("")
-        await until(lambda: actor.counts.received == 1 and len(printed(actor)) == 2)
+        await wait_until(lambda: actor.counts.received == 1 and len(printed(actor)) == 2)
         await actor.change("pause")
         await actor.change("resume")
         await actor.change("kill")
@@ -190,7 +172,7 @@ def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run: Proc
         assert actor.problem is None
         assert actor.readings() == [("us-east", "persistent://public/default/orders", "billing")]
         for process in map(int, printed(actor)):
-            await until(lambda process=process: not lives(process))  # type: ignore[misc]
+            await wait_until(lambda process=process: not lives(process))  # type: ignore[misc]
 
     asyncio.run(work())
     last = (run.run_dir / "history" / "shop.jsonl").read_text().splitlines()[-1]

@@ -15,7 +15,14 @@ from emulator.errors import RuntimeFailure
 from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
-from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProducerSpec
+from emulator.scenarios.actor_models.specs import (
+    ActorFailure,
+    ActorSpec,
+    ConsumerSpec,
+    Counts,
+    ProducerSpec,
+    ProgramSpec,
+)
 from emulator.scenarios.region_queries import TopicStatus
 from emulator.scenarios.rehearsal import Step
 from emulator.scenarios.run_context import (
@@ -47,6 +54,58 @@ TOPOLOGY = Topology(
 )
 
 T = TypeVar("T")
+DEADLINE_SECONDS = 20.0
+"""Of waiting in real time."""
+
+
+def producer_spec(**changes: object) -> ProducerSpec:
+    fields: dict[str, object] = {
+        "name": "orders",
+        "region": "us-east",
+        "topic": ORDERS,
+        "rate_per_second": 400,
+        "messages": None,
+        "message_bytes": 200,
+        "batching": True,
+        "batching_delay_ms": 5,
+        "send_timeout_ms": 30_000,
+        "max_pending": 1000,
+    }
+    return ProducerSpec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def consumer_spec(**changes: object) -> ConsumerSpec:
+    fields: dict[str, object] = {
+        "name": "billing",
+        "region": "us-east",
+        "topic": ORDERS,
+        "subscription": "billing",
+        "type": "exclusive",
+        "replicated": False,
+        "acknowledge": "individual",
+        "receiver_queue": 1000,
+    }
+    return ConsumerSpec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def program_spec(**changes: object) -> ProgramSpec:
+    fields: dict[str, object] = {
+        "name": "shop",
+        "region": "us-east",
+        "topic": ORDERS,
+        "command": ("shop",),
+        "environment": (),
+        "subscriptions": (),
+        "restarts": False,
+        "stop_seconds": 5.0,
+    }
+    return ProgramSpec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+async def wait_until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 class _JumpingSelector(selectors.SelectSelector):

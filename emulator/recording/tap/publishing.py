@@ -7,12 +7,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
+from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder, earlier_chunks
 from emulator.run.history import new_session
 from emulator.run.history_events import attributes_digest, payload_digest, transaction_text
 from emulator.wire.codec_hot.publishing import SendCommand, decode_receipt, decode_send
 from emulator.wire.commands import CreateProducer, Error, ProducerSuccess, SendError
-from emulator.wire.observing import ObservedMessage, error_text, read_chunk, read_messages
+from emulator.wire.observing import ObservedMessage, error_text, read_messages
 
 STORED_BEFORE = -1
 """Ledger of a receipt for what the region had stored before."""
@@ -81,14 +81,10 @@ class TappedProducers:
         producer = self._producers.get(send.producer_id)
         if producer is None:
             return
-        earlier = b""
-        if (chunk := read_chunk(entry)) is not None:
-            name, piece, is_last = chunk
-            if not is_last:
-                producer.chunks[name] = producer.chunks.get(name, b"") + piece
-                producer.under_way.append(_Sent(send.sequence_id, []))
-                return
-            earlier = producer.chunks.pop(name, b"")
+        earlier = earlier_chunks(producer.chunks, entry)
+        if earlier is None:
+            producer.under_way.append(_Sent(send.sequence_id, []))
+            return
         info, messages = read_messages(entry, earlier)
         producer.under_way.append(
             _Sent(send.sequence_id, [(one.sequence_id, one.batch_index) for one in messages])
@@ -126,7 +122,7 @@ class TappedProducers:
             self._recorder.write("publish", "unknown", **producer.place, sequence_id=number, error=why)
 
     def _sent(self, producer_id: int, sequence_id: int) -> tuple[_Producer | None, _Sent | None]:
-        """Answers come in the order of what they answer; a number may be used by several pieces of one message."""
+        """Answers come in the order of what they answer; a number may be used by several chunks of one message."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return None, None

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from emulator.model.values import Position
-from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
+from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder, earlier_chunks
 from emulator.run.history_events import Outcome, payload_digest, transaction_text
 from emulator.wire.codec_hot.consuming import AckCommand, decode_ack, decode_message
 from emulator.wire.commands import Redeliver, Seek, Subscribe, Unsubscribe
-from emulator.wire.observing import NO_BATCH, read_chunk, read_messages
+from emulator.wire.observing import NO_BATCH, read_messages
 
 _WORD_BITS = 64
 
@@ -75,13 +75,9 @@ class TappedConsumers:
         consumer = self._consumers.get(meta.consumer_id)
         if consumer is None:
             return
-        earlier = b""
-        if (chunk := read_chunk(entry)) is not None:
-            name, piece, is_last = chunk
-            if not is_last:
-                consumer.chunks[name] = consumer.chunks.get(name, b"") + piece
-                return
-            earlier = consumer.chunks.pop(name, b"")
+        earlier = earlier_chunks(consumer.chunks, entry)
+        if earlier is None:
+            return
         info, messages = read_messages(entry, earlier)
         if info.is_batch:
             consumer.batch_sizes[meta.ledger, meta.entry] = info.num_messages

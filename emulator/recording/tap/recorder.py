@@ -8,11 +8,25 @@ from typing import Any
 from emulator.model.values import NON_PERSISTENT
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
+from emulator.wire.observing import chunk_of
 
 KEEPS_NOTHING = f"{NON_PERSISTENT}://"
 """Prefix of topics without a history: no message of theirs is guaranteed."""
 
 _UNFIT = re.compile(r"[^-.\w]+")
+
+
+def earlier_chunks(chunks: dict[str, bytes], entry: bytes) -> bytes | None:
+    """Return the chunks before the last one of a message, or nothing for a message without chunks. None: the entry is
+    not the last chunk, and is kept in `chunks`."""
+    chunk = chunk_of(entry)
+    if chunk is None:
+        return b""
+    name, data, is_last = chunk
+    if is_last:
+        return chunks.pop(name, b"")
+    chunks[name] = chunks.get(name, b"") + data
+    return None
 
 
 class Recorder:

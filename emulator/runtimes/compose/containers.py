@@ -10,14 +10,14 @@ from typing import Any
 
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
-from emulator.run.directory import RunDirectory
+from emulator.run.directory import RunDirectory, refuse_unknown
 from emulator.run.processes import ProcessState
 from emulator.runtimes.compose.file import CONFIGURATION_DIR, KAFKA_LABEL, REGION_LABEL, RUN_LABEL
 from emulator.runtimes.compose.plan import kafka_service
 from emulator.runtimes.compose.run_files import KAFKA_SERVERS_FILE
 from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.region_processes import LAST_LINES, output_log
-from emulator.runtimes.regions import forget_store, refuse_unknown
+from emulator.runtimes.regions import forget_store
 
 STOP_SECONDS = 10.0
 """How long an orderly end may take before it becomes kill -9."""
@@ -113,7 +113,7 @@ class RunContainers:
         return {name: states.get(name, "gone") for name in self._directory.read().regions}
 
     async def require_running(self, region: str) -> Container:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         containers = await self.by_region()
         if state_of_container(containers, region) == "gone":
             raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import RuntimeFailure
-from emulator.run.directory import RunDirectory, RunRecord, claim_new_run
+from emulator.run.directory import RunDirectory, RunRecord, claim_new_run, refuse_unknown
 from emulator.run.processes import ProcessState
 from emulator.runtimes.compose.command import compose, compose_command
 from emulator.runtimes.compose.containers import STOP_SECONDS, RunContainers, state_of_container
@@ -34,7 +34,6 @@ from emulator.runtimes.regions import (
     killed_instead,
     lost_clusters,
     refuse_living,
-    refuse_unknown,
     state_of_running,
 )
 
@@ -108,7 +107,7 @@ class ComposeRuntime(RecordedRuntime):
     # --- one region -------------------------------------------------------------------------------------
 
     async def start(self, region: str) -> None:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         containers = await self._containers.by_region()
         state = state_of_container(containers, region)
         with self._directory.edit() as record:
@@ -125,12 +124,12 @@ class ComposeRuntime(RecordedRuntime):
         await self._announce_losses(lost)
 
     async def stop(self, region: str) -> None:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         await self._stop([region])
         await self._containers.keep_stores()
 
     async def kill(self, region: str) -> None:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         containers = await self._containers.by_region()
         if state_of_container(containers, region) != "gone":
             await self._containers.engine.kill(containers[region])
@@ -203,7 +202,7 @@ class ComposeRuntime(RecordedRuntime):
         return state, pid, "; ".join(lacks)
 
     async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
-        refuse_unknown(self._directory.read(), region)
+        refuse_unknown("region", region, self._directory.read().regions)
         container = (await self._containers.by_region()).get(region)
         if not follow:
             for line in (await self._containers.output(region, container)).splitlines():

@@ -11,7 +11,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import emulator
 from emulator.run.history import seal_history
@@ -20,7 +20,6 @@ from emulator.scenarios.actor_models.specs import (
     ActorSpec,
     ConsumerSpec,
     Counts,
-    CreateActor,
     HostSpec,
     HostVerb,
     ProducerSpec,
@@ -40,9 +39,6 @@ _KINDS: dict[type[ActorSpec], str] = {
 
 class ActorProcess:
     """One actor: its process, what it last reported, and the commands that it has not answered yet."""
-
-    module: ClassVar = "emulator.scenarios.actors.pulsar_actor"
-    """The program."""
 
     def __init__(self, part: ActorSpec, run_dir: Path) -> None:
         self._part = part
@@ -104,6 +100,13 @@ class ActorProcess:
         await self._reading
 
     @property
+    def _module(self) -> str:
+        """The program. Released clients do not wait for a topic with a priority, nor have they transaction keys."""
+        waits = isinstance(self._part, ProducerSpec) and self._part.access == "wait"
+        is_native = waits or isinstance(self._part, HostSpec | TaskSpec)
+        return f"emulator.scenarios.actors.{'native' if is_native else 'pulsar'}_actor"
+
+    @property
     def _lives(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
@@ -115,7 +118,7 @@ class ActorProcess:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                self.module,
+                self._module,
                 self._part.name,
                 stdin=PIPE,
                 stdout=PIPE,
@@ -178,27 +181,14 @@ class ActorProcess:
         return None if answer is None or answer.done() else answer
 
 
-def actor_processes(run_dir: Path) -> CreateActor:
-    """Actors whose history and logs go to `run_dir`."""
-
-    def create_actor(part: ActorSpec) -> ActorProcess:
-        if isinstance(part, HostSpec):
-            return HostProcess(part, run_dir)
-        if isinstance(part, TaskSpec):
-            return RestartableProcess(part, run_dir)
-        waits = isinstance(part, ProducerSpec) and part.access == "wait"
-        return NativeClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
-
-    return create_actor
+def actor_process(part: ActorSpec, run_dir: Path) -> ActorProcess:
+    """An actor whose history and logs go to `run_dir`."""
+    if isinstance(part, HostSpec):
+        return HostProcess(part, run_dir)
+    return RestartableProcess(part, run_dir) if isinstance(part, TaskSpec) else ActorProcess(part, run_dir)
 
 
-class NativeClientProcess(ActorProcess):
-    """One that works with our own client."""
-
-    module = "emulator.scenarios.actors.native_actor"
-
-
-class RestartableProcess(NativeClientProcess):
+class RestartableProcess(ActorProcess):
     """One host or task: all its lives."""
 
     def __init__(self, part: HostSpec | TaskSpec, run_dir: Path) -> None:
