@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     Actor,
     HostActor,
     HostSpec,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     ActorSpec,
     Counts,
     HostSpec,

@@ -9,7 +9,7 @@ import yaml
 
 from emulator.config.yaml_errors import KeyPath
 from emulator.config.yaml_source import YamlFile
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     ActorSpec,
     ConsumerSpec,
     HostSpec,
@@ -26,7 +26,7 @@ from emulator.scenarios.format.conditions import (
     TopicsOwnedCondition,
 )
 from emulator.scenarios.format.steps import Action, Begin, Drain, Finish, Move, OnRegion
-from emulator.scenarios.types import GROUPS
+from emulator.scenarios.format.types import GROUPS
 
 _KINDS: dict[str, type] = dict(
     zip(GROUPS, (ProducerSpec, ConsumerSpec, ProgramSpec, HostSpec, TaskSpec, object), strict=True)

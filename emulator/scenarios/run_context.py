@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
 from emulator.runtimes.contract import RegionStatus, Runtime
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     Actor,
     ActorFailure,
     ActorSpec,

@@ -22,8 +22,7 @@ from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
-from emulator.scenarios.actor_models.entries import ActorEntry, numbered
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     ActorSpec,
     ConsumerSpec,
     HostSpec,
@@ -31,9 +30,10 @@ from emulator.scenarios.actor_models.specs import (
     ProgramSpec,
     TaskSpec,
 )
+from emulator.scenarios.format.entries import ActorEntry, numbered
 from emulator.scenarios.format.scenario_file import AS_DECLARED, ScenarioFile, SettingsOverride
+from emulator.scenarios.format.types import GROUPS, KnownNames
 from emulator.scenarios.rehearsal import Rehearsal, Step
-from emulator.scenarios.types import GROUPS, KnownNames
 
 ACTOR_GROUPS = GROUPS[:-1]
 """Of the file, in the order of their entries."""

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from emulator.model.values import TopicName
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     ActorSpec,
     ConsumerSpec,
     Counts,

@@ -20,9 +20,9 @@ import pytest
 
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history_events import read_events
-from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.actors.pulsar_client import read_identity
+from emulator.scenarios.actors.specs import ActorFailure
 
 from .virtual import producer_spec, wait_until
 
@@ -97,7 +97,7 @@ _PARENT = """
 import asyncio, sys
 from pathlib import Path
 from emulator.scenarios.actors.processes import ActorProcess
-from emulator.scenarios.actor_models.specs import ProducerSpec
+from emulator.scenarios.actors.specs import ProducerSpec
 import json
 
 async def main():

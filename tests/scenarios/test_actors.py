@@ -14,8 +14,8 @@ import pytest
 from emulator.run.history import is_closed
 from emulator.run.history_events import HistoryEvent, read_events
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_models.specs import Actor, ActorSpec
 from emulator.scenarios.actors.processes import ActorProcess
+from emulator.scenarios.actors.specs import Actor, ActorSpec
 from emulator.scenarios.run_context import ScenarioObserver
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario

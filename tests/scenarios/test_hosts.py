@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.specs import Counts, HostSpec, ProducerSpec
+from emulator.scenarios.actors.specs import Counts, HostSpec, ProducerSpec
 from emulator.scenarios.format.conditions import HostCondition, TopicsOwnedCondition
 from emulator.scenarios.scenario import Scenario, parse_scenario
 

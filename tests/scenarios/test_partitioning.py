@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenarios.actor_models.specs import ProducerSpec
 from emulator.scenarios.actors.pulsar_producer import PartitionSender, choose
+from emulator.scenarios.actors.specs import ProducerSpec
 from tests.scenarios.virtual import TOPOLOGY, ScenarioHarness
 
 PATH = "/admin/v2/persistent/public/default/orders/partitions"

@@ -13,8 +13,8 @@ import pytest
 
 from emulator.run.history import HistoryWriter, is_closed
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.actor_models.specs import Actor, ActorSpec, ProgramSpec
 from emulator.scenarios.actors.program import ProcessGroup, ProgramProcess
+from emulator.scenarios.actors.specs import Actor, ActorSpec, ProgramSpec
 from emulator.scenarios.region_queries import TopicStatus
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario

@@ -14,8 +14,8 @@ from emulator.errors import ConfigurationError
 from emulator.run.history_events import read_events
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.scenarios.actor_models.specs import ActorFailure
 from emulator.scenarios.actors.program import ProgramProcess
+from emulator.scenarios.actors.specs import ActorFailure
 from emulator.scenarios.run_context import ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, parse_scenario

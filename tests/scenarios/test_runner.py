@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.run.history_events import HistoryEvent, read_events
-from emulator.scenarios.actor_models.specs import ActorSpec
+from emulator.scenarios.actors.specs import ActorSpec
 from emulator.scenarios.progress import describe_end
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioResult
 from emulator.scenarios.runner import execute_scenario

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
+from emulator.scenarios.actors.specs import ConsumerSpec, ProducerSpec
 from emulator.scenarios.format.conditions import AdminCondition, ReceivedCondition, SubscriptionExists
 from emulator.scenarios.format.scenario_file import json_schema
 from emulator.scenarios.format.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.actor_models.specs import Counts, TaskSpec
+from emulator.scenarios.actors.specs import Counts, TaskSpec
 from emulator.scenarios.format.conditions import TaskCondition
 from emulator.scenarios.progress import describe_counts
 from emulator.scenarios.scenario import Scenario, parse_scenario

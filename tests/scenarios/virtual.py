@@ -15,7 +15,7 @@ from emulator.errors import RuntimeFailure
 from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     ActorFailure,
     ActorSpec,
     ConsumerSpec,

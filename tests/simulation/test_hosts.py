@@ -19,9 +19,9 @@ from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, ServerError
 from emulator.run.history_events import HistoryEvent
 from emulator.run.history_events import Outcome as Outcome_
-from emulator.scenarios.actor_models.entries import numbered, own_topics, priorities
-from emulator.scenarios.actor_models.specs import HostSpec
 from emulator.scenarios.actors.host import State, read
+from emulator.scenarios.actors.specs import HostSpec
+from emulator.scenarios.format.entries import numbered, own_topics, priorities
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import SimulationOutcome

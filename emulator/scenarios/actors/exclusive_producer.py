@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 
 from emulator.client import AccessMode, Batching, Client, ClientError, Producer, ProducerState
-from emulator.scenarios.actor_models.specs import AccessWord, Counts, ProducerSpec
 from emulator.scenarios.actors.native_history import ActorHistory, HistoryRecorder, RecordedPublisher
+from emulator.scenarios.actors.specs import AccessWord, Counts, ProducerSpec
 
 RETRY_SECONDS = 0.2
 POLL_SECONDS = 0.005

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer, ProducerState, Transaction
-from emulator.scenarios.actor_models.specs import Counts, HostSpec
 from emulator.scenarios.actors.native_history import ActorHistory, HistoryRecorder, RecordedPublisher, of
+from emulator.scenarios.actors.specs import Counts, HostSpec
 
 RETRY_SECONDS = 0.2
 TRANSACTION_SECONDS: Final = 10.0

@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 from emulator.client import Client
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome
-from emulator.scenarios.actor_models.specs import HostSpec, ProducerSpec, TaskSpec
 from emulator.scenarios.actors.exclusive_producer import ExclusiveProducer
 from emulator.scenarios.actors.host import NativeHost
+from emulator.scenarios.actors.specs import HostSpec, ProducerSpec, TaskSpec
 from emulator.scenarios.actors.task import NativeTask
 
 BEGIN_SECONDS = 60.0

@@ -15,7 +15,7 @@ from typing import Any
 
 import emulator
 from emulator.run.history import seal_history
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     ActorFailure,
     ActorSpec,
     ConsumerSpec,

@@ -16,8 +16,8 @@ from typing import Literal
 from emulator.recording.context import RegionAddress, environment_variables
 from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
-from emulator.scenarios.actor_models.specs import ActorFailure, ActorSpec, Counts, ProgramSpec, ProgramVerb
 from emulator.scenarios.actors.program_history import ProgramHistory
+from emulator.scenarios.actors.specs import ActorFailure, ActorSpec, Counts, ProgramSpec, ProgramVerb
 
 GROUP_END_SECONDS = 2.0
 """How long the processes that a program started may take to end after SIGKILL."""

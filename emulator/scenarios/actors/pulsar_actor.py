@@ -29,10 +29,10 @@ from typing import Any, NoReturn
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.run.history import HistoryWriter
-from emulator.scenarios.actor_models.specs import ConsumerSpec, ProducerSpec
 from emulator.scenarios.actors.pulsar_client import PulsarActor
 from emulator.scenarios.actors.pulsar_consumer import ConsumerActor
 from emulator.scenarios.actors.pulsar_producer import ProducerActor
+from emulator.scenarios.actors.specs import ConsumerSpec, ProducerSpec
 
 BEGIN_SECONDS = 60.0
 """How long to wait for the first command."""

@@ -13,7 +13,7 @@ from typing import Any
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.run.history import HistoryWriter
-from emulator.scenarios.actor_models.specs import Counts
+from emulator.scenarios.actors.specs import Counts
 
 OPERATION_TIMEOUT_SECONDS = 2
 """The one setting that bounds how long the client takes to notice that a region is back. It repeats a lookup

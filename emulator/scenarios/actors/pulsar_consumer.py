@@ -9,8 +9,8 @@ import pulsar  # type: ignore[import-untyped]
 from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome, payload_digest
-from emulator.scenarios.actor_models.specs import ConsumerSpec, Counts
 from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, PulsarActor, read_identity
+from emulator.scenarios.actors.specs import ConsumerSpec, Counts
 
 RECEIVE_MS = 50
 """How long to wait for a message before the actor looks for commands again."""

@@ -16,8 +16,8 @@ from emulator.model.hashing import KeyHash
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
-from emulator.scenarios.actor_models.specs import Counts, ProducerSpec
 from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, PulsarActor
+from emulator.scenarios.actors.specs import Counts, ProducerSpec
 
 IDLE_SECONDS_MAX = 0.05
 """Longest time before the actor looks for commands again."""

@@ -28,7 +28,6 @@ from emulator.client import (
 )
 from emulator.errors import ServerError
 from emulator.run.history_events import Outcome, payload_digest
-from emulator.scenarios.actor_models.specs import Counts, TaskSpec
 from emulator.scenarios.actors.native_history import (
     ActorHistory,
     Fenced,
@@ -37,6 +36,7 @@ from emulator.scenarios.actors.native_history import (
     of,
     place_of,
 )
+from emulator.scenarios.actors.specs import Counts, TaskSpec
 
 T = TypeVar("T")
 Receipts = list[asyncio.Future[MessageId]]

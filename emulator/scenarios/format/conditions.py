@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from emulator.scenarios.types import (
+from emulator.scenarios.format.types import (
     AdminPath,
     ConsumerName,
     Deadline,

@@ -11,7 +11,7 @@ A scenario has actors (producers, consumers and others) and steps, run in order.
 
 A step completes when its condition holds, or fails at its deadline (`within`); then the run ends.
 
-The classes here, in `scenarios/actor_models/entries.py`, `steps.py` and `conditions.py` define the format: reading,
+The classes here, in `scenarios/format/entries.py`, `steps.py` and `conditions.py` define the format: reading,
 checking, the JSON Schema and its explanations come from them (`python -m emulator.scenarios.format.scenario_file`
 prints the schema). Names of regions and actors are checked against the `Names` in the validation context.
 """
@@ -27,11 +27,11 @@ from pydantic import Field
 from emulator.config.topology import Topology
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
-from emulator.scenarios.actor_models.entries import Actors
+from emulator.scenarios.format.entries import Actors
 from emulator.scenarios.format.steps import (
     StepEntry,
 )
-from emulator.scenarios.types import (
+from emulator.scenarios.format.types import (
     LIST,
     NOT_EMPTY,
     FormatModel,

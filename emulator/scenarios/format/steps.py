@@ -21,7 +21,7 @@ from emulator.scenarios.format.conditions import (
     TaskCondition,
     TopicsOwnedCondition,
 )
-from emulator.scenarios.types import (
+from emulator.scenarios.format.types import (
     LIST,
     NOT_EMPTY,
     ONE_OR_MORE,

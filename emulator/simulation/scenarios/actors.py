@@ -25,7 +25,9 @@ from emulator.client import (
     Producer,
 )
 from emulator.run.history_events import attributes_digest, payload_digest
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.exclusive_producer import ACCESS_MODES
+from emulator.scenarios.actors.pulsar_producer import PartitionSender, choose
+from emulator.scenarios.actors.specs import (
     ActorSpec,
     ConsumerSpec,
     Counts,
@@ -34,8 +36,6 @@ from emulator.scenarios.actor_models.specs import (
     ProducerSpec,
     TaskSpec,
 )
-from emulator.scenarios.actors.exclusive_producer import ACCESS_MODES
-from emulator.scenarios.actors.pulsar_producer import PartitionSender, choose
 from emulator.simulation.history import SimulatedHistory, place_of, text_of
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.scenarios.hosts import OnHost, SimulatedHost, SimulatedMortal
@@ -106,7 +106,7 @@ class SimulatedActor:
 
 
 class SimulatedProducer(SimulatedActor):
-    """Implements `actor_models.specs.Actor` for a ProducerSpec."""
+    """Implements `actors.specs.Actor` for a ProducerSpec."""
 
     def __init__(self, world: World, history: SimulatedHistory, part: ProducerSpec) -> None:
         super().__init__(world, history, part)
@@ -250,7 +250,7 @@ class SimulatedProducer(SimulatedActor):
 
 
 class SimulatedConsumer(SimulatedActor):
-    """Implements `actor_models.specs.Actor` for a ConsumerSpec."""
+    """Implements `actors.specs.Actor` for a ConsumerSpec."""
 
     def __init__(self, world: World, history: SimulatedHistory, part: ConsumerSpec) -> None:
         super().__init__(world, history, part)

@@ -9,7 +9,9 @@ import contextlib
 from typing import Any
 
 from emulator.run.history_events import Outcome
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.exclusive_producer import ExclusiveProducer
+from emulator.scenarios.actors.host import NativeHost
+from emulator.scenarios.actors.specs import (
     ActorFailure,
     Counts,
     HostSpec,
@@ -17,8 +19,6 @@ from emulator.scenarios.actor_models.specs import (
     ProducerSpec,
     TaskSpec,
 )
-from emulator.scenarios.actors.exclusive_producer import ExclusiveProducer
-from emulator.scenarios.actors.host import NativeHost
 from emulator.scenarios.actors.task import NativeTask
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.host import Host, HostDied, HostState

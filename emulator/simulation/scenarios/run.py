@@ -23,7 +23,7 @@ from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.values import TopicName
 from emulator.net.http import NoHttpResponse, call
-from emulator.scenarios.actor_models.specs import ConsumerSpec, ProgramSpec, TaskSpec
+from emulator.scenarios.actors.specs import ConsumerSpec, ProgramSpec, TaskSpec
 from emulator.scenarios.format.steps import Drain, Phase
 from emulator.scenarios.region_queries import TopicStatus, topic_status
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioObserver, ScenarioResult

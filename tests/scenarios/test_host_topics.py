@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from emulator.scenarios.actor_models.entries import PriorityRule, numbered, own_topics, priorities
+from emulator.scenarios.format.entries import PriorityRule, numbered, own_topics, priorities
 
 TOPICS = numbered("endpoint", 40)
 

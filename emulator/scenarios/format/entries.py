@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from emulator.model.transaction_names import check_key
-from emulator.scenarios.actor_models.specs import (
+from emulator.scenarios.actors.specs import (
     AccessWord,
     AcknowledgeMode,
     ConsumerSpec,
@@ -21,7 +21,7 @@ from emulator.scenarios.actor_models.specs import (
     ProgramSpec,
     TaskSpec,
 )
-from emulator.scenarios.types import (
+from emulator.scenarios.format.types import (
     LIST,
     NOT_EMPTY,
     FormatModel,
