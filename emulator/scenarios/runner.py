@@ -2,8 +2,8 @@
 
     result = await execute_scenario(scenario, runtime, observer)
 
-The runner knows regions only by the runtime contract and actors only by `scenarios/actors/specs.py`; time is that of the
-event loop: the same scenario runs with processes and real clients, or simulated.
+The runner knows regions only by the runtime contract and actors only by `scenarios/actors/specs.py`; time is that of
+the event loop: the same scenario runs with processes and real clients, or simulated.
 
 A run ends when every step is complete, or when one fails; then the rest is skipped. Either way the actors leave, and
 their requests and responses are in the run directory for the verdict. Facts about the scenario itself (steps, faults,
