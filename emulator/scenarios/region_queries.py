@@ -27,9 +27,10 @@ CallRegion = Callable[[RegionStatus, str, str, Any], Awaitable[tuple[int, bytes]
 
 async def call_over_http(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
     """On real sockets."""
-    address = urlsplit(region.admin_url)
+    url = urlsplit(region.admin_url)
+    target = url.path + path
     try:
-        answer = await call(SocketNetwork(), address.hostname or "", address.port or 0, method, path, body)
+        answer = await call(SocketNetwork(), url.hostname or "", url.port or 0, method, target, body)
     except NoHttpResponse as silence:
         raise OSError(str(silence)) from None
     return answer.status, answer.body

@@ -39,12 +39,11 @@ class ExclusiveProducer:
     @property
     def counts(self) -> Counts:
         publisher = self._publisher
-        return Counts(
+        return self._history.counts(
             region=self._part.region,
             connected=publisher is not None and publisher.producer.is_connected,
             publishing=publisher is not None and self._has_more,
             waits=int(self._in_line),
-            **self._history.publishes,
         )
 
     async def begin(self) -> None:

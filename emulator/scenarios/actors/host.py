@@ -94,13 +94,12 @@ class NativeHost:
         claims = self._claims.values()
         holds = tuple(claim.topic for claim in claims if claim.holds)
         waits = sum(claim.in_line for claim in claims)
-        return Counts(
+        return self._history.counts(
             region=self._part.region,
             connected=bool(holds or waits),
             publishing=bool(claims) and not self._leaving,
             holds=holds,
             waits=waits,
-            **self._history.publishes,
         )
 
     async def begin(self) -> None:

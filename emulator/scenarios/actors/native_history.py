@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from emulator.client import ClientError, MessageId, Producer, Transaction
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest, transaction_text
+from emulator.scenarios.actors.specs import Counts
 
 T = TypeVar("T")
 
@@ -39,11 +40,10 @@ class ActorHistory:
         self.outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
         self.write = recorder.write
 
-    @property
-    def publishes(self) -> dict[str, int]:
-        """The fields of `Counts` on publishes."""
+    def counts(self, **fields: Any) -> Counts:
+        """The counts of publishes, and those of `fields`."""
         failed, unknown = self.outcomes["failed"], self.outcomes["unknown"]
-        return {"asked": self.asked, "ok": self.outcomes["ok"], "failed": failed, "unknown": unknown}
+        return Counts(asked=self.asked, ok=self.outcomes["ok"], failed=failed, unknown=unknown, **fields)
 
     async def attempt(self, op: str, fields: dict[str, Any], work: Awaitable[T]) -> T:
         """Do `work` and record its request and its refusal; the caller records success."""

@@ -71,14 +71,13 @@ class NativeTask:
     @property
     def counts(self) -> Counts:
         publisher = self._publisher
-        return Counts(
+        return self._history.counts(
             region=self._part.region,
             connected=publisher is not None and publisher.producer.is_connected,
             received=len(self._seen),
             repeated=self._repeated,
             processed=self._processed,
             fenced=self._fenced,
-            **self._history.publishes,
         )
 
     @property

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from emulator.config.yaml_errors import rule
 from emulator.scenarios.format.types import (
     AdminPath,
     ConsumerName,
@@ -17,7 +18,6 @@ from emulator.scenarios.format.types import (
     Subscription,
     TaskName,
     exactly_one,
-    rule,
 )
 
 

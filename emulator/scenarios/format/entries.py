@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
+from emulator.config.yaml_errors import rule
 from emulator.model.transaction_names import check_key
 from emulator.scenarios.actors.specs import (
     AccessWord,
@@ -32,7 +33,6 @@ from emulator.scenarios.format.types import (
     TimeSpan,
     Topic,
     lasting,
-    rule,
 )
 
 S = TypeVar("S", ProducerSpec, ConsumerSpec, ProgramSpec, TaskSpec)

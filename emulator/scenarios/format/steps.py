@@ -10,6 +10,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.config.yaml_errors import rule
 from emulator.scenarios.format.conditions import (
     AdminCondition,
     Condition,
@@ -45,7 +46,6 @@ from emulator.scenarios.format.types import (
     exactly_one,
     lasting,
     pair,
-    rule,
 )
 
 
