@@ -85,7 +85,7 @@ def living(run_dir: Path) -> list[int]:
 
 
 def end_all(run_dir: Path) -> None:
-    """End all processes, whatever the test did."""
+    """End all processes, whatever the test did; a record may name the test's own process."""
     if (run_dir / "run.json").exists():
-        for pid in living(run_dir):
+        for pid in set(living(run_dir)) - {os.getpid()}:
             os.kill(pid, signal.SIGKILL)
