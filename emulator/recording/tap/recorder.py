@@ -8,7 +8,7 @@ from typing import Any
 from emulator.model.values import NON_PERSISTENT
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
-from emulator.wire.observing import chunk_of
+from emulator.wire.observing import read_chunk
 
 KEEPS_NOTHING = f"{NON_PERSISTENT}://"
 """Prefix of topics without a history: no message of theirs is guaranteed."""
@@ -19,7 +19,7 @@ _UNFIT = re.compile(r"[^-.\w]+")
 def earlier_chunks(chunks: dict[str, bytes], entry: bytes) -> bytes | None:
     """Return the chunks before the last one of a message, or nothing for a message without chunks. None: the entry is
     not the last chunk, and is kept in `chunks`."""
-    chunk = chunk_of(entry)
+    chunk = read_chunk(entry)
     if chunk is None:
         return b""
     name, data, is_last = chunk

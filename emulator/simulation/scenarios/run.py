@@ -192,7 +192,9 @@ class _Run:
             call_region=self._call_region,
             open_history=lambda _: _Facts(self.history),
         )
-        self.result = await execute_scenario(self.simulated.scenario, runtime, ScenarioObserver(), environment)
+        self.result = await execute_scenario(
+            self.simulated.scenario, runtime, ScenarioObserver(), environment
+        )
         self._run_checks(healed=False)
         if self.result.completed and first_violation(self.check_results) is None:
             await self._converge()
