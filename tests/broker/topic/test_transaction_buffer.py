@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
 from emulator.client import EARLIEST, Client
-from emulator.core.transactions.names import TransactionStatus
+from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
@@ -17,6 +19,7 @@ from tests.broker.transactions.controlled_coordinator import (
     T2,
     T3,
     TOPIC,
+    Authority,
     Transacting,
     authority_of,
     end,
@@ -39,10 +42,23 @@ async def all_of(client: Client) -> list[bytes]:
     return found
 
 
-async def test_messages_become_visible_with_their_commit_and_in_the_order_of_the_log() -> None:
+@contextlib.asynccontextmanager
+async def transacting(*txns: TxnId) -> AsyncIterator[tuple[Regions, Transacting]]:
+    """A region with these open transactions, and a producer."""
     async with regions("us") as world, raw_client(world) as raw:
-        authority_of(world).open(T1, T2)
-        producer = await Transacting.opened(raw)
+        authority_of(world).open(*txns)
+        yield world, await Transacting.opened(raw)
+
+
+async def again(world: Regions, authority: Authority) -> None:
+    """Kill the region and start it."""
+    await world.crash("us")
+    await world.start("us")
+    authority_of(world, former=authority)
+
+
+async def test_messages_become_visible_with_their_commit_and_in_the_order_of_the_log() -> None:
+    async with transacting(T1, T2) as (world, producer):
         for payload, txn in ((b"a", None), (b"b", T1), (b"c", None), (b"d", T2), (b"e", T1)):
             assert (await producer.send(payload, txn)).type == pb.BaseCommand.SEND_RECEIPT
         assert await readable(world) == [b"a"]
@@ -56,9 +72,7 @@ async def test_messages_become_visible_with_their_commit_and_in_the_order_of_the
 
 async def test_nothing_of_an_aborted_transaction_is_ever_visible() -> None:
     """Neither live, nor from the store, nor as backlog, nor as the last message."""
-    async with regions("us") as world, raw_client(world) as raw:
-        authority_of(world).open(T1)
-        producer = await Transacting.opened(raw)
+    async with transacting(T1) as (world, producer):
         async with world.client("us") as client:
             live = await client.subscribe(TOPIC, "live")
             for payload, txn in ((b"a", None), (b"b", T1), (b"c", None), (b"d", T1)):
@@ -74,33 +88,25 @@ async def test_nothing_of_an_aborted_transaction_is_ever_visible() -> None:
         assert await readable(world) == [b"a", b"c"]
 
 
-def test_open_and_aborted_transactions_survive_a_restart() -> None:
+@pytest.mark.parametrize("checkpoint_entries", [1, 3, 1_000])
+async def test_open_and_aborted_transactions_survive_a_restart(checkpoint_entries: int) -> None:
     """With and without a checkpoint in between."""
-
-    async def scenario(checkpoint_entries: int) -> None:
-        async with regions("us", state_checkpoint_entries=checkpoint_entries) as world:
-            authority = authority_of(world)
-            authority.open(T1, T2)
-            async with raw_client(world) as raw:
-                producer = await Transacting.opened(raw)
-                for payload, txn in ((b"a", None), (b"b", T2), (b"c", T1), (b"d", T2), (b"e", None)):
-                    await producer.send(payload, txn)
-                await end(world, T2, committed=False)
-                for number in range(4):
-                    await producer.send(b"%d" % number)
-            for _ in range(2):
-                await world.crash("us")
-                await world.start("us")
-                authority_of(world, former=authority)
-                assert await readable(world) == [b"a"]
-            await end(world, T1, committed=True)
-            await world.crash("us")
-            await world.start("us")
-            authority_of(world, former=authority)
-            assert await readable(world) == [b"a", b"c", b"e", b"0", b"1", b"2", b"3"]
-
-    for checkpoint_entries in (1, 3, 1_000):
-        asyncio.run(scenario(checkpoint_entries))
+    async with regions("us", state_checkpoint_entries=checkpoint_entries) as world:
+        authority = authority_of(world)
+        authority.open(T1, T2)
+        async with raw_client(world) as raw:
+            producer = await Transacting.opened(raw)
+            for payload, txn in ((b"a", None), (b"b", T2), (b"c", T1), (b"d", T2), (b"e", None)):
+                await producer.send(payload, txn)
+            await end(world, T2, committed=False)
+            for number in range(4):
+                await producer.send(b"%d" % number)
+        for _ in range(2):
+            await again(world, authority)
+            assert await readable(world) == [b"a"]
+        await end(world, T1, committed=True)
+        await again(world, authority)
+        assert await readable(world) == [b"a", b"c", b"e", b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -135,9 +141,7 @@ async def test_open_and_aborted_transactions_survive_a_checkpoint_and_a_trim(
         for _ in range(2):
             found = [one for one in await readable(world) if one != b"a"]
             assert found == [b"c", b"e", b"0", b"1", b"2", b"3"]
-            await world.crash("us")
-            await world.start("us")
-            authority_of(world, former=authority)
+            await again(world, authority)
 
 
 async def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
@@ -149,9 +153,8 @@ async def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
             producer = await Transacting.opened(raw)
             await producer.send(b"a", T1)
             await producer.send(b"b")
-        await world.crash("us")
-        await world.start("us")
-        authority_of(world, former=authority).is_away = True
+        authority.is_away = True
+        await again(world, authority)
         assert await readable(world) == []
         transactions = topic_of(world).transactions
         transactions.end_orphans()
@@ -175,9 +178,7 @@ async def test_a_transaction_named_only_in_the_command_or_only_in_the_message_co
             producer = await Transacting.opened(raw)
             await producer.send(b"a", T1, in_metadata=False)
             await producer.send(b"b", T2, in_command=False)
-        await world.crash("us")
-        await world.start("us")
-        authority_of(world, former=authority)
+        await again(world, authority)
         assert await readable(world) == []
         assert [*topic_of(world).state.buffer.open] == [T1, T2]
         await end(world, T1, committed=False)
@@ -203,9 +204,7 @@ async def test_a_message_of_a_transaction_that_is_not_open_is_refused() -> None:
 
 
 async def test_a_command_and_a_message_that_name_different_transactions_are_refused() -> None:
-    async with regions("us") as world, raw_client(world) as raw:
-        authority_of(world).open(T1, T2)
-        producer = await Transacting.opened(raw)
+    async with transacting(T1, T2) as (_, producer):
         metadata = pb.MessageMetadata(
             producer_name="p", sequence_id=0, publish_time=1, txnid_most_bits=0, txnid_least_bits=2
         )
@@ -215,9 +214,7 @@ async def test_a_command_and_a_message_that_name_different_transactions_are_refu
 
 
 async def test_ending_an_unknown_or_ended_transaction_writes_nothing() -> None:
-    async with regions("us") as world, raw_client(world) as raw:
-        authority_of(world).open(T1)
-        producer = await Transacting.opened(raw)
+    async with transacting(T1) as (world, producer):
         await producer.send(b"a", T1)
         topic = topic_of(world)
         await asyncio.gather(*[topic.transactions.end_partition(T1, True, -1) for _ in range(3)])
@@ -229,15 +226,13 @@ async def test_ending_an_unknown_or_ended_transaction_writes_nothing() -> None:
 
 async def test_the_last_message_is_readable() -> None:
     """Otherwise a reader that learns of it waits for ever (upstream #22572). For a batch the response has its size."""
-    async with regions("us") as world, raw_client(world) as raw:
-        authority_of(world).open(T1, T2)
-        producer = await Transacting.opened(raw)
-        await raw.subscribe()
+    async with transacting(T1, T2) as (world, producer):
+        await producer.raw.subscribe()
 
         async def last() -> tuple[int, int]:
             ask = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID)
             ask.getLastMessageId.consumer_id, ask.getLastMessageId.request_id = 1, 9
-            found = (await raw.ask(ask)).getLastMessageIdResponse.last_message_id
+            found = (await producer.raw.ask(ask)).getLastMessageIdResponse.last_message_id
             entry_id = found.entryId if found.entryId < 2**63 else -1
             return entry_id, found.batch_index
 
@@ -253,9 +248,7 @@ async def test_the_last_message_is_readable() -> None:
 
 
 async def test_the_last_position_and_seeks_stay_before_what_is_open() -> None:
-    async with regions("us") as world, raw_client(world) as raw:
-        authority_of(world).open(T1)
-        producer = await Transacting.opened(raw)
+    async with transacting(T1) as (world, producer):
         await producer.send(b"a")
         await producer.send(b"b", T1)
         await producer.send(b"c")
@@ -286,9 +279,7 @@ async def test_a_late_reader_skips_aborted_messages(committed: bool) -> None:
         expected = [b"%d" % number for number in range(4_200) if committed or number % 100 != 7]
         expected += [b"after %d" % number for number in range(200)]
         assert await readable(world) == expected
-        await world.crash("us")
-        await world.start("us")
-        authority_of(world, former=authority)
+        await again(world, authority)
         assert await readable(world) == expected
 
 
