@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.frames.history import operations
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 PUBLISH = ("region", "topic", "producer", "session", "sequence_id")
@@ -26,7 +27,7 @@ def find_inconsistencies(events: DataFrame) -> list[EvidenceDamage]:
 def _never_asked(events: DataFrame) -> list[EvidenceDamage]:
     is_asked = F.count_if(F.col("outcome") == "asked")
     answers = (
-        events.where(F.col("op") == "publish")
+        operations(events, "publish")
         .groupBy(*PUBLISH)
         .agg(is_asked.alias("asked"))
         .where(F.col("asked") == 0)

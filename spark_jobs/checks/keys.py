@@ -14,6 +14,7 @@ from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F, Window
 from spark_jobs.evidence.transaction_journals import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 
@@ -56,17 +57,17 @@ def _two_open(entries: DataFrame) -> DataFrame:
 
 def _begun_by_clients(evidence: Evidence) -> DataFrame:
     """Transactions that began under a key, according to the responses that clients received."""
-    return evidence.events.where(
-        (F.col("op") == "begin_transaction")
-        & (F.col("outcome") == "ok")
-        & F.col("transaction_key").isNotNull()
-    ).select(
-        "region",
-        "actor",
-        "transaction",
-        "transaction_key",
-        F.col("key_epoch").alias("epoch"),
-        F.col("at_ms").alias("begun_ms"),
+    return (
+        operations(evidence.events, "begin_transaction", "ok")
+        .where(F.col("transaction_key").isNotNull())
+        .select(
+            "region",
+            "actor",
+            "transaction",
+            "transaction_key",
+            F.col("key_epoch").alias("epoch"),
+            F.col("at_ms").alias("begun_ms"),
+        )
     )
 
 
@@ -74,7 +75,8 @@ def _committed_late(evidence: Evidence, begun: DataFrame) -> DataFrame:
     """Commits that were accepted although another client had already received the response that began a newer
     transaction of the key."""
     ends = (
-        evidence.events.where((F.col("op") == "end_transaction") & (F.col("action") == "commit"))
+        operations(evidence.events, "end_transaction")
+        .where(F.col("action") == "commit")
         .groupBy("region", "transaction")
         .agg(
             F.min(F.when(F.col("outcome") == "asked", F.col("at_ms"))).alias("at_ms"),

@@ -9,6 +9,7 @@ from spark_jobs.checks.check import Check, Circumstances, Count, examples, of_ki
 from spark_jobs.checks.finding import FindingGroup, finding
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 from spark_jobs.verdict import INFORMATION, CheckResult
 from spark_jobs.wording import count, duration_text
 
@@ -76,9 +77,11 @@ def find_gaps(evidence: Evidence) -> DataFrame:
     A gap lasts from that moment to the first message received in another region, or in the same one after it came back.
     What a client still returns from its receiver queue does not end it."""
     outages = evidence.outages.withColumnRenamed("region", "lost_region")
-    received = evidence.events.where(
-        (F.col("op") == "receive") & (F.col("outcome") == "ok") & F.col("region").isNotNull()
-    ).select("topic", "subscription", "region", "at_ms")
+    received = (
+        operations(evidence.events, "receive", "ok")
+        .where(F.col("region").isNotNull())
+        .select("topic", "subscription", "region", "at_ms")
+    )
     before = F.col("at_ms") <= F.col("down_ms")
     elsewhere = F.col("region") != F.col("lost_region")
     resumed = ~before & (elsewhere | F.coalesce(F.col("at_ms") > F.col("up_ms"), F.lit(False)))

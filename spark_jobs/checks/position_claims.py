@@ -26,7 +26,7 @@ from spark_jobs.checks.check import (
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.messages import ORIGIN, entry_text, place_number
+from spark_jobs.frames.messages import ORIGIN, each_copy, entry_text, place_number
 from spark_jobs.sources.stored_values import LEDGER
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
@@ -89,20 +89,9 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
 def _broken_updates(evidence: Evidence) -> DataFrame:
     """A message that the update's source has, which the update counts as acknowledged although no client did."""
     updates = evidence.claims.updates
-    open_messages = (
-        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged") & (F.col("home") == ""))
-        .withColumn("copy", F.explode("copies"))
-        .withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
-        .withColumn("region", F.col("copy.region"))
-        .select(
-            "subscription",
-            *ORIGIN,
-            "region",
-            "at",
-            fields_of("copies", "region").alias("held_in"),
-            "acked_ms",
-        )
-    )
+    held_in = fields_of("copies", "region").alias("held_in")
+    open_messages = _open_messages(evidence).where(F.col("home") == "")
+    open_messages = open_messages.select("subscription", *ORIGIN, "region", "at", held_in, "acked_ms")
     broken = open_messages.join(updates.hint("broadcast"), ["topic", "subscription", "region"]).where(
         (F.col("at") <= F.col("upto")) & F.array_contains("held_in", F.col("source_region"))
     )
@@ -115,13 +104,15 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
     )
 
 
+def _open_messages(evidence: Evidence) -> DataFrame:
+    """The copies of messages that a subscription had to receive and did not acknowledge."""
+    return each_copy(evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged")))
+
+
 def find_cursors(evidence: Evidence) -> DataFrame:
     cursors = evidence.claims.cursors
     open_messages = (
-        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged"))
-        .withColumn("copy", F.explode("copies"))
-        .withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
-        .withColumn("region", F.col("copy.region"))
+        _open_messages(evidence)
         .where((F.col("home") == "") | (F.col("home") == F.col("region")))
         .select("subscription", *ORIGIN, "region", "at", "acked_ms")
     )

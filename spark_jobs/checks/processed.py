@@ -14,6 +14,7 @@ from spark_jobs.checks.check import CHECKED, Check, Circumstances, examples, of_
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN, position_text
 from spark_jobs.frames.transactions import COMMITTED, returned_ends
 from spark_jobs.verdict import CheckResult, Verdict
@@ -55,7 +56,8 @@ def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
     """Positions that committed transactions acknowledged, except those whose acknowledgement was rejected."""
     by = [*_SUBSCRIPTION, *_PLACE, "how", "transaction"]
     return (
-        events.where((F.col("op") == "acknowledge") & F.col("transaction").isNotNull())
+        operations(events, "acknowledge")
+        .where(F.col("transaction").isNotNull())
         .groupBy(*by)
         .agg(F.max(F.col("outcome") == "failed").alias("is_refused"), F.min("at_ms").alias("at_ms"))
         .where(~F.col("is_refused"))
@@ -90,7 +92,8 @@ def _twice(acknowledged: DataFrame, events: DataFrame) -> DataFrame:
 
 def _processed(evidence: Evidence, committed: DataFrame) -> list[DataFrame]:
     keys = (
-        evidence.events.where((F.col("op") == "begin_transaction") & F.col("transaction").isNotNull())
+        operations(evidence.events, "begin_transaction")
+        .where(F.col("transaction").isNotNull())
         .groupBy("region", "transaction")
         .agg(F.max("transaction_key").alias("of_key"))
     )
@@ -98,9 +101,8 @@ def _processed(evidence: Evidence, committed: DataFrame) -> list[DataFrame]:
         "topic", "region", *_PLACE, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:])
     )
     received = (
-        evidence.events.where(
-            (F.col("op") == "receive") & (F.col("outcome") == "ok") & F.col("transaction").isNotNull()
-        )
+        operations(evidence.events, "receive", "ok")
+        .where(F.col("transaction").isNotNull())
         .join(committed, ["region", "transaction"])
         .join(keys, ["region", "transaction"], "left")
         .join(in_log, ["topic", "region", *_PLACE], "left")

@@ -18,7 +18,7 @@ from typing import Any
 from emulator.model.values import TopicName
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.messages import ORIGIN, place_number
+from spark_jobs.frames.messages import ORIGIN, each_copy
 from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.verdict import INFORMATION, CheckResult
 from spark_jobs.wording import count, hint
@@ -67,7 +67,7 @@ def measure_replication_state(
         key = row["topic"], row["subscription"]
         uncounted.setdefault(key, []).append((frozenset(row["uncounted"]), row["count"]))
     return tuple(
-        _standing(row.asDict(), uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
+        _state_of(row.asDict(), uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
         for row in sorted(totals, key=lambda row: [row[name] or "" for name in ("subscription", *columns)])
     )
 
@@ -78,13 +78,10 @@ def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[s
     widest = cursors.groupBy(*place).agg(
         F.min("first").alias("since"), F.min_by("last", "first").alias("upto")
     )
-    copies = (
-        acknowledged.select("subscription", *ORIGIN, F.explode("copies").alias("copy"))
-        .withColumn("region", F.col("copy.region"))
-        .withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
-        .where(F.col("region").isin(*regions))
+    copies = each_copy(acknowledged.select("subscription", *ORIGIN, "copies")).where(
+        F.col("region").isin(*regions)
     )
-    # Nearly all stand before the mark-delete: only the others are held against each range.
+    # Nearly all are before the mark-delete: only the others are compared with each range.
     behind = (
         copies.join(widest.hint("broadcast"), place, "left")
         .where(F.col("upto").isNull() | (F.col("at") < F.col("since")) | (F.col("at") > F.col("upto")))
@@ -107,7 +104,7 @@ def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[s
     )
 
 
-def _standing(
+def _state_of(
     row: Mapping[str, Any],
     patterns: Iterable[tuple[frozenset[str], int]],
     regions: Collection[str],
@@ -128,16 +125,16 @@ def _standing(
 
 
 def replication_state_result(
-    standings: Iterable[SubscriptionState], lost: Collection[str], namespaces: Mapping[str, Namespace]
+    subscriptions: Iterable[SubscriptionState], lost: Collection[str], namespaces: Mapping[str, Namespace]
 ) -> CheckResult | None:
-    """What the report says of them; None where no subscription is replicated."""
-    standings = list(standings)
-    if not standings:
+    """Their figure in the report; None where no subscription is replicated."""
+    subscriptions = list(subscriptions)
+    if not subscriptions:
         return None
-    sentences = [_now(one) for one in standings if one.again]
+    sentences = [_now(one) for one in subscriptions if one.again]
     missed = {
         region
-        for one in standings
+        for one in subscriptions
         if any(one.again.values())
         for region in lost
         if _is_waited_for(region, one.topic, namespaces)
@@ -148,7 +145,7 @@ def replication_state_result(
     sentences += [
         f"{one.subscription} is split: {count(only_one)} acknowledged in {first} and not in {second},"
         f" {only_other:,} in {second} and not in {first}."
-        for one in standings
+        for one in subscriptions
         for (first, second), (only_one, only_other) in sorted(one.split.items())
     ]
     if not sentences:
@@ -170,9 +167,9 @@ def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -
     return lost in regions and any(since_ms.get((name, lost), 0.0) < NEVER_MS for name in others)
 
 
-def _now(standing: SubscriptionState) -> str:
+def _now(subscription: SubscriptionState) -> str:
     would = ", ".join(
         f"{count(n)} again in {region}" if index == 0 else f"{n:,} in {region}"
-        for index, (region, n) in enumerate(sorted(standing.again.items()))
+        for index, (region, n) in enumerate(sorted(subscription.again.items()))
     )
-    return f"If {standing.subscription} failed over from {standing.region} now, it would receive {would}."
+    return f"If {subscription.subscription} failed over from {subscription.region} now, it would receive {would}."

@@ -20,6 +20,7 @@ from spark_jobs.checks.check import CHECKED, Check, Circumstances, examples, of_
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
@@ -113,15 +114,18 @@ def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: Da
     )
 
 
+def _publishes(evidence: Evidence, topic: str) -> DataFrame:
+    """Publish requests with a key."""
+    return operations(evidence.events, "publish", "asked").where(
+        (F.col("topic") == topic) & F.col("key").isNotNull()
+    )
+
+
 def _attempts(evidence: Evidence, contract: Contract) -> DataFrame:
     """By key, the region and time of the last publish request of a result."""
-    asked = evidence.events.where(
-        (F.col("op") == "publish")
-        & (F.col("outcome") == "asked")
-        & (F.col("topic") == contract.on)
-        & F.col("key").isNotNull()
+    last = (
+        _publishes(evidence, contract.on).groupBy("key").agg(F.max(F.struct("at_ms", "region")).alias("last"))
     )
-    last = asked.groupBy("key").agg(F.max(F.struct("at_ms", "region")).alias("last"))
     return last.select(
         "key", F.col("last.at_ms").alias("attempt_ms"), F.col("last.region").alias("attempt_region")
     )
@@ -138,13 +142,8 @@ def _results(evidence: Evidence, contract: Contract) -> DataFrame:
 
 def _keys(evidence: Evidence, topic: str) -> DataFrame:
     """By message: the key that its publisher gave it."""
-    asked = evidence.events.where(
-        (F.col("op") == "publish")
-        & (F.col("outcome") == "asked")
-        & (F.col("topic") == topic)
-        & F.col("key").isNotNull()
-    )
-    return asked.withColumn("origin_region", F.col("region")).groupBy(*ORIGIN).agg(F.max("key").alias("key"))
+    asked = _publishes(evidence, topic).withColumn("origin_region", F.col("region"))
+    return asked.groupBy(*ORIGIN).agg(F.max("key").alias("key"))
 
 
 def _conclude(

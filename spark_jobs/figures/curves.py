@@ -17,6 +17,7 @@ from typing import Any, Literal
 from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
 from spark_jobs.frames.deliveries import SUBSCRIPTION
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 
 POINTS = 60
 """Slices of the whole run."""
@@ -96,7 +97,7 @@ def _lags(evidence: Evidence) -> DataFrame:
         .where((F.col("region") != F.col("origin_region")) & F.col("first_ms").isNotNull())
     )
     arrivals = (
-        evidence.events.where((F.col("op") == "subscribe") & (F.col("outcome") == "ok"))
+        operations(evidence.events, "subscribe", "ok")
         .groupBy("topic", "subscription", "region")
         .agg(F.collect_list("at_ms").alias("arrived_ms"))
     )

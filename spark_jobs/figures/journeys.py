@@ -13,6 +13,7 @@ from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F, schema, small_frame
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN, position_text
 from spark_jobs.verdict import Witness
 
@@ -122,8 +123,8 @@ def _key(row: Mapping[str, Any]) -> Origin:
 
 def _stops(events: DataFrame, wanted: DataFrame, at_places: DataFrame) -> DataFrame:
     """Operations of clients on these messages and their responses, by origin or by place."""
-    publishes = events.where(F.col("op") == "publish").withColumn("origin_region", F.col("region"))
-    named = events.where((F.col("op") == "receive") & F.col("producer").isNotNull())
+    publishes = operations(events, "publish").withColumn("origin_region", F.col("region"))
+    named = operations(events, "receive").where(F.col("producer").isNotNull())
     place = ["topic", "region", "ledger_id", "entry_id", "batch_index"]
     at_place = events.where(
         ((F.col("op") == "receive") & F.col("producer").isNull())
@@ -145,15 +146,19 @@ def _as_stops(frame: DataFrame) -> DataFrame:
 
 def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
     """The first cumulative acknowledgement of each subscription that a place is covered by."""
-    cumulative = events.where((F.col("op") == "acknowledge") & (F.col("how") == "cumulative")).select(
-        "topic",
-        "region",
-        "ledger_id",
-        "subscription",
-        "op",
-        "outcome",
-        "at_ms",
-        F.col("entry_id").alias("upto"),
+    cumulative = (
+        operations(events, "acknowledge")
+        .where(F.col("how") == "cumulative")
+        .select(
+            "topic",
+            "region",
+            "ledger_id",
+            "subscription",
+            "op",
+            "outcome",
+            "at_ms",
+            F.col("entry_id").alias("upto"),
+        )
     )
     return (
         cumulative.join(at_places, ["topic", "region", "ledger_id"])

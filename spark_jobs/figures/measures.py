@@ -21,6 +21,7 @@ from typing import Any
 from spark_jobs.engines.frames import Column, DataFrame, F, Window, schema, small_frame
 from spark_jobs.figures.curves import Curve, lateness_seconds
 from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.history import operations
 
 _MOMENTS_SCHEMA = schema("actor string, at_ms double, comes boolean")
 STRETCHES_MAX = 5
@@ -70,7 +71,7 @@ def take_measures(
     down_on_purpose: Mapping[str, Iterable[float]] | None = None,
 ) -> Measures:
     """`end_ms`: when the history ended. `down_on_purpose`: program -> when steps ended, paused or moved it."""
-    received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    received = operations(evidence.events, "receive", "ok")
     return Measures(
         outages=_longest(_publishing(evidence, down_on_purpose or {}), end_ms),
         stalls=_longest(_consuming(evidence, received), end_ms),
@@ -94,7 +95,7 @@ def _ends(
     evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
 ) -> list[tuple[str, float, bool]]:
     """For each producer of a program, when a step ended the program: no client waits for earlier requests."""
-    asked = evidence.events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
+    asked = operations(evidence.events, "publish", "asked")
     rows = asked.select("producer", "history_file").distinct().collect()
     return [
         (row["producer"], at_ms, True)

@@ -11,6 +11,7 @@ from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.faults import Interval, TimelineMark, down_times, link_faults, marks_of, program_times
+from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
 
 BINS = 240
@@ -90,7 +91,7 @@ def collect_counts(
 ) -> list[TimelineCount]:
     """`actors`: names of those that are counted separately."""
     width_ms = max((end_ms - start_ms) / BINS, 0.001)
-    received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    received = operations(evidence.events, "receive", "ok")
     named = F.col("producer").isNotNull()
     # What names no origin is identified by its place.
     what: list[str | Column] = [*ORIGIN]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.sources.policies import Lifetime, Namespace
 
@@ -21,7 +22,8 @@ def with_homes(events: DataFrame) -> DataFrame:
     """Events of subscriptions with their `home`. A name is replicated when any of its subscribe requests says so."""
     of_clients = events.where(F.col("subscription").isNotNull())
     replicated = (
-        of_clients.where((F.col("op") == "subscribe") & F.col("replicated"))
+        operations(of_clients, "subscribe")
+        .where(F.col("replicated"))
         .select("topic", "subscription", F.lit(True).alias("is_replicated"))
         .distinct()
     )
@@ -138,7 +140,7 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
 
 
 def _received(events: DataFrame) -> DataFrame:
-    return events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    return operations(events, "receive", "ok")
 
 
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:

@@ -36,6 +36,12 @@ def events_of(lines: DataFrame) -> DataFrame:
     return lines.where(F.col("damage").isNull())
 
 
+def operations(events: DataFrame, op: str, outcome: str | None = None) -> DataFrame:
+    """The lines of one operation, with one outcome or any."""
+    is_wanted = F.col("op") == op
+    return events.where(is_wanted if outcome is None else is_wanted & (F.col("outcome") == outcome))
+
+
 @dataclass(frozen=True)
 class HistoryLines:
     """The lines of whole files, as a source."""
@@ -75,7 +81,7 @@ def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[st
 
 
 def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
-    asked = events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
+    asked = operations(events, "publish", "asked")
     ranges = asked.groupBy("topic", "region", "producer", "session").agg(
         F.min("sequence_id").alias("first"), F.max("sequence_id").alias("last")
     )
@@ -99,9 +105,7 @@ def _contested(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _shifts(events: DataFrame, stored: DataFrame) -> dict[str, int]:
     place = ["topic", "region", "producer", "ledger_id", "entry_id", "batch_index"]
-    receipts = events.where(
-        (F.col("op") == "publish") & (F.col("outcome") == "ok") & F.col("ledger_id").isNotNull()
-    )
+    receipts = operations(events, "publish", "ok").where(F.col("ledger_id").isNotNull())
     own = stored.where(F.col("region") == F.col("origin_region")).select(
         *place, F.col("sequence_id").alias("stored_id")
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.history import operations
 from spark_jobs.frames.transactions import PLAIN, with_fates
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.policies import Namespace, ReplicationPolicy
@@ -47,6 +48,12 @@ def entry_text(position: Column) -> Column:
 def place_number(ledger: Column, entry: Column) -> Column:
     """Orders places of one log, as `stored_values.place_number` does."""
     return ledger * F.lit(LEDGER) + entry
+
+
+def each_copy(messages: DataFrame) -> DataFrame:
+    """A row per copy of each message: its `region`, and its place there as a number (`at`)."""
+    each = messages.withColumn("copy", F.explode("copies")).withColumn("region", F.col("copy.region"))
+    return each.withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
 
 
 def stored_messages(
@@ -95,7 +102,7 @@ def publishes(events: DataFrame) -> DataFrame:
         return F.count(F.when(F.col("outcome") == outcome, 1))
 
     return (
-        events.where(F.col("op") == "publish")
+        operations(events, "publish")
         .withColumn("origin_region", F.col("region"))
         .groupBy(*ORIGIN)
         .agg(

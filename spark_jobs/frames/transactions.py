@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.frames.history import operations
 
 COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
 PLAIN = "plain"
@@ -41,9 +42,8 @@ def with_fates(rows: DataFrame, *, transactional: bool) -> DataFrame:
 def returned_ends(events: DataFrame) -> DataFrame:
     """By region and transaction, the outcome in the responses to clients (`returned_end`): committed or aborted. Two
     transactions of one id, of a region that was lost and began anew, may have both: their outcome is unknown."""
-    is_ok = F.col("outcome") == "ok"
     ends = (
-        events.where((F.col("op") == "end_transaction") & is_ok)
+        operations(events, "end_transaction", "ok")
         .groupBy("region", "transaction")
         .agg(F.min("action").alias("action"), F.max("action").alias("other_action"))
         .where(F.col("action") == F.col("other_action"))

@@ -67,19 +67,6 @@ def other_payload_everywhere(run: SampleRun) -> None:
         run.logs[region][4] = build_entry(read_metadata(data), b"another payload")
 
 
-def another_key(run: SampleRun) -> None:
-    entry_with(run, WEST, 4, partition_key="k")
-
-
-def another_key_everywhere(run: SampleRun) -> None:
-    for region in run.regions:
-        entry_with(run, region, 4, partition_key="k")
-
-
-def another_publish_time(run: SampleRun) -> None:
-    entry_with(run, WEST, 4, publish_time=7)
-
-
 def no_sources(run: SampleRun) -> None:
     """Every entry of us-west names the same source position."""
     run.logs[WEST] = [
@@ -136,18 +123,10 @@ def edit(path: Path, region: str, statement: str, *values: object) -> None:
         database.execute(statement, values)
 
 
-def moved_start(path: Path) -> None:
-    edit(path, WEST, "UPDATE logs SET first_entry_id = 6")
-
-
 def foreign_topic(path: Path) -> None:
     metadata = pb.MessageMetadata(producer_name="forger", sequence_id=0, publish_time=1)
     log = path / "regions" / WEST / "log.sqlite"
     asyncio.run(store_entries(log, WEST, [build_entry(metadata, b"x")], topic=f"{TOPIC}-2"))
-
-
-def without_scenario(path: Path) -> None:
-    (path / "history/scenario.jsonl").unlink()
 
 
 def cut(name: str, lines: int) -> Callable[[Path], None]:
@@ -197,10 +176,6 @@ def two_owners() -> SampleRun:
     return run
 
 
-def interleaved(run: SampleRun) -> None:
-    run.publish(EAST, MESSAGES, 20, producer="pa")
-
-
 def granted(epoch: int, owner: str, first: int, /, **said: object) -> Callable[[Path], None]:
     """Add a grant to the store of us-east."""
 
@@ -229,10 +204,6 @@ def but(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
     return change
 
 
-def no_first_grant(path: Path) -> None:
-    edit(path, EAST, "DELETE FROM key_values WHERE key = ?", GrantKey.of(TOPIC, 0).text)
-
-
 def unacknowledged(run: SampleRun) -> None:
     """Remove the acknowledgements of the last four."""
     run.events = [one for one in run.events if not (one[2] == "acknowledge" and one[1] > run.time_ms(18.4))]
@@ -248,18 +219,6 @@ def snapshot(run: SampleRun, local: int, other: int) -> None:
 def update(run: SampleRun, upto: int) -> None:
     said = SubscriptionUpdate("billing", ((WEST, place(WEST, upto)),))
     run.store(EAST, encode_marker(said, 1, (WEST,))[0])
-
-
-def receipts_elsewhere(run: SampleRun) -> None:
-    run.change("publish", "ok", message_id=f"{place(EAST, 77)}:-1", only=2)
-
-
-def receives_elsewhere(run: SampleRun) -> None:
-    run.change("receive", "ok", message_id=f"{place(EAST, 77)}:-1", only=2)
-
-
-def receives_another(run: SampleRun) -> None:
-    run.change("receive", "ok", payload_digest="0" * 16, only=2)
 
 
 def blind_in_west(run: SampleRun) -> None:
@@ -295,26 +254,13 @@ def transactions() -> SampleRun:
     return run
 
 
-def aborted_given(run: SampleRun) -> None:
-    run.receive(EAST, EAST, 3, 15, 4)
-
-
 def open_replicated(run: SampleRun) -> None:
     data = run.logs[EAST][7]
     run.logs[WEST].append(with_replication(data, EAST, place(EAST, 7)))
 
 
-def aborted_marker(run: SampleRun, entry: int, transaction: tuple[int, int], *, commit: bool) -> None:
+def end_marker(run: SampleRun, entry: int, transaction: tuple[int, int], *, commit: bool) -> None:
     run.logs[EAST][entry] = encode_transaction_end(transaction, 1, committed=commit)[0]
-
-
-def without_commit(run: SampleRun) -> None:
-    """Replace the marker by one of an unknown transaction."""
-    aborted_marker(run, 3, (9, 9), commit=True)
-
-
-def committed_after_all(run: SampleRun) -> None:
-    aborted_marker(run, 5, ABORTED, commit=True)
 
 
 def stored_plain(run: SampleRun) -> None:
@@ -323,11 +269,6 @@ def stored_plain(run: SampleRun) -> None:
     metadata.ClearField("txnid_most_bits")
     metadata.ClearField("txnid_least_bits")
     run.logs[EAST][4] = build_entry(metadata, data[scan_entry(data).payload_offset :])
-
-
-def acknowledged_in_vain(run: SampleRun) -> None:
-    """Move the last message that billing acknowledged into an aborted transaction."""
-    run.change("acknowledge", "asked", only=3, transaction=transaction_text(ABORTED))
 
 
 def torn_in_two(path: Path) -> None:
@@ -425,18 +366,6 @@ def coordinator(
     return store
 
 
-def late_commit(run: SampleRun) -> None:
-    task_commits(run, "task-1", FENCED, 7.5)
-
-
-def settled_again(run: SampleRun) -> None:
-    settles(run, SECOND, 0, 8.5)
-
-
-def told_the_same_epoch(run: SampleRun) -> None:
-    run.change("begin_transaction", "ok", only=2, key_epoch=0)
-
-
 @dataclass(frozen=True)
 class Sabotage:
     name: str
@@ -475,9 +404,24 @@ def incomplete(name: str, kind: str, *changes: Any, **more: Any) -> Sabotage:
 SABOTAGES = [
     invalid("INV-3", "a checksum that is wrong", "corrupt", wrong_checksum),
     invalid("INV-3", "another payload everywhere", "other payload", other_payload_everywhere),
-    invalid("INV-6", "another key in one region", "differs", another_key),
-    invalid("INV-3", "another key everywhere", "other attributes", another_key_everywhere),
-    invalid("INV-6", "another publish time in one region", "differs", another_publish_time),
+    invalid(
+        "INV-6",
+        "another key in one region",
+        "differs",
+        lambda run: entry_with(run, WEST, 4, partition_key="k"),
+    ),
+    invalid(
+        "INV-3",
+        "another key everywhere",
+        "other attributes",
+        lambda run: [entry_with(run, region, 4, partition_key="k") for region in run.regions],
+    ),
+    invalid(
+        "INV-6",
+        "another publish time in one region",
+        "differs",
+        lambda run: entry_with(run, WEST, 4, publish_time=7),
+    ),
     invalid("INV-4", "invented source positions", "wrong source", no_sources),
     invalid("INV-4", "producers regrouped", "out of the origin's order", regrouped, run=two_producers),
     invalid(
@@ -487,9 +431,18 @@ SABOTAGES = [
         restricted,
     ),
     invalid("INV-2", "the same restriction: a remote copy is missing", "behind", restricted),
-    invalid("INV-2", "the beginning of a log removed", "missing", on_disk=moved_start),
+    invalid(
+        "INV-2",
+        "the beginning of a log removed",
+        "missing",
+        on_disk=lambda path: edit(path, WEST, "UPDATE logs SET first_entry_id = 6"),
+    ),
     unknown("INV-3", "an entry on a topic that no client used", "unknown producer", on_disk=foreign_topic),
-    incomplete("no scenario's history", "scenario.jsonl is missing", on_disk=without_scenario),
+    incomplete(
+        "no scenario's history",
+        "scenario.jsonl is missing",
+        on_disk=lambda path: (path / "history/scenario.jsonl").unlink(),
+    ),
     incomplete("a scenario's history truncated", "has no end", on_disk=cut("scenario.jsonl", 2)),
     incomplete("a scenario's history truncated within a line", "has no end", on_disk=torn),
     incomplete("a producer's history truncated", "no end", on_disk=cut("orders-us-east.jsonl", 6)),
@@ -511,12 +464,20 @@ SABOTAGES = [
         "INV-13",
         "receipts with other message ids",
         "acknowledged with a wrong message id",
-        receipts_elsewhere,
+        lambda run: run.change("publish", "ok", message_id=f"{place(EAST, 77)}:-1", only=2),
     ),
     invalid(
-        "INV-13", "deliveries with other message ids", "delivered with a wrong message id", receives_elsewhere
+        "INV-13",
+        "deliveries with other message ids",
+        "delivered with a wrong message id",
+        lambda run: run.change("receive", "ok", message_id=f"{place(EAST, 77)}:-1", only=2),
     ),
-    invalid("INV-13", "deliveries with another payload", "delivered with another payload", receives_another),
+    invalid(
+        "INV-13",
+        "deliveries with another payload",
+        "delivered with another payload",
+        lambda run: run.change("receive", "ok", payload_digest="0" * 16, only=2),
+    ),
     invalid("INV-18", "a cursor moved forward", "counted as consumed", unacknowledged, cursor_at(11)),
     invalid("INV-18", "a cursor beyond the end of the log", "beyond the end", on_disk=cursor_at(12)),
     invalid(
@@ -542,11 +503,19 @@ SABOTAGES = [
         "INV-25",
         "an entry of another producer in an owner's epoch",
         "entry of another producer",
-        interleaved,
+        lambda run: run.publish(EAST, MESSAGES, 20, producer="pa"),
         both_granted,
         run=two_owners,
     ),
-    unknown("INV-25", "a grant deleted", "missing grant", on_disk=but(no_first_grant), run=two_owners),
+    unknown(
+        "INV-25",
+        "a grant deleted",
+        "missing grant",
+        on_disk=but(
+            lambda path: edit(path, EAST, "DELETE FROM key_values WHERE key = ?", GrantKey.of(TOPIC, 0).text)
+        ),
+        run=two_owners,
+    ),
     unknown(
         "INV-25",
         "a grant that cannot be read",
@@ -586,7 +555,7 @@ SABOTAGES = [
         "INV-59",
         "an aborted message delivered to a consumer",
         "delivered although not committed",
-        aborted_given,
+        lambda run: run.receive(EAST, EAST, 3, 15, 4),
         run=transactions,
     ),
     invalid(
@@ -600,14 +569,14 @@ SABOTAGES = [
         "INV-58",
         "the marker of a commit removed",
         "committed but not visible",
-        without_commit,
+        lambda run: end_marker(run, 3, (9, 9), commit=True),
         run=transactions,
     ),
     invalid(
         "INV-58",
         "an aborted transaction committed",
         "aborted but visible",
-        committed_after_all,
+        lambda run: end_marker(run, 5, ABORTED, commit=True),
         run=transactions,
     ),
     invalid(
@@ -628,7 +597,7 @@ SABOTAGES = [
         "INV-18",
         "an acknowledgement of an aborted transaction counted",
         "counted as consumed",
-        acknowledged_in_vain,
+        lambda run: run.change("acknowledge", "asked", only=3, transaction=transaction_text(ABORTED)),
         cursor_at(6),
         run=transactions,
     ),
@@ -643,7 +612,7 @@ SABOTAGES = [
         "INV-70",
         "a fenced transaction committed",
         "committed after it was fenced",
-        late_commit,
+        lambda run: task_commits(run, "task-1", FENCED, 7.5),
         coordinator(),
         run=keyed,
     ),
@@ -672,7 +641,7 @@ SABOTAGES = [
         "INV-71",
         "an epoch of a key returned to two clients",
         "one epoch returned to two clients",
-        told_the_same_epoch,
+        lambda run: run.change("begin_transaction", "ok", only=2, key_epoch=0),
         coordinator(),
         run=keyed,
     ),
@@ -693,7 +662,7 @@ SABOTAGES = [
         "INV-72",
         "a message acknowledged in two committed transactions",
         "acknowledged twice",
-        settled_again,
+        lambda run: settles(run, SECOND, 0, 8.5),
         coordinator(),
         run=keyed,
     ),
