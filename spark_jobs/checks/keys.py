@@ -41,7 +41,7 @@ def find_unfenced(evidence: Evidence) -> DataFrame | None:
 
 
 def _two_open(entries: DataFrame) -> DataFrame:
-    """Begun while another one of the key was not decided: the log says so in its order."""
+    """Transactions that began, in the order of the log, while another one of the key was not decided."""
     by = ["region", "transaction", "generation"]
     decided = entries.where(F.col("what") == DECIDED).groupBy(*by).agg(F.min("number").alias("decided"))
     before = Window.partitionBy(*_KEY, "coordinator", "generation").orderBy("number")

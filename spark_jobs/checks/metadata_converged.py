@@ -161,15 +161,15 @@ def _difference(
     folded: Folded,
 ) -> MetadataDifference:
     deciding = folded.deciding(element)
-    unheard = [event.published_ms for event in deciding if not store.says_it_has(event.stamp)]
-    unsent = [at_ms for stamp, at_ms in store.noted(path, element) if stamp not in evidence.stamps]
-    why: Why = "not published" if unsent else "not received" if unheard else "differs"
+    not_received = [event.published_ms for event in deciding if not store.claims(event.stamp)]
+    not_published = [at_ms for stamp, at_ms in store.noted(path, element) if stamp not in evidence.stamps]
+    why: Why = "not published" if not_published else "not received" if not_received else "differs"
     return MetadataDifference(
         store.cluster,
         path,
         element,
         why,
-        max([*unsent, *unheard], default=0.0),
+        max([*not_published, *not_received], default=0.0),
         stored.get(element),
         expected.get(element),
         tuple(event.stamp for event in deciding),

@@ -47,7 +47,7 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _late(stored: DataFrame, order: Column, *by: str) -> DataFrame:
-    """Rows before which, in the order of the log, there stands one that ought to be behind them."""
+    """Rows that follow, in the order of the log, one that ought to be behind them."""
     earlier = Window.partitionBy(*by).orderBy(*_PLACE).rowsBetween(Window.unboundedPreceding, -1)
     return (
         stored.withColumn("highest_before", F.max(order).over(earlier))

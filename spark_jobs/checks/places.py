@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _receipts(messages: DataFrame) -> DataFrame:
-    """What is in its region, but not where the receipt says. What is not there at all, INV-1 names."""
+    """Messages that their region stores, but not at the position in the receipt. INV-1 covers the missing ones."""
     own = F.filter("copies", lambda copy: copy["region"] == F.col("origin_region"))
     there = _places(own).cast(_RECEIPTS)
     elsewhere = messages.where((F.size("receipts") > 0) & (F.size(own) > 0)).withColumn(

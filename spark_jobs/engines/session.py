@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 LOCAL_MASTER = "local[2]"
 LARGE_BYTES = 32 * 1024 * 1024
-"""Evidence of this size is worth what Spark does to be fast at length."""
+"""Evidence of this size is worth Spark's own optimisations."""
 TASK_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS_MAX = 5.0
 """How long the master of a cluster may take to accept a connection."""
@@ -78,7 +78,7 @@ half of the start time: Java searches the jars one by one for each class."""
 
 
 class SparkUnavailable(EngineUnavailable):
-    """Spark cannot run here; the message says what to do."""
+    """Spark cannot run here; the message names the next step."""
 
 
 def java_problem() -> str | None:
@@ -134,8 +134,8 @@ def spark_session(
 
 
 def cluster_problem(master: str) -> str | None:
-    """Why a standalone cluster cannot be asked, as one sentence; None when it can, or when it is none. Spark itself
-    would try for a minute and then speak of something else."""
+    """Why a standalone cluster cannot be used, as one sentence; None when it can, or when it is none. Spark itself
+    would try for a minute and then report another problem."""
     if not master.startswith("spark://"):
         return None
     refusals = []
@@ -238,7 +238,7 @@ def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
 
 
 def tune(session: SparkSession, evidence_bytes: int) -> None:
-    """For this much evidence. Ten thousand messages are worked through faster than code for them is compiled."""
+    """Set options for this much evidence. Ten thousand messages are evaluated faster than code for them is compiled."""
     large = evidence_bytes >= LARGE_BYTES
     settings = {
         "spark.sql.shuffle.partitions": str(1 + evidence_bytes // TASK_BYTES if large else 1),

@@ -32,7 +32,7 @@ def spark_engine(master: str | None = None, *, evidence_bytes: int = 0) -> Itera
         try:
             yield SparkEngine(session)
         except (PySparkException, Py4JError) as problem:
-            # Out of the session's block, which may know better.
+            # Raised inside of the session's block, which may know a better reason.
             raise SparkUnavailable(
                 f"Spark failed, so there is no verdict: {in_a_sentence(problem)}"
             ) from problem
@@ -52,14 +52,14 @@ class SparkEngine:
 
     def tune(self, evidence_bytes: int) -> None:
         self._is_small = evidence_bytes < LARGE_BYTES
-        # Most of a small verdict is Java's getting to know the work: on as many cores as there are. A large one has
-        # tasks enough for all of them, and memory for one question.
+        # Most of a small verdict is loading and compiling Java classes: on as many cores as there are. A large one has
+        # enough tasks for all of them, and memory for one query.
         self.parallel_queries = SMALL_WORKS if self._is_small else 1
         tune(self.session, evidence_bytes)
 
     def table(self, rows: pa.Table) -> DataFrame:
         """From columns, because Spark sends rows through a Python worker that it must start first. Where there are few,
-        one task is quicker than what two would have to tell each other."""
+        one task is quicker than two and their exchange."""
         # A column without a piece has no type.
         rows = rows if rows.num_rows else rows.schema.empty_table()
         frame = self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
@@ -75,7 +75,7 @@ class SparkEngine:
 
     def cached(self, frame: DataFrame) -> DataFrame:
         """Unlike `persist` this also ends the plan, which would otherwise be analysed anew for each of the dozens of
-        frames that are made from it. Worked out at the first use."""
+        frames that are made from it. Computed at the first use."""
         return frame.localCheckpoint(eager=False)
 
     def coalesced(self, frame: DataFrame) -> DataFrame:

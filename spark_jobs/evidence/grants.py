@@ -30,7 +30,7 @@ class StoredGrant:
     region: str
     topic: str
     epoch: int
-    """As its key says."""
+    """Of its key."""
     owner: str = ""
     first_entry: int = 0
     end_entry: int | None = None

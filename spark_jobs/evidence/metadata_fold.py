@@ -25,7 +25,7 @@ SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesP
 DELETED = "Deleted"
 TYPES = ("Created", "Modified", DELETED)
 EXISTENCE = ""
-"""The element that says whether there is a document."""
+"""The element of whether there is a document."""
 WHOLE = "="
 """Fields of a document that mean nothing apart from each other."""
 PARTITIONS = "partitions"

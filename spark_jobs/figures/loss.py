@@ -118,7 +118,7 @@ def _lacking(evidence: Evidence, lost: Mapping[str, float]) -> dict[str, int]:
 
 
 def loss_result(loss: Loss) -> CheckResult | None:
-    """What the report says of it; None when no region was lost."""
+    """Its figure in the report; None when no region was lost."""
     if not loss.lost:
         return None
     regions = " and ".join(sorted(loss.lost))

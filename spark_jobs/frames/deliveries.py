@@ -19,7 +19,8 @@ SUBSCRIPTION = ("topic", "subscription", "home")
 
 
 def with_homes(events: DataFrame) -> DataFrame:
-    """Events of subscriptions with their `home`. A name is replicated when any of its subscribe requests says so."""
+    """Events of subscriptions with their `home`. A name is replicated when any of its
+    subscribe requests is."""
     of_clients = events.where(F.col("subscription").isNotNull())
     replicated = (
         operations(of_clients, "subscribe")
@@ -34,8 +35,8 @@ def with_homes(events: DataFrame) -> DataFrame:
 
 
 def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFrame:
-    """Receives and acknowledgements, a row per place, with the origin of what was given there: as the history says, or
-    else as the region's log says. `producer` is null for what neither knows."""
+    """Receives and acknowledgements, a row per place, with the origin of what was delivered there: from the history, or
+    else from the region's log. `producer` is null where neither has it."""
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")

@@ -7,11 +7,11 @@
                     copies are `held` elsewhere
     owed            one row per subscription and message that it had to receive, or received: whether it is `due`
                     to it, how many `times` it was delivered
-    strays          one row per position of a delivery at which nothing is stored
+    strays          one row per position of a delivery at which no message is stored
     claims        the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
     ownership       grants of exclusive access, and the responses to clients (`evidence/grants.py`)
     outages         one row per time that a region was down
-    trimmed         where retention let entries go
+    trimmed         where retention removed entries
     transactional   whether there is any transaction
     keys            what coordinators stored of transaction keys (`evidence/transaction_journals.py`)
 
@@ -106,7 +106,7 @@ def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFram
 
 
 def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
-    """Of places (topic, region, ledger_id, entry_id) those that retention did not let go: what was there is not known
+    """Of places (topic, region, ledger_id, entry_id) those that retention did not trim: what was there is not known
     any more."""
     gone = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
     return places.join(trimmed.hint("broadcast"), ["topic", "region"], "left").where(
@@ -117,7 +117,7 @@ def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
 def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
     """`absence` tells what a missing copy proves:
 
-    trimmed    retention may have let it go: neither lost nor proof
+    trimmed    retention may have removed it: neither lost nor proof
     missing    the region holds later messages of that origin, or is the origin itself: it is lost there
     behind     the region holds nothing later of that origin: lost, or not there yet
     """

@@ -30,7 +30,7 @@ COPY = {
     "bytes_digest": "BIGINT",
     "is_sound": "BOOLEAN",
 }
-"""What `copies` says of each, and of which type."""
+"""The fields of each of the `copies`, and their types."""
 
 _COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.items())}>>"
 

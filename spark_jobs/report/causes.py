@@ -47,7 +47,7 @@ class _Scene:
 
 
 def causes(check: CheckResult, timeline: Timeline) -> list[str]:
-    """A sentence for each fault beside the witnesses of a check; says so where there is none."""
+    """A sentence for each fault near the witnesses of a check, or one that there is none."""
     scene = _scene(check.witness, timeline)
     if scene is None:
         return []

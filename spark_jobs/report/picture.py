@@ -1,7 +1,7 @@
 """What every picture of the report is made of: where moments go, names, brackets with their labels, an axis of time.
 
 Pictures are drawn twice, once wide and once narrow, instead of scaled: text keeps its size. Colours are classes, the
-page's style sheet says which. All text is escaped here.
+page's style sheet defines them. All text is escaped here.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> st
 
 
 def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
-    """Beside what begins at `y`, or above it; `below`, in small, says more of it."""
+    """A name beside what begins at `y`, or above it; `below`: a second text, in small."""
     name, below = shortened(name), shortened(below)
     if frame.names_beside:
         x = frame.left - 12
@@ -139,7 +139,8 @@ def label_beside(
 def moment_label(
     frame: PlotArea, at_s: float, words: str, y: float, kind: str, row: LabelRow, shift_max: float = 0.0
 ) -> str | None:
-    """Right of a moment, or left of it at the right edge; None where there is no room. `shift_max`: so far from it."""
+    """Right of a moment, or left of it at the right edge; None where there is no room. `shift_max`: how far from
+    it, in pixels."""
     x, width = frame.x(at_s), len(words) * CHARACTER_PX
     if x + 5 + width > frame.right:
         fits = x - 5 - width >= frame.left and row.takes(x - 5 - width, x - 5)

@@ -167,7 +167,7 @@ _WITNESS_TEXTS = (
     ("epoch", ", epoch {epoch}"),
     ("transaction", ", transaction {transaction}"),
 )
-"""What a witness says of itself, in this order."""
+"""The fields of a witness, in this order."""
 
 
 def _reasons(evaluation: Evaluation) -> list[CheckResult]:

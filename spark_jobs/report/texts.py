@@ -174,7 +174,7 @@ def title_of_journey(journey: Journey) -> str:
 
 
 def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
-    """(when, what), in the order in which it happened; a copy stands where it was seen first."""
+    """(when, what), in the order in which it happened; a copy is listed when it was seen first."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
     lines += zip((stop.at_ms for stop in journey.stops), _stop_lines(journey), strict=True)
     # What happened at one moment keeps its order, and what no client saw comes last.

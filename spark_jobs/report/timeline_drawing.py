@@ -58,7 +58,7 @@ MARK_WORDS = {
 ACTOR_PX = 38
 ACTOR_BARS_PX = 16
 PLACE_SHIFT_PX = 130
-"""So far behind where an actor came to a region its name may stand, when a label is in the way."""
+"""How far a region's name may be behind the moment when the actor came there, when a label is in the way."""
 LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "unavailable"}
 
 
@@ -194,7 +194,7 @@ def _middle(frame: PlotArea, y: float) -> float:
 
 
 def _lane_height(frame: PlotArea) -> float:
-    """Room for the name where it stands above, two rows of labels, bars up and bars down."""
+    """Room for the name if it is above, two rows of labels, bars up and bars down."""
     return frame.name_height + 2 * LABEL_PX + 2 * BARS_PX + 16
 
 

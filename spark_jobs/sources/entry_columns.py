@@ -73,7 +73,7 @@ class _Kind(NamedTuple):
     """What entries with the same remaining metadata have in common."""
 
     is_plain: bool
-    """One whole message. If not, the rest says nothing and the entry must be read in full."""
+    """One whole message. If not, the other fields mean nothing and the entry must be read in full."""
     route: tuple[str | None, str, int | None, tuple[str, ...] | None]
     """`replicated_from`, `origin_region`, `marker_type`, `replicate_to`."""
     attributes: int

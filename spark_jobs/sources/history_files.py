@@ -58,7 +58,7 @@ class Slice:
     first_line: int
     """Its number, from 1."""
     torn: frozenset[int] = frozenset()
-    """Numbers of lines that a seal says were torn: no damage."""
+    """Numbers of lines that were torn according to a seal: no damage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def _opened(log: RegionLog) -> Iterator[KafkaConsumer]:
 
 
 def _topics(log: RegionLog, consumer: KafkaConsumer) -> list[_Topic]:
-    """What the region's key topic says of its logs, by ledger id."""
+    """The region's logs according to its key topic, by ledger id."""
     states = _of_kind("log", _key_values(log, consumer))
     found = [(name, json.loads(value)) for name, value in states.items()]
     topics = [_Topic(name, s["ledger_id"], s["first_entry_id"], s["topic"]) for name, s in found]

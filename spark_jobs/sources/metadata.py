@@ -82,7 +82,7 @@ class ClusterStore:
     has: Mapping[str, int]
     """By origin: up to which event it claims to have all."""
 
-    def says_it_has(self, stamp: EventStamp) -> bool:
+    def claims(self, stamp: EventStamp) -> bool:
         return self.has.get(stamp.origin, 0) >= stamp.sequence
 
     def noted(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
@@ -95,7 +95,7 @@ class ClusterStore:
 
 
 def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
-    """By cluster; those that share nothing are not there. What cannot be read says nothing: others name it."""
+    """By cluster; those that share nothing are not there. What cannot be read is skipped: other readers report it."""
     found: dict[str, ClusterSync] = {}
     for region, cluster in folder.clusters.items():
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -144,7 +144,7 @@ def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> ClusterStore:
 
 def read_event_topic(folder: RunFolder, topic: str) -> tuple[dict[EventStamp, MetadataEvent], list[str]]:
     """Every event that any region has stored, and a sentence for each log that cannot be read. A message that is no
-    pack of events, or that speaks for another cluster than its region's, says nothing: no region obeys it."""
+    pack of events, or one of another cluster than its region's, is skipped: no region obeys it."""
     found: dict[EventStamp, MetadataEvent] = {}
     unreadable: list[str] = []
     for log in folder.logs:

@@ -182,7 +182,7 @@ def _read_topology(path: Path) -> tuple[dict[str, Any], list[EvidenceDamage]]:
 def _region_log(
     folder: Path, declared: dict[str, Any], in_network: bool
 ) -> tuple[RegionLog, list[EvidenceDamage]]:
-    """Where the log of the region with this folder is; `declared` is what the topology says of it."""
+    """Where the log of the region with this folder is; `declared`: its entry in the topology."""
     region, damages = folder.name, []
     log: dict[str, Any] = {}
     try:
