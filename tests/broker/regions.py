@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
@@ -19,6 +19,9 @@ from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, P
 from emulator.net.network import Network, SocketNetwork
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
+
+if TYPE_CHECKING:
+    from emulator.simulation.world import World
 
 DEADLINE_SECONDS = 10
 RUN_SECRET = "known to the regions of a test"
@@ -198,3 +201,10 @@ async def until(condition: Callable[[], bool], deadline_seconds: float = DEADLIN
     async with asyncio.timeout(deadline_seconds):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+def broker_of(world: World, region: str = "us") -> Region:
+    """Return the broker of a running region of a simulated world."""
+    broker = world.regions[region].broker
+    assert broker is not None
+    return broker

@@ -6,20 +6,14 @@ import asyncio
 
 import pytest
 
-from emulator.broker.region import Region
 from emulator.client import InitialPosition
 from emulator.errors import StorageError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World
+from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
 SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
-
-
-def broker_of(w: World, region: str = "us") -> Region:
-    broker = w.regions[region].broker
-    assert broker is not None
-    return broker
 
 
 @pytest.mark.world("us", disk=SLOW)

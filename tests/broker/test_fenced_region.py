@@ -8,21 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.broker.region import FLUSH_SECONDS, Region
+from emulator.broker.region import FLUSH_SECONDS
 from emulator.client import ClientError, InitialPosition
 from emulator.simulation.evidence import fencing_violations
 from emulator.simulation.host import HostState
 from emulator.simulation.remote_log import CLOSE_SECONDS, RemoteFaults, RemoteStore
-from emulator.simulation.world import World, world
+from emulator.simulation.world import World
+from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
 SLOW = RemoteFaults(commit_seconds=(0.2, 0.2))
-
-
-def broker_of(w: World, region: str = "us") -> Region:
-    broker = w.regions[region].broker
-    assert broker is not None
-    return broker
 
 
 async def replaced(w: World, region: str = "us") -> None:
@@ -129,43 +124,39 @@ async def test_a_region_stops_although_its_log_is_unavailable(world: World) -> N
     assert world.simulation.now - begin <= FLUSH_SECONDS + CLOSE_SECONDS + 0.1
 
 
-def test_publishes_wait_while_the_log_is_unavailable() -> None:
+@pytest.mark.parametrize(
+    "limit",
+    [
+        pytest.param(limit, marks=pytest.mark.world("us", disk=RemoteFaults(gives_up_seconds=limit)))
+        for limit in (None, 0.5)
+    ],
+)
+async def test_publishes_wait_while_the_log_is_unavailable(world: World, limit: float | None) -> None:
     """With a store that gives up, the client sends them again; either way they are stored once."""
-    for limit in (None, 0.5):
-        with world("us", disk=replace(RemoteFaults(), gives_up_seconds=limit)) as w:
-
-            async def scenario(w: World = w) -> None:
-                producer = await w.client("us").producer(TOPIC, name="p")
-                await producer.send(b"0")
-                log = w.remote_log("us")
-                log.go_away()
-                sent = [producer.send_nowait(b"%d" % number) for number in range(1, 5)]
-                done, _ = await asyncio.wait(sent, timeout=10)
-                assert not done
-                log.come_back()
-                await asyncio.gather(*sent)
-                assert len(log.entries(TOPIC)) == 5
-
-            w.play(scenario())
+    producer = await world.client("us").producer(TOPIC, name="p")
+    await producer.send(b"0")
+    log = world.remote_log("us")
+    log.go_away()
+    sent = [producer.send_nowait(b"%d" % number) for number in range(1, 5)]
+    done, _ = await asyncio.wait(sent, timeout=10)
+    assert not done
+    log.come_back()
+    await asyncio.gather(*sent)
+    assert len(log.entries(TOPIC)) == 5
 
 
-def test_a_lost_response_does_not_store_a_publish_twice() -> None:
+@pytest.mark.world("us", disk=RemoteFaults(gives_up_seconds=0.5))
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_lost_response_does_not_store_a_publish_twice(world: World, seed: int) -> None:
     """The outcome is unknown; the region reads its log again before it accepts the resent message."""
-    faults = RemoteFaults(lost_answer_probability=0.0, gives_up_seconds=0.5)
-    for seed in range(5):
-        with world("us", disk=faults, seed=seed) as w:
-
-            async def scenario(w: World = w) -> None:
-                log = w.remote_log("us")
-                producer = await w.client("us").producer(TOPIC, name="p")
-                await producer.send(b"0")
-                log.faults = replace(faults, lost_answer_probability=1.0)
-                sent = producer.send_nowait(b"1")
-                await asyncio.wait([sent], timeout=2)
-                assert not sent.done()
-                log.faults = faults
-                await sent
-                await producer.send(b"2")
-                assert len(log.entries(TOPIC)) == 3
-
-            w.play(scenario())
+    log = world.remote_log("us")
+    producer = await world.client("us").producer(TOPIC, name="p")
+    await producer.send(b"0")
+    faults, log.faults = log.faults, replace(log.faults, lost_answer_probability=1.0)
+    sent = producer.send_nowait(b"1")
+    await asyncio.wait([sent], timeout=2)
+    assert not sent.done()
+    log.faults = faults
+    await sent
+    await producer.send(b"2")
+    assert len(log.entries(TOPIC)) == 3

@@ -11,7 +11,6 @@ import pytest
 from emulator.broker.admin.region_metrics import metadata_metrics
 from emulator.broker.explain.topics import explain
 from emulator.broker.metadata_sync.sync_leader import SyncLeader
-from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import (
@@ -28,7 +27,15 @@ from emulator.model.stored_keys import (
     SyncRecordPath,
     TenantPath,
 )
-from tests.broker.metadata_sync.test_synchronizer import NAMESPACE, SIDES, are_alike, clusters, create, soon
+from tests.broker.metadata_sync.clusters import (
+    NAMESPACE,
+    SIDES,
+    are_alike,
+    clusters,
+    create,
+    soon,
+    synchronizer,
+)
 from tests.broker.regions import Regions
 
 OTHER = NamespacePath("acme/other")
@@ -58,11 +65,6 @@ DAMAGE = (
 )
 
 pytestmark = pytest.mark.within(120)
-
-
-def synchronizer(region: Region) -> Synchronizer:
-    assert region.synchronizer is not None
-    return region.synchronizer
 
 
 def metric(region: Region, name: str) -> float:
@@ -169,7 +171,7 @@ async def test_a_damaged_document_does_not_prevent_synchronising_others() -> Non
             await world.stop(name)
         document = json.dumps({"policies": []}).encode()
         for path in (TenantPath("broken").text, "namespace/acme%2Fbroken", "nonsense", "sync-record/%zz"):
-            store.write(path, document, None)
+            store.transact(lambda rows, path=path: rows.put(path, document))
         for name in ("us-east", "us-west"):
             us = await world.start(name)
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)

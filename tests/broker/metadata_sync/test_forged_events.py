@@ -16,7 +16,16 @@ from emulator.core.metadata.messages import PARTS_MAX, decode
 from emulator.core.metadata.version_vector import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, TenantPath
-from tests.broker.metadata_sync.test_synchronizer import EVENTS, NAMESPACE, TWO, clusters, create, soon
+from tests.broker.metadata_sync.clusters import (
+    EVENTS,
+    NAMESPACE,
+    TWO,
+    clusters,
+    create,
+    leading,
+    soon,
+    synchronizer,
+)
 from tests.broker.regions import Regions
 
 pytestmark = pytest.mark.within(120)
@@ -36,7 +45,7 @@ def event(path: str, value: Any = None, kind: str = "Modified", **changes: Any) 
 
 
 def pack(*events: dict[str, Any], **changes: Any) -> bytes:
-    told = {
+    content = {
         "version": 1,
         "kind": "events",
         "source": "americas",
@@ -45,15 +54,12 @@ def pack(*events: dict[str, Any], **changes: Any) -> bytes:
         "upto": 1_000_000,
         "events": list(events),
     }
-    return json.dumps(told | changes).encode()
+    return json.dumps(content | changes).encode()
 
 
-async def lie(region: Region, *payloads: bytes) -> None:
+async def publish_forged(region: Region, *payloads: bytes) -> None:
     """Let the region that publishes its cluster's events publish these."""
-    await soon(lambda: region.synchronizer is not None and region.synchronizer.leader is not None)
-    assert region.synchronizer is not None
-    assert region.synchronizer.leader is not None
-    await region.synchronizer.leader.channel.publish(payloads)
+    await (await leading(region)).channel.publish(payloads)
 
 
 async def still_in_step(world: Regions) -> None:
@@ -115,7 +121,7 @@ async def test_an_invalid_event_is_skipped(what: str) -> None:
         us, eu = world.running["us"], world.running["eu"]
         await create(us)
         await soon(lambda: eu.policies.has_namespace("acme/orders"))
-        await lie(us, pack(HOSTILE[what]))
+        await publish_forged(us, pack(HOSTILE[what]))
         await still_in_step(world)
         eu.policies.tenants()
         eu.policies.namespaces()
@@ -127,11 +133,11 @@ async def test_an_ephemeral_event_belongs_to_its_source_and_is_not_applied() -> 
         await create(us)
         await soon(lambda: eu.policies.has_namespace("acme/orders"))
         element = f"{NAMESPACE.text}/policies/deduplication"
-        await lie(us, pack(event(element, True, options=["Ephemeral"])))
+        await publish_forged(us, pack(event(element, True, options=["Ephemeral"])))
         await still_in_step(world)
         assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
         later = event(element, True, options=["Sequential"], sequence=1_000_001)
-        await lie(us, pack(later, after=1_000_000, upto=1_000_001))
+        await publish_forged(us, pack(later, after=1_000_000, upto=1_000_001))
         await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
 
 
@@ -143,10 +149,9 @@ async def test_an_event_far_in_the_future_does_not_block_later_changes(hybrid: b
         await create(us)
         await soon(lambda: eu.policies.has_namespace("acme/orders"))
         forged = event(f"{NAMESPACE.text}/policies/deduplication", True, lastUpdatedTimestamp=NUMBER_MAX)
-        await lie(us, pack(forged))
+        await publish_forged(us, pack(forged))
         await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
-        assert eu.synchronizer is not None
-        figures = eu.synchronizer.figures
+        figures = synchronizer(eu).figures
         await soon(lambda: figures.from_the_future == 1)  # a moment after it was applied
         await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
         assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
@@ -164,7 +169,7 @@ def test_a_path_that_no_store_accepts_is_rejected() -> None:
 
 
 def answer(number: int, part: int, parts: int, *, whole: bool = True, stamps: int = 3) -> bytes:
-    told = {
+    content = {
         "version": 1,
         "kind": "answer",
         "source": "americas",
@@ -178,7 +183,7 @@ def answer(number: int, part: int, parts: int, *, whole: bool = True, stamps: in
             event(f"tenant/{number}-{part}-{one}", kind="Created", sequence=one + 1) for one in range(stamps)
         ],
     }
-    return json.dumps(told).encode()
+    return json.dumps(content).encode()
 
 
 def standing(origins: int, first: int) -> bytes:
@@ -188,10 +193,7 @@ def standing(origins: int, first: int) -> bytes:
 
 async def take(region: Region, *payloads: bytes) -> EventInbox:
     """Let the region's sync leader apply these, as if they came from us."""
-    await soon(lambda: region.synchronizer is not None and region.synchronizer.leader is not None)
-    assert region.synchronizer is not None
-    assert region.synchronizer.leader is not None
-    inbox = region.synchronizer.leader.inbox
+    inbox = (await leading(region)).inbox
     await inbox.apply([ReceivedEvent(0, "us", payload) for payload in payloads], list)
     return inbox
 
@@ -221,8 +223,8 @@ async def test_invented_origins_are_bounded() -> None:
         assert len(inbox.reported["americas"]) == ORIGINS_MAX
         for message in range(3):
             vector = {f"asia:{message * ORIGINS_MAX + one}": 1 for one in range(ORIGINS_MAX)}
-            told = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}
-            await take(eu, json.dumps(told).encode())
+            content = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}
+            await take(eu, json.dumps(content).encode())
         assert len(stored_vector(eu.metadata.get(SYNC_APPLIED_PATH.text))) <= ORIGINS_MAX
         await still_in_step(world)
 

@@ -11,7 +11,7 @@ import pytest
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import SyncRecordPath, TenantPath
-from tests.broker.metadata_sync.test_synchronizer import (
+from tests.broker.metadata_sync.clusters import (
     NAMESPACE,
     THREE,
     TWO,
@@ -20,6 +20,7 @@ from tests.broker.metadata_sync.test_synchronizer import (
     create,
     documents,
     soon,
+    synchronizer,
 )
 from tests.broker.regions import Regions
 
@@ -31,8 +32,7 @@ pytestmark = pytest.mark.within(120)
 
 async def declare(cluster: str, *regions: Region, lost: bool = True) -> None:
     for region in regions:
-        assert region.synchronizer is not None
-        await region.synchronizer.losses.declare(cluster, lost=lost)
+        await synchronizer(region).losses.declare(cluster, lost=lost)
 
 
 def remembers(world: Regions, cluster: str) -> bool:
@@ -110,16 +110,13 @@ async def test_two_clusters_that_declared_each_other_lost_converge_again() -> No
 async def test_a_cluster_is_lost_as_long_as_the_topology_declares_it() -> None:
     async with clusters(THREE) as world:
         us = world.running["us"]
-        assert us.synchronizer is not None
-        assert us.synchronizer.losses.lost == set()
+        assert synchronizer(us).losses.lost == set()
         await world.stop("us")
         declared = {"metadata_sync_lost_clusters": "asia, europe"}
         us = await world.start("us", **declared)
-        assert us.synchronizer is not None
-        losses = us.synchronizer.losses
+        losses = synchronizer(us).losses
         await soon(lambda: losses.lost == {"asia", "europe"})
         await world.stop("us")
         us = await world.start("us")
-        assert us.synchronizer is not None
-        back = us.synchronizer.losses
+        back = synchronizer(us).losses
         await soon(lambda: back.lost == set() and back.declared == {"asia": 1, "europe": 1})

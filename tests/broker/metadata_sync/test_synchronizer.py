@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -17,53 +14,26 @@ from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
-from emulator.core.metadata.event import is_synced
 from emulator.core.metadata.merge import MetadataTransaction, Overruled
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath
-from tests.broker.regions import Regions, regions, until
-
-DEADLINE_SECONDS = 30
-EVENTS = "persistent://public/default/metadata-events"
-TOPIC = "persistent://acme/orders/one"
-NAMESPACE = NamespacePath("acme/orders")
-TWO = {"us": "americas", "eu": "europe"}
-THREE = {**TWO, "ap": "asia"}
-SIDES = {"us-east": "americas", "us-west": "americas", "eu": "europe"}
+from tests.broker.metadata_sync.clusters import (
+    EVENTS,
+    NAMESPACE,
+    SIDES,
+    THREE,
+    TOPIC,
+    TWO,
+    are_alike,
+    clusters,
+    create,
+    documents,
+    soon,
+    synchronizer,
+)
+from tests.broker.regions import Regions
 
 pytestmark = pytest.mark.within(120)
-
-
-@contextlib.asynccontextmanager
-async def clusters(of: dict[str, str], **changes: object) -> AsyncIterator[Regions]:
-    async with regions(
-        *of,
-        clusters=of,
-        configuration_metadata_sync_event_topic=EVENTS,
-        **changes,  # type: ignore[arg-type]
-    ) as world:
-        yield world
-
-
-def documents(world: Regions, cluster: str) -> dict[str, bytes | None]:
-    """Return the shared documents in the cluster's store."""
-    values = world.configurations[cluster].values
-    return {path: change.value for path, change in values.items() if is_synced(path)}
-
-
-def are_alike(world: Regions) -> bool:
-    first, *others = [documents(world, cluster) for cluster in world.configurations]
-    return all(other == first for other in others)
-
-
-async def soon(condition: Any) -> None:
-    await until(condition, DEADLINE_SECONDS)
-
-
-async def create(region: Region, replicated_to: tuple[str, ...] = ()) -> None:
-    document = {"policies": {"replication_clusters": list(replicated_to)}} if replicated_to else {}
-    await region.metadata.put(TenantPath("acme").text, b"{}")
-    await region.metadata.put(NAMESPACE.text, json.dumps(document).encode())
 
 
 async def test_a_policy_set_in_one_cluster_applies_in_another() -> None:
@@ -109,9 +79,7 @@ async def test_the_race_of_the_proposal_converges() -> None:
 
 
 def undone(world: Regions, name: str) -> int:
-    synchronizer = world.running[name].synchronizer
-    assert synchronizer is not None
-    return synchronizer.figures.undone
+    return synchronizer(world.running[name]).figures.undone
 
 
 async def test_a_region_added_in_one_cluster_is_replicated_to_from_all() -> None:
@@ -241,8 +209,7 @@ async def test_an_invalid_message_in_the_event_topic_is_skipped() -> None:
         channel.close()
         await create(eu)
         await soon(lambda: us.policies.has_namespace("acme/orders"))
-        assert us.synchronizer is not None
-        figures = us.synchronizer.figures
+        figures = synchronizer(us).figures
         await soon(lambda: figures.refused == 4)
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.broker.region import Region
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
@@ -17,15 +16,10 @@ from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks
 from emulator.simulation.world import World
 from spark_jobs.evidence.cursors import DecodedCursor
+from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
 SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
-
-
-def broker_of(w: World) -> Region:
-    broker = w.regions["us"].broker
-    assert broker is not None
-    return broker
 
 
 def subscription_of(w: World, name: str) -> Subscription:

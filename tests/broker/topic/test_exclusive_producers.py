@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.broker.region import Region
 from emulator.client import AccessMode, Client, ClientError, ClientSettings
 from emulator.client.producer import Producer
 from emulator.config.region import BrokerSettings
@@ -18,6 +17,7 @@ from emulator.model.stored_keys import GrantKey, LineKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World
+from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
@@ -27,12 +27,6 @@ IMPATIENT = replace(PATIENT, exclusive_patience_ms=0)
 SLOW = DiskFaults(commit_seconds=(0.2, 0.2))
 REMOTE = RemoteFaults(commit_seconds=(0.2, 0.2))
 QUICK = ClientSettings(backoff_seconds=0.05, backoff_seconds_max=0.4)
-
-
-def broker_of(w: World, region: str = "us") -> Region:
-    broker = w.regions[region].broker
-    assert broker is not None
-    return broker
 
 
 def in_line(w: World) -> list[str]:

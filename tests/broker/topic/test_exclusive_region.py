@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from emulator.broker.region import Region
 from emulator.client import AccessMode, ClientError
 from emulator.config.region import LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ServerError
 from emulator.net.http import NoHttpResponse
 from emulator.simulation.world import World
+from tests.broker.regions import broker_of
 from tests.broker.topic.test_exclusive_producers import TOPIC, Contender
 
 EXCLUSIVE, WAITING = AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE
@@ -41,12 +41,6 @@ def clusters(home: str = "us") -> Topology:
         ),
         namespaces=(NamespaceConfig("public/default", names, deduplication=True, exclusive_home=home),),
     )
-
-
-def broker_of(w: World, region: str) -> Region:
-    broker = w.regions[region].broker
-    assert broker is not None
-    return broker
 
 
 def owners(w: World) -> list[str]:

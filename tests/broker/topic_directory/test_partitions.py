@@ -9,24 +9,18 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.region import Region
 from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
 from emulator.simulation.world import SERVICE_PORT, World
+from tests.broker.regions import broker_of
 from tests.swarm.faults import FailingDisk
 
 ORDERS = "persistent://public/default/orders"
 PATH = "/admin/v2/persistent/public/default/orders"
 AUTO = "/admin/v2/namespaces/public/default/autoTopicCreation"
-
-
-def broker_of(w: World, region: str = "us") -> Region:
-    broker = w.regions[region].broker
-    assert broker is not None
-    return broker
 
 
 def count_in(w: World, region: str = "us") -> int:
