@@ -17,6 +17,7 @@ from tests.client.topics import (
     create,
     grow,
     grown,
+    new_producer,
     owners,
     partition,
     producers_at,
@@ -46,8 +47,7 @@ async def meets(producer: Producer, code: ServerError) -> None:
 async def test_the_owner_of_a_topic_owns_all_partitions(
     world: World, client: Client, mode: AccessMode
 ) -> None:
-    await create(world)
-    owner = await client.producer("orders", name="owner", access_mode=mode)
+    owner = await new_producer(world, client, name="owner", access_mode=mode)
     assert owners(world) == [["owner"]] * 3
     assert owner.topic_epoch == 0
     for number in range(3):
@@ -133,8 +133,7 @@ async def test_a_producer_cancelled_at_a_later_partition_releases_the_earlier_on
 async def test_a_producer_fenced_from_one_partition_has_lost_the_topic(
     world: World, client: Client, lost: int
 ) -> None:
-    await create(world)
-    loser = await client.producer("orders", name="loser", access_mode=EXCLUSIVE)
+    loser = await new_producer(world, client, name="loser", access_mode=EXCLUSIVE)
     for number in range(3):
         await loser.send(b"%d" % number)
     await client_of(world).producer(partition(lost), name="winner", access_mode=FENCING)
@@ -148,8 +147,7 @@ async def test_a_producer_fenced_from_one_partition_has_lost_the_topic(
 
 
 async def test_a_fencing_producer_takes_all_partitions_from_the_owner(world: World, client: Client) -> None:
-    await create(world)
-    loser = await client.producer("orders", name="loser", access_mode=EXCLUSIVE)
+    loser = await new_producer(world, client, name="loser", access_mode=EXCLUSIVE)
     winner = await client_of(world).producer("orders", name="winner", access_mode=FENCING)
     await world.simulation.until(lambda: owners(world) == [["winner"]] * 3)
     await meets(loser, ServerError.ProducerFenced)
@@ -157,8 +155,7 @@ async def test_a_fencing_producer_takes_all_partitions_from_the_owner(world: Wor
 
 
 async def test_a_terminated_partition_does_not_cost_the_topic(world: World, client: Client) -> None:
-    await create(world, 2)
-    owner = await client.producer("orders", name="owner", access_mode=EXCLUSIVE)
+    owner = await new_producer(world, client, partitions=2, name="owner", access_mode=EXCLUSIVE)
     await terminate(world, partition(1))
     outcomes = await asyncio.gather(*[owner.send(b"x") for _ in range(4)], return_exceptions=True)
     codes = [one.code for one in outcomes if isinstance(one, ClientError)]
@@ -169,8 +166,7 @@ async def test_a_terminated_partition_does_not_cost_the_topic(world: World, clie
 async def test_the_owner_keeps_all_partitions_over_a_crash_of_the_region_and_waiters_their_place(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    owner = await client.producer("orders", name="owner", access_mode=WAITING)
+    owner = await new_producer(world, client, name="owner", access_mode=WAITING)
     waiting = asyncio.ensure_future(client_of(world).producer("orders", name="waiter", access_mode=WAITING))
     await world.simulation.until(lambda: in_line(world, 0) == ["waiter"])
     world.kill("us")
@@ -189,8 +185,7 @@ async def test_the_owner_takes_partitions_that_come_and_waits_for_those_that_ano
     world: World, client: Client
 ) -> None:
     """Nothing is published to a partition before the producer owns it."""
-    await create(world, 1)
-    owner = await client.producer("orders", name="owner", access_mode=EXCLUSIVE)
+    owner = await new_producer(world, client, partitions=1, name="owner", access_mode=EXCLUSIVE)
     assert isinstance(owner, PartitionedProducer)
     await grow(world, 3)
     squatter = await client_of(world).producer(partition(1), name="squatter")
@@ -232,8 +227,7 @@ async def test_of_two_that_fence_at_the_same_time_at_most_one_goes_on_and_the_ne
 async def test_an_owner_that_closes_while_its_topic_grows_leaves_nothing(
     world: World, client: Client, milliseconds: int
 ) -> None:
-    await create(world, 1)
-    owner = await client.producer("orders", name="owner", access_mode=WAITING)
+    owner = await new_producer(world, client, partitions=1, name="owner", access_mode=WAITING)
     await grow(world, 4)
     await client_of(world).producer(partition(2), name="squatter", access_mode=EXCLUSIVE)
     await asyncio.sleep(milliseconds / 1000)

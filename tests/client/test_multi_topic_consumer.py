@@ -20,6 +20,7 @@ from tests.client.topics import (
     create,
     delete,
     grow,
+    new_consumer,
     publish,
     received,
     region,
@@ -40,8 +41,7 @@ def pattern(text: str = "orders-.*") -> re.Pattern[str]:
 async def test_a_consumer_of_a_partitioned_topic_has_everything_of_all_partitions_once(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    consumer = await client.subscribe(ORDERS, "s", initial_position=EARLIEST_POSITION)
+    consumer = await new_consumer(world, client, initial_position=EARLIEST_POSITION)
     await publish(client, ORDERS, *NUMBERS)
     messages = await take(consumer, 12)
     assert sorted(message.payload.decode() for message in messages) == NUMBERS
@@ -56,8 +56,7 @@ async def test_a_consumer_of_a_partitioned_topic_has_everything_of_all_partition
 
 async def test_ids_of_partitions_are_acknowledged_where_they_belong(world: World, client: Client) -> None:
     """Also several of different partitions in one call, and cumulatively in one of them."""
-    await create(world)
-    consumer = await client.subscribe(ORDERS, "s", initial_position=EARLIEST_POSITION)
+    consumer = await new_consumer(world, client, initial_position=EARLIEST_POSITION)
     await publish(client, ORDERS, *NUMBERS)
     messages = await take(consumer, 12)
     last = {message.topic: message.id for message in messages}
@@ -74,8 +73,7 @@ async def test_ids_of_partitions_are_acknowledged_where_they_belong(world: World
 
 
 async def test_an_id_of_no_topic_of_the_consumer_is_rejected(world: World, client: Client) -> None:
-    await create(world)
-    consumer = await client.subscribe(ORDERS, "s")
+    consumer = await new_consumer(world, client)
     for stranger in (MessageId(1, 1), MessageId(1, 1, partition=3), MessageId(1, 1, partition=10**9)):
         with pytest.raises(ClientError, match="not a topic of this consumer") as problem:
             await consumer.acknowledge(stranger)
@@ -87,8 +85,7 @@ async def test_an_id_of_no_topic_of_the_consumer_is_rejected(world: World, clien
 async def test_partitions_that_are_added_are_read_from_their_first_message_on(
     world: World, client: Client
 ) -> None:
-    await create(world, 1)
-    consumer = await client.subscribe(ORDERS, "s")
+    consumer = await new_consumer(world, client, partitions=1)
     await grow(world, 4)
     for index in range(4):
         await publish(client, f"{ORDERS}-partition-{index}", f"of {index}")
@@ -119,8 +116,7 @@ async def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_
 async def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_added_meanwhile(
     world: World, client: Client
 ) -> None:
-    await create(world, 2)
-    consumer = await client.subscribe(ORDERS, "s")
+    consumer = await new_consumer(world, client, partitions=2)
     await grow(world, 3)
     await restart(world, 3)
     for index in range(3):
@@ -173,8 +169,7 @@ async def test_a_consumer_of_no_topic_or_without_a_queue_is_rejected_at_once(
 async def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partition_to_a_message(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    consumer = await client.subscribe(ORDERS, "s")
+    consumer = await new_consumer(world, client)
     await publish(client, ORDERS, *NUMBERS[:6])
     await asyncio.sleep(1)
     middle = client.wall_clock_ms()
@@ -198,8 +193,7 @@ async def test_several_topics_are_sought_to_a_time_or_to_either_end_and_a_partit
 async def test_unacknowledged_messages_are_redelivered_by_their_partition(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    consumer = await client.subscribe(ORDERS, "s", type_=ConsumerType.SHARED)
+    consumer = await new_consumer(world, client, type_=ConsumerType.SHARED)
     await publish(client, ORDERS, *NUMBERS)
     messages = await take(consumer, 12)
     consumer.negative_acknowledge(*messages[:5])
@@ -212,8 +206,7 @@ async def test_unacknowledged_messages_are_redelivered_by_their_partition(
 async def test_unsubscribing_deletes_the_subscription_of_every_partition(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    consumer = await client.subscribe(ORDERS, "s")
+    consumer = await new_consumer(world, client)
     await consumer.unsubscribe()
     assert consumer.closed
     assert not any(topic.subscriptions for topic in region(world).directory.serving.values())
@@ -279,9 +272,7 @@ async def test_a_pattern_names_its_namespace(world: World, text: str) -> None:
         await client_of(world).subscribe(re.compile(text), "s")
 
 
-async def test_a_pattern_that_the_region_does_not_watch_is_polled(
-    world: World,
-) -> None:
+async def test_a_pattern_that_the_region_does_not_watch_is_polled(world: World) -> None:
     """The region refuses to watch a pattern with a lookahead; the client finds matching topics by polling."""
     client = client_of(world, topics_interval_seconds=1.0)
     await publish(client, f"{ORDERS}-bad", "not this")

@@ -22,6 +22,7 @@ from tests.client.topics import (
     create,
     grow,
     grown,
+    new_producer,
     numbers,
     owners,
     partition,
@@ -37,8 +38,7 @@ SETTINGS = WITH_PARTITIONS
 async def test_messages_go_round_all_partitions_and_all_know_the_producer_by_one_name(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    producer = await client.producer("orders")
+    producer = await new_producer(world, client)
     for number in range(9):
         await producer.send(b"%d" % number)
     assert counts(world) == [3, 3, 3]
@@ -62,8 +62,7 @@ async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(
 async def test_messages_of_one_key_are_in_one_partition_in_their_order(
     world: World, client: Client, key_hash: KeyHash, batching: Batching | None
 ) -> None:
-    await create(world)
-    producer = await client.producer("orders", key_hash=key_hash, batching=batching)
+    producer = await new_producer(world, client, key_hash=key_hash, batching=batching)
     keys = [f"key-{number}" for number in range(8)]
     sends = [producer.send_nowait(b"%d" % n, key=keys[n % 8]) for n in range(80)]
     await asyncio.gather(*sends)
@@ -79,8 +78,7 @@ async def test_a_router_of_the_application_decides_alone(world: World, client: C
     def by_length(message: OutgoingMessage, partitions: int) -> int:
         return len(message.payload) % partitions
 
-    await create(world)
-    producer = await client.producer("orders", routing=by_length)
+    producer = await new_producer(world, client, routing=by_length)
     for payload in (b"", b"x", b"y", b"xx", b"xyz"):
         await producer.send(payload, key="one key")
     assert counts(world) == [2, 2, 1]
@@ -89,16 +87,14 @@ async def test_a_router_of_the_application_decides_alone(world: World, client: C
 async def test_all_messages_without_a_key_go_to_one_partition_when_that_is_wanted(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    producer = await client.producer("orders", routing=Routing.SINGLE)
+    producer = await new_producer(world, client, routing=Routing.SINGLE)
     for _ in range(9):
         await producer.send(b"x")
     assert sorted(counts(world)) == [0, 0, 9]
 
 
 async def test_a_lazy_producer_opens_a_partition_with_its_first_message(world: World, client: Client) -> None:
-    await create(world)
-    producer = await client.producer("orders", lazy=True)
+    producer = await new_producer(world, client, lazy=True)
     opened = [index for index in range(3) if producers_at(world, index)]
     assert len(opened) == 1
     sends = [producer.send_nowait(b"%d" % number) for number in range(9)]
@@ -114,8 +110,7 @@ async def test_messages_sent_before_their_partition_is_open_continue_the_region_
     world: World, client: Client
 ) -> None:
     """Numbered from 0 it would count as a duplicate of the former producer's messages, and be dropped."""
-    await create(world)
-    before = await client.producer("orders", name="p")
+    before = await new_producer(world, client, name="p")
     for number in range(6):
         await before.send(b"%d" % number)
     await before.close()
@@ -129,8 +124,9 @@ async def test_messages_sent_before_their_partition_is_open_continue_the_region_
 async def test_a_partition_that_cannot_be_opened_fails_the_messages_for_it_and_is_tried_again(
     world: World, client: Client
 ) -> None:
-    await create(world, 2)
-    producer = await client.producer("orders", lazy=True, name="p", routing=lambda m, n: len(m.payload))
+    producer = await new_producer(
+        world, client, partitions=2, lazy=True, name="p", routing=lambda m, n: len(m.payload)
+    )
     other = 0 if producers_at(world, 1) else 1
     squatter = await client_of(world).producer(partition(other), name="p")
     sends = [producer.send_nowait(b"x" * other) for _ in range(2)]
@@ -149,8 +145,7 @@ async def test_a_partition_that_cannot_be_opened_fails_the_messages_for_it_and_i
 async def test_each_partition_has_numbers_of_its_own_and_knows_its_duplicates(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    first = await client.producer("orders", name="p", initial_sequence_id=9)
+    first = await new_producer(world, client, name="p", initial_sequence_id=9)
     for number in range(6):
         await first.send(b"%d" % number, key=f"key-{number}")
     total = sum(counts(world))
@@ -170,8 +165,7 @@ async def test_each_partition_has_numbers_of_its_own_and_knows_its_duplicates(
 
 
 async def test_partitions_that_come_are_used(world: World, client: Client) -> None:
-    await create(world, 1)
-    producer = await client.producer("orders")
+    producer = await new_producer(world, client, partitions=1)
     await producer.send(b"before")
     await grow(world, 4)
     await grown(producer, 4)
@@ -183,8 +177,7 @@ async def test_partitions_that_come_are_used(world: World, client: Client) -> No
 async def test_a_topic_that_grows_while_the_connection_is_down_is_seen_to_have_grown(
     world: World, client: Client
 ) -> None:
-    await create(world, 2)
-    producer = await client.producer("orders")
+    producer = await new_producer(world, client, partitions=2)
     world.kill("us")
     sends = [producer.send_nowait(b"%d" % number) for number in range(4)]
     await asyncio.sleep(5)
@@ -199,8 +192,7 @@ async def test_a_topic_that_grows_while_the_connection_is_down_is_seen_to_have_g
 async def test_a_lazy_producer_uses_partitions_that_come_when_it_has_a_message_for_them(
     world: World, client: Client
 ) -> None:
-    await create(world, 1)
-    producer = await client.producer("orders", lazy=True)
+    producer = await new_producer(world, client, partitions=1, lazy=True)
     await grow(world, 2)
     await grown(producer, 2)
     assert producers_at(world, 1) == []
@@ -211,8 +203,7 @@ async def test_a_lazy_producer_uses_partitions_that_come_when_it_has_a_message_f
 async def test_a_terminated_partition_takes_nothing_more_and_the_others_go_on(
     world: World, client: Client
 ) -> None:
-    await create(world)
-    producer = await client.producer("orders")
+    producer = await new_producer(world, client)
     for number in range(3):
         await producer.send(b"%d" % number)
     await terminate(world, partition(1))
@@ -277,8 +268,7 @@ async def test_a_client_that_is_closed_while_it_opens_a_producer_leaves_nothing(
 
 
 async def test_transactions_reach_over_partitions(world: World, client: Client) -> None:
-    await create(world)
-    producer = await client.producer("orders")
+    producer = await new_producer(world, client)
     transaction = await client.new_transaction()
     for number in range(6):
         await producer.send(b"%d" % number, transaction=transaction)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from emulator.broker.region import Region
 from emulator.client import Client, Consumer, Message, Producer
@@ -93,6 +94,18 @@ def producers_at(w: World, index: int) -> list[str]:
 
 
 # Clients.
+
+
+async def new_producer(w: World, client: Client, *, partitions: int = 3, **options: Any) -> Producer:
+    """Create `orders` with its partitions, and a producer of it."""
+    await create(w, partitions)
+    return await client.producer("orders", **options)
+
+
+async def new_consumer(w: World, client: Client, *, partitions: int = 3, **options: Any) -> Consumer:
+    """Create `orders` with its partitions, and a consumer of the subscription `s`."""
+    await create(w, partitions)
+    return await client.subscribe(ORDERS, "s", **options)
 
 
 async def grown(producer: Producer, count: int) -> PartitionedProducer:
