@@ -23,8 +23,7 @@ from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
 from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.declaration import Policy
-from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
-from emulator.core.policies.lifetime import MESSAGE_TTL
+from emulator.core.policies.lifetime import COMPACTION_THRESHOLD, MESSAGE_TTL
 from emulator.core.policies.limits import DISPATCH_RATE
 from emulator.model.stored_keys import NamespacePath
 from emulator.net.network import SocketNetwork

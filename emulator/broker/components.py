@@ -21,14 +21,14 @@ from emulator.broker.topic.non_persistent.store import nothing_kept
 from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.broker.topic_directory.stored_topics import Deletions
 from emulator.broker.transactions.journal import TransactionJournal
-from emulator.core.access import Access
+from emulator.core.access.machine import Access
 from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts
-from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.flow.meters import Drops
 from emulator.core.flow.rate_limit import ThrottleFactory, throttle_of
-from emulator.core.metadata.outbox import EventOutbox
+from emulator.core.metadata.messages import EventOutbox
 from emulator.core.metadata.record import LATEST, Rule
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas

@@ -32,7 +32,7 @@ from emulator.broker.transactions.coordinators import TransactionCoordinators
 from emulator.config.region import RegionConfig
 from emulator.errors import ProtocolError, ServerError, StorageError, StorageFenced
 from emulator.model.reasons import Cause, Reason
-from emulator.model.stored_keys import NamespacePath, OwesKey, parse_key, parse_path
+from emulator.model.stored_keys import NamespacePath, PendingWorkKey, parse_key, parse_path
 from emulator.model.values import Change, TopicName
 from emulator.storage.contract import Replaceable, Store
 
@@ -146,8 +146,8 @@ class Region:
 
     def _owing(self) -> list[str]:
         """Return the topics that have work to do without clients."""
-        keys = [parse_key(text) for text, _ in self.store.scan(OwesKey.prefix())]
-        owing = [key.topic for key in keys if isinstance(key, OwesKey)]
+        keys = [parse_key(text) for text, _ in self.store.scan(PendingWorkKey.prefix())]
+        owing = [key.topic for key in keys if isinstance(key, PendingWorkKey)]
         names = [name for namespace in self.policies.namespaces() for name in self.directory.names(namespace)]
         return list(dict.fromkeys([*owing, *self.housekeeper.concerned(self.policies, names)]))
 

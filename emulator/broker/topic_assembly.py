@@ -28,7 +28,7 @@ from emulator.broker.topic_directory.topic_rules import TopicRules
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
-from emulator.model.stored_keys import CursorKey, OwesKey, PendingAckKey, keys_of_topic, parse_key
+from emulator.model.stored_keys import CursorKey, PendingAckKey, PendingWorkKey, keys_of_topic, parse_key
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log, Store
 
@@ -177,7 +177,7 @@ class Assembly:
         if self.owes(topic):
             return False
         if topic.replicators:
-            store, key = self._region.store, OwesKey(topic.full_name).text
+            store, key = self._region.store, PendingWorkKey(topic.full_name).text
             store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
         return True

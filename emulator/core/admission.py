@@ -6,7 +6,7 @@ from a name afterwards. `check` validates an entry's claims against it.
     publisher   producer name        replicated_from, source position   marker
     Client      the producer's own   none; the latter means nothing     none
     Peer        any                  the peer's name; a position        of the peer, decoded; unknown ones by permission
-    Own         -                    none                               ours
+    OwnRegion   -                    none                               ours
 
 Everything counted by a topic (deduplication by name, watermarks by region) rests on these rows, because it is folded
 from the log alone after a restart.
@@ -62,13 +62,13 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnRegion:
     """The region itself, which writes markers."""
 
     region: str
 
 
-Publisher = ClientProducer | Peer | Own
+Publisher = ClientProducer | Peer | OwnRegion
 
 
 # What an entry says.

@@ -115,7 +115,7 @@ class ProgressKey(StoredKey, kind="replicator"):
     remote: str
 
 
-class OwesKey(StoredKey, kind="owes"):
+class PendingWorkKey(StoredKey, kind="owes"):
     """The topic has pending work although no client uses it."""
 
     topic: str
@@ -139,7 +139,7 @@ class CompactionKey(StoredKey, kind="compaction"):
     topic: str
 
 
-class LineKey(StoredKey, kind="line"):
+class WaitQueueKey(StoredKey, kind="line"):
     """Which producers wait for exclusive access, and since when."""
 
     topic: str
@@ -225,7 +225,7 @@ class ClusterPath(StoredKey, kind="cluster", table=PATHS):
     name: str
 
 
-class KeptPath(StoredKey, kind="kept", table=PATHS):
+class StoredOnlyPath(StoredKey, kind="kept", table=PATHS):
     """A setting that tools set and read back, and that is not enforced."""
 
     what: str
@@ -272,7 +272,7 @@ SYNC_APPLIED_PATH = SyncStatePath("applied")
 """How far the cluster has the events of others."""
 SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
 """Which declarations that this cluster is lost it has processed, by the cluster that declared it."""
-SYNC_DRAWN_PATH = SyncStatePath("drawn")
+SYNC_PENDING_PATH = SyncStatePath("drawn")
 """Its own changes that are published before they are applied, and are not applied yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
 """Which of its regions is the metadata sync leader."""

@@ -80,6 +80,32 @@ class Schema(NamedTuple):
     properties: Mapping[str, str] = {}
 
 
+class MessageChunk(NamedTuple):
+    """Which chunk of a message an entry is."""
+
+    of: str
+    """Names the message: the same for all its chunks, different for different messages."""
+    is_last: bool
+
+
+class KeyedMessage(NamedTuple):
+    """What compaction needs of one message."""
+
+    key: str | None
+    deletes: bool
+    """Its payload is null or empty."""
+    is_gone: bool = False
+    """A former compaction left its place in the batch, and nothing else."""
+
+
+class KeyedEntry(NamedTuple):
+    """What compaction needs of one entry."""
+
+    messages: tuple[KeyedMessage, ...] | None
+    """In the order of the batch; None: the entry cannot be parsed."""
+    chunk: MessageChunk | None = None
+
+
 class Change(NamedTuple):
     """A change of a configuration store."""
 

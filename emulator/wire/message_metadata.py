@@ -6,11 +6,11 @@ import base64
 import binascii
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from emulator.model.values import Position
+from emulator.model.values import MessageChunk, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_layout import metadata_bounds
 from emulator.wire.protobuf import (
@@ -158,14 +158,6 @@ def scan_for_dispatch(data: bytes) -> tuple[int, bool, int]:
     num_messages = lean.num_messages_in_batch
     messages = 1 if num_messages == ABSENT_I32 else num_messages
     return messages, lean.marker_type != ABSENT_I32, lean.deliver_at_time
-
-
-class MessageChunk(NamedTuple):
-    """Which chunk of a chunked message an entry is."""
-
-    of: str
-    """Identifies the message: the same for all its chunks."""
-    is_last: bool
 
 
 def chunk_of(data: bytes) -> MessageChunk | None:

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 from emulator.errors import ProtocolError
+from emulator.model.values import KeyedEntry, KeyedMessage
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
 from emulator.wire.entry_layout import read_size
 from emulator.wire.message_metadata import (
     EntryDetails,
     EntryInfo,
-    MessageChunk,
     chunk_of,
     read_entry,
     read_metadata,
@@ -186,20 +186,6 @@ def _bad_batch(reason: str) -> ProtocolError:
 UNPACKED_BYTES_MAX: Final = 67_108_864
 MESSAGES_MAX: Final = 100_000
 """Limits of a batch that is parsed: a larger one would take seconds, or as much memory as it claims."""
-
-
-class KeyedMessage(NamedTuple):
-    key: str | None
-    deletes: bool
-    """Its payload is null or empty."""
-    is_gone: bool = False
-    """A former compaction removed it and left its index in the batch."""
-
-
-class KeyedEntry(NamedTuple):
-    messages: tuple[KeyedMessage, ...] | None
-    """In the order of the batch; None: the entry cannot be parsed."""
-    piece: MessageChunk | None
 
 
 def read_keys(data: bytes) -> KeyedEntry:

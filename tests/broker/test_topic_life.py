@@ -10,8 +10,14 @@ from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import LoadState, LoadStateChange, OpenMode
 from emulator.client import InitialPosition
-from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION, DeleteMode, Inactivity
-from emulator.core.policies.lifetime import RETENTION, Retention
+from emulator.core.policies.lifetime import (
+    INACTIVE_TOPICS,
+    RETENTION,
+    SUBSCRIPTION_EXPIRATION,
+    DeleteMode,
+    Inactivity,
+    Retention,
+)
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import Position, TopicName

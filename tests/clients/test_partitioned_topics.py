@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.policies.creation import AUTO_TOPIC_CREATION, AutoCreation
+from emulator.core.policies.topics import AUTO_TOPIC_CREATION, AutoCreation
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
 from tests.clients.harness import ORDERS, ClientProgram, Scene, clients, rejected

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import EARLIEST
-from emulator.core.transactions.names import TransactionStatus, TxnId
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from tests.broker.regions import until
 from tests.clients.driving import Failed
 from tests.clients.harness import ORDERS, Scene, clients

@@ -9,7 +9,7 @@ import pytest
 from emulator.core.admission import (
     ClientProducer,
     EntrySizeLimits,
-    Own,
+    OwnRegion,
     Peer,
     Permission,
     Publisher,
@@ -111,7 +111,7 @@ def test_what_a_declared_cluster_may_do_is_what_was_declared() -> None:
 
 
 def test_a_region_writes_its_own_markers() -> None:
-    assert not sentence(Own("us"), Says("pulsar.marker", marker_type=12), Snapshot("1", HERE, ()))
+    assert not sentence(OwnRegion("us"), Says("pulsar.marker", marker_type=12), Snapshot("1", HERE, ()))
 
 
 @pytest.mark.parametrize("publisher", [CLIENT, EU])

@@ -20,8 +20,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.core.transactions.names import TransactionStatus
-from emulator.model.transaction_names import coordinator_of
+from emulator.model.transaction_names import TransactionStatus, coordinator_of
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.world import World, world
 from tests.swarm.checkers.transaction_tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG

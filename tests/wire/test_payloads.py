@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ProtocolError
+from emulator.model.values import KeyedMessage, MessageChunk
 from emulator.wire import payloads
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
-from emulator.wire.message_metadata import MessageChunk, read_entry, scan_entry
+from emulator.wire.message_metadata import read_entry, scan_entry
 from emulator.wire.payloads import (
     MESSAGES_MAX,
-    KeyedMessage,
     decompress,
     last_index,
     read_keys,
@@ -155,7 +155,7 @@ def test_a_chunk_names_its_message() -> None:
     fields = {"partition_key": "a", "uuid": "p-1", "num_chunks_from_msg": 2}
     first, last = (build_entry(metadata(chunk_id=number, **fields), b"") for number in range(2))
     assert read_keys(first) == ((KeyedMessage("ta", False),), MessageChunk("p\0p-1", False))
-    assert read_keys(last).piece == MessageChunk("p\0p-1", True)
+    assert read_keys(last).chunk == MessageChunk("p\0p-1", True)
 
 
 @pytest.mark.parametrize("compression", [0, pb.ZLIB])

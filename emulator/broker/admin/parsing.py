@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.resource import Body
-from emulator.core.json_fit import fits
-from emulator.core.policies.declaration import Codec, InPulsarsWords, OutOfRange, Policy
+from emulator.core.policies.codecs import fits
+from emulator.core.policies.declaration import Codec, OutOfRange, OutOfRangeVerbatim, Policy
 from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
 
@@ -54,7 +54,7 @@ def policy_body(policy: Policy[Any], segment: str = "", *, or_text: bool = False
 
     def sentence(raw: Any, problem: ValueError) -> str:
         is_negative = isinstance(raw, int | str) and str(raw).startswith("-") and str(raw)[1:].isdecimal()
-        if isinstance(problem, InPulsarsWords):
+        if isinstance(problem, OutOfRangeVerbatim):
             return str(problem)
         if policy.below_zero and is_negative:
             return policy.below_zero.format(segment)

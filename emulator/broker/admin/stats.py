@@ -258,7 +258,7 @@ def _publisher(producer: ConnectedProducer, now: float) -> dict[str, Any]:
 
 def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) -> dict[str, Any]:
     replicated, durable = subscription.cursor.replicated, subscription.durable
-    active, sent, now = subscription.dispatcher.active, subscription.sent, _now_seconds()
+    active, sent, now = subscription.dispatcher.strategy.active, subscription.sent, _now_seconds()
     backlog = subscription.backlog()
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     return {
@@ -270,7 +270,9 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
         "backlogSize": topic.log.size_bytes * backlog // entries if entries else 0,
         "type": subscription.dispatcher.type.name.title(),
         "activeConsumerName": active.name if active is not None else "",
-        "unackedMessages": sum(state.unacked_messages for state in subscription.dispatcher.consumers),
+        "unackedMessages": sum(
+            state.unacked_messages for state in subscription.dispatcher.strategy.consumers
+        ),
         "blockedSubscriptionOnUnackedMsgs": subscription.dispatcher.is_full,
         "subscriptionProperties": subscription.cursor.properties,
         "lastConsumedTimestamp": subscription.sent_ms,
@@ -281,7 +283,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
         "msgDelayed": subscription.dispatcher.delayed_entries,
         "consumersAfterMarkDeletePosition": {},
         "consumers": [
-            _consumer(one, subscription.dispatcher.draining.get(one.state, 0), now)
+            _consumer(one, subscription.dispatcher.strategy.draining.get(one.state, 0), now)
             for one in (subscription.consumers.values() if consumers else ())
         ],
         "replicated": replicated,
@@ -351,7 +353,7 @@ def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
     cursor = subscription.cursor
     ranges = [f"({ledger_id}:{first - 1}..{ledger_id}:{last}]" for first, last in cursor.acked_ranges]
     # On a passive side nothing is read, yet mark-delete moves.
-    read = max(subscription.dispatcher.read_entry_id, cursor.mark_delete + 1)
+    read = max(subscription.dispatcher.strategy.read_entry_id, cursor.mark_delete + 1)
     return {
         "markDeletePosition": f"{ledger_id}:{cursor.mark_delete}",
         "readPosition": f"{ledger_id}:{read}",

@@ -9,7 +9,7 @@ from emulator.broker.connection.dispatch import CommandingConnection, begin, ref
 from emulator.broker.connection.liveness import Liveness
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.topic.producer import ConnectedProducer
-from emulator.core.dispatch import SubscriptionType
+from emulator.core.dispatch.types import SubscriptionType
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.command_types import CommandType

@@ -12,15 +12,15 @@ from emulator.broker.subscription.replicated import status_follows_upstream
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import reading
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
-from emulator.core.policies.subscribing import (
+from emulator.core.dispatch.types import ConsumerState, KeySharing, SubscriptionType
+from emulator.core.policies.consuming import (
     AUTO_SUBSCRIPTION_CREATION,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_TYPES_ENABLED,
 )
-from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.transaction_names import TxnId
 from emulator.model.values import Position, SchemaType
 from emulator.wire.codec_hot.consuming import AckCommand
 from emulator.wire.commands import (

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.coordinator import LiveTransaction
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.model.explanations import Explanation
 from emulator.model.reasons import NO_REASON, Cause, Reason
-from emulator.model.transaction_names import SEPARATOR, full_text
+from emulator.model.transaction_names import SEPARATOR, TransactionStatus, TxnId, full_text
 from emulator.model.values import Position
 
 NAMED_MAX = 10

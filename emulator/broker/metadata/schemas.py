@@ -22,8 +22,8 @@ from emulator.core.policies.schemas import (
     strategy_of,
 )
 from emulator.core.schemas.compatibility import CompatibilityStrategy, check_follows, check_form
+from emulator.core.schemas.json_text import BadSchema, Incompatible
 from emulator.core.schemas.key_value import halves
-from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.versions import Version, Versions, identity_of
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import SchemaPath, parse_path

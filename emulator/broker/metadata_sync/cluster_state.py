@@ -12,14 +12,23 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings
 from emulator.core.metadata.event import SyncStamp, is_synced
 from emulator.core.metadata.merge import MetadataTransaction
-from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
 from emulator.core.metadata.record import DocumentRecord, stored_record
 from emulator.core.metadata.stored import UNREADABLE, decoded
-from emulator.core.metadata.version_vector import OwnClock, Vector, may_go, merged, stored_vector, vector_of
+from emulator.core.metadata.version_vector import (
+    OwnClock,
+    PendingChanges,
+    Vector,
+    may_go,
+    merged,
+    read_pending,
+    settled,
+    stored_vector,
+    vector_of,
+)
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
-    SYNC_DRAWN_PATH,
+    SYNC_PENDING_PATH,
     SyncPeerPath,
     SyncRecordPath,
     parse_path,
@@ -75,9 +84,9 @@ class ClusterState:
         return f"{self.settings.here.cluster}:{self.clock.incarnation}"
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> PendingChanges:
         """Own changes that are prepared and not made."""
-        return read_drawn(self.metadata.get(SYNC_DRAWN_PATH.text))
+        return read_pending(self.metadata.get(SYNC_PENDING_PATH.text))
 
     @property
     def settled(self) -> int:

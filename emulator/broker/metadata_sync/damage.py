@@ -22,21 +22,18 @@ from typing import NamedTuple
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.lease import StoredLease
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata.event import SyncStamp
-from emulator.core.metadata.exclusions import Declared, stored_excluded
-from emulator.core.metadata.hybrid_clock import BEGINNING
+from emulator.core.metadata.event import BEGINNING, SyncStamp
 from emulator.core.metadata.merge import MetadataTransaction
-from emulator.core.metadata.pending_changes import read_drawn
 from emulator.core.metadata.record import stored_record
-from emulator.core.metadata.stored import UNREADABLE, decoded
-from emulator.core.metadata.version_vector import OwnClock, bounded, stored_vector
+from emulator.core.metadata.stored import UNREADABLE, LossDeclaration, decoded, stored_excluded
+from emulator.core.metadata.version_vector import OwnClock, bounded, read_pending, stored_vector
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
-    SYNC_DRAWN_PATH,
     SYNC_INCOMPLETE_PATH,
     SYNC_LEASE_PATH,
+    SYNC_PENDING_PATH,
     SYNC_SEEN_TO_PATH,
     StoredKey,
     SyncExcludedPath,
@@ -141,7 +138,7 @@ class _Replacement:
                 rows.put(key.text, self._value(key))
         if SYNC_CLOCK_PATH in keys:
             self._begin_incarnation(rows)
-        elif SYNC_DRAWN_PATH in keys and self._settings.publishes_first:
+        elif SYNC_PENDING_PATH in keys and self._settings.publishes_first:
             rows.put(SYNC_CLOCK_PATH.text, self._clock())
         records = [key.of for key in keys if isinstance(key, SyncRecordPath)]
         if records:
@@ -149,7 +146,7 @@ class _Replacement:
 
     def _value(self, key: StoredKey) -> bytes | None:
         if isinstance(key, SyncLossPath):
-            return Declared(self._now_ms // 1000).encode()
+            return LossDeclaration(self._now_ms // 1000).encode()
         return self._all_clusters() if key == SYNC_INCOMPLETE_PATH else None
 
     def _all_clusters(self) -> bytes:
@@ -203,13 +200,13 @@ _STATES: dict[StoredKey, Callable[[Change], object]] = {
     SYNC_CLOCK_PATH: lambda change: decoded(change, OwnClock.decode, None),
     SYNC_APPLIED_PATH: stored_vector,
     SYNC_SEEN_TO_PATH: stored_vector,
-    SYNC_DRAWN_PATH: read_drawn,
+    SYNC_PENDING_PATH: read_pending,
     SYNC_INCOMPLETE_PATH: incomplete,
 }
 _KINDS: dict[type[StoredKey], Callable[[Change], object]] = {
     SyncRecordPath: lambda change: stored_record(change.path, change),
     SyncPeerPath: stored_vector,
-    SyncLossPath: Declared.decode,
+    SyncLossPath: LossDeclaration.decode,
     SyncExcludedPath: stored_excluded,
 }
 _PREFIXES = (

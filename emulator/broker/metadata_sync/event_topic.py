@@ -17,7 +17,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import ClientProducer, Publisher, check
-from emulator.core.dispatch import ConsumerState, SubscriptionType
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.core.metadata.messages import PACK_CHARACTERS
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec_hot.consuming import decode_message

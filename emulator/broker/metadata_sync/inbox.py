@@ -12,7 +12,6 @@ from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.event_topic import ReceivedEvent
 from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings, note_seen
 from emulator.core.metadata.event import SyncEvent, SyncStamp
-from emulator.core.metadata.exclusions import encode_excluded, stored_excluded
 from emulator.core.metadata.merge import MergeCounts, MetadataTransaction
 from emulator.core.metadata.messages import (
     ANSWER_EVENTS_MAX,
@@ -23,6 +22,7 @@ from emulator.core.metadata.messages import (
     VersionReport,
     decode,
 )
+from emulator.core.metadata.stored import encode_excluded, stored_excluded
 from emulator.core.metadata.version_vector import Vector, bounded, covers
 from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
 from emulator.storage.configuration.contract import ConfigurationRows

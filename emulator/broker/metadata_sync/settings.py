@@ -11,17 +11,17 @@ from emulator.broker.metadata.store import Metadata
 from emulator.config.compatibility import Compatibility
 from emulator.config.region import RegionConfig
 from emulator.core.metadata.event import is_synced, readable
-from emulator.core.metadata.exclusions import (
+from emulator.core.metadata.merge import LocalCluster, MetadataTransaction
+from emulator.core.metadata.messages import EventOutbox
+from emulator.core.metadata.record import UPSTREAM, Rule
+from emulator.core.metadata.stored import (
     BY_OPERATOR,
     BY_TOPOLOGY,
-    Declared,
     Excluded,
+    LossDeclaration,
     not_covered,
     stored_excluded,
 )
-from emulator.core.metadata.merge import LocalCluster, MetadataTransaction
-from emulator.core.metadata.outbox import EventOutbox
-from emulator.core.metadata.record import UPSTREAM, Rule
 from emulator.core.metadata.version_vector import stored_vector
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import (
@@ -204,8 +204,8 @@ class LostClusters:
         self._metadata = metadata
         self._settings = settings
 
-    def of(self, cluster: str) -> Declared:
-        return Declared.decode(self._metadata.get(SyncLossPath(cluster).text))
+    def of(self, cluster: str) -> LossDeclaration:
+        return LossDeclaration.decode(self._metadata.get(SyncLossPath(cluster).text))
 
     @property
     def lost(self) -> set[str]:
@@ -227,7 +227,7 @@ class LostClusters:
         path = SyncLossPath(cluster).text
 
         def work(rows: ConfigurationRows) -> None:
-            present = Declared.decode(rows.get(path))
+            present = LossDeclaration.decode(rows.get(path))
             declared = present.lost(BY_OPERATOR) if lost else present.back()
             if declared != present:
                 rows.put(path, declared.encode())

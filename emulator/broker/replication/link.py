@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_emulation import LinkCut
 from emulator.config.region import PeerConfig
-from emulator.core.flow.failure_detector import Silence
+from emulator.core.flow.failure_detector import FailureDetector
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema
@@ -145,7 +145,7 @@ class PeerLink(asyncio.Protocol):
         self._frames = FrameBuffer(0)
         self.requests = LinkRequests()
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
-        self._silence = Silence()
+        self._failure_detector = FailureDetector()
         self._keep_alive: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
@@ -242,7 +242,7 @@ class PeerLink(asyncio.Protocol):
             self.why_not = Cause.LINK_HANDSHAKE(region=self.config.region)
         self.writable = True
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
-        self._silence.heard()
+        self._failure_detector.heard()
         self._schedule_keep_alive()
         name = self.region.config.region.encode()
         connect = commands.Connect(
@@ -280,7 +280,7 @@ class PeerLink(asyncio.Protocol):
         """Send PINGs: half-open connections are only found this way."""
         if self._transport is None:
             return
-        if self._silence.interval_over():
+        if self._failure_detector.interval_over():
             self._refusal = Cause.LINK_SILENT(region=self.config.region)
             self._transport.abort()
             return
@@ -306,7 +306,7 @@ class PeerLink(asyncio.Protocol):
     # Commands of the peer.
 
     def data_received(self, data: bytes) -> None:
-        self._silence.heard()
+        self._failure_detector.heard()
         receipts: dict[int, list[tuple[int, int]]] = {}
         try:
             for type_, command, _ in self._frames.feed(data):

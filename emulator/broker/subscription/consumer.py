@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.topic.metrics import Traffic
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
-from emulator.core.transactions.names import TxnId
+from emulator.core.dispatch.dispatcher import Dispatcher
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.core.transactions.pending_acks import ClaimedAck
+from emulator.model.transaction_names import TxnId
 from emulator.wire.commands import ActiveConsumerChange
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.cursor_store import DurableCursor
     from emulator.broker.topic.reading import Readable
     from emulator.broker.topic.view import TopicView
-    from emulator.core.flow.fair_queue import QueuedTask
+    from emulator.core.flow.rate_limit import QueuedTask
 
 
 class SubscriptionView(Protocol):
@@ -164,7 +165,7 @@ class ActiveConsumerNotifier:
     def may_have_changed(self, before: ConsumerState | None, newcomer: ConnectedConsumer | None) -> None:
         """Notify all consumers of a new active one `failover_delay_ms` later, as Pulsar does: the Go client drops a
         notification that arrives before its SUBSCRIBE has returned. A newcomer without effect is notified at once."""
-        if self._subscription.dispatcher.active is not before:
+        if self._subscription.dispatcher.strategy.active is not before:
             if self._timer is None:
                 delay_ms = self._subscription.topic.subscriptions.limits.failover_delay_ms
                 self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._notify_all)
@@ -178,7 +179,7 @@ class ActiveConsumerNotifier:
 
     def _notify(self, consumer: ConnectedConsumer) -> None:
         """Send ACTIVE_CONSUMER_CHANGE with the state as it is now."""
-        is_active = consumer.state is self._subscription.dispatcher.active
+        is_active = consumer.state is self._subscription.dispatcher.strategy.active
         consumer.connection.answer(ActiveConsumerChange(consumer.consumer_id, is_active).encode())
 
     def close(self) -> None:

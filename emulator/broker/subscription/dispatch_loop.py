@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from emulator.core.dispatch import ConsumerState, Delivery, Read
+from emulator.core.dispatch.types import ConsumerState, Delivery, Read
 from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.errors import StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import SubscriptionView
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.view import TopicView
-    from emulator.core.flow.fair_queue import QueuedTask
+    from emulator.core.flow.rate_limit import QueuedTask
 
 READ_BYTES = 4_194_304
 READS_PER_PUMP = 8
@@ -60,7 +60,7 @@ class DispatchLoop:
             self._budget.leave_queue()
             return
         for _ in range(READS_PER_PUMP):
-            match subscription.dispatcher.next(
+            match subscription.dispatcher.strategy.next(
                 self._topic.state.readable_end, _now_ms(), self._wall_clock_ms()
             ):
                 case Read() as read:
@@ -115,7 +115,7 @@ class DispatchLoop:
             self.schedule()
 
     def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
-        deliveries = self._subscription.dispatcher.offer(read, entries, self._wall_clock_ms())
+        deliveries = self._subscription.dispatcher.strategy.offer(read, entries, self._wall_clock_ms())
         if deliveries:
             if self._budget.is_limited:
                 self._budget.take(entries, deliveries)
@@ -161,12 +161,12 @@ class DispatchLoop:
         end, wall_ms = self._topic.state.readable_end, self._wall_clock_ms()
         if subscription.is_settling:
             return Cause.SETTLING()
-        before = min(dispatcher.read_entry_id, end)
+        before = min(dispatcher.strategy.read_entry_id, end)
         dispatched = subscription.cursor.unacked_count(before, self._topic.state.visibility.hidden)
         reasons = [dispatcher.why_not(subscription.backlog() - dispatched, dispatched, _now_ms(), wall_ms)]
         if self._reading:
             reasons.append(Cause.READING_MESSAGES())
-        if self._reading or isinstance(dispatcher.next(end, _now_ms(), wall_ms), Read):
+        if self._reading or isinstance(dispatcher.strategy.next(end, _now_ms(), wall_ms), Read):
             reasons.append(self._budget.why_not())
         return first_of(reasons)
 
@@ -247,27 +247,27 @@ class DispatchBudget:
 
     def _wait_for_turn_ms(self, wait_ms: float) -> float:
         """The topic's rate goes to the subscription that has waited longest. Non-persistent topics have no queue."""
-        turns = self._topic.subscriptions.turns
+        fair_queue = self._topic.subscriptions.fair_queue
         if not self._topic.keeps_messages:
             return wait_ms
-        if wait_ms <= 0 and turns.is_next(self._owner):
-            turns.leave(self._owner)
+        if wait_ms <= 0 and fair_queue.is_next(self._owner):
+            fair_queue.leave(self._owner)
             return 0.0
-        turns.wait(self._owner)
+        fair_queue.wait(self._owner)
         if wait_ms <= 0:
             self._wake_next()
         return max(wait_ms, ROUNDING_MS)
 
     def leave_queue(self) -> None:
         """Leave the queue: the owner has nothing to dispatch in its turn."""
-        turns = self._topic.subscriptions.turns
-        was_first = turns.first is self._owner
-        turns.leave(self._owner)
+        fair_queue = self._topic.subscriptions.fair_queue
+        was_first = fair_queue.first is self._owner
+        fair_queue.leave(self._owner)
         if was_first:
             self._wake_next()
 
     def _wake_next(self) -> None:
-        first = self._topic.subscriptions.turns.first
+        first = self._topic.subscriptions.fair_queue.first
         if first is not None:
             first.schedule()
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from emulator.broker.debounced_writer import KeyChanges
 from emulator.core.admission import MESSAGE_BYTES_MIN
 from emulator.core.cursor.cursor import WORD_BITS
-from emulator.core.dispatch import ConsumerState
-from emulator.core.transactions.names import TransactionStatus, TxnId
+from emulator.core.dispatch.types import ConsumerState
 from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
 from emulator.core.transactions.pending_acks import ClaimedAck, commit
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.stored_keys import PendingAckKey, parse_key
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class PendingAcksOfSubscription:
         else:
             self._rows.ended(txn)
             self._write_soon()
-            self._subscription.dispatcher.released([*held.entries, *held.batches])
+            self._subscription.dispatcher.strategy.released([*held.entries, *held.batches])
             self._subscription.dispatch_loop.schedule()
 
     async def _commit(self, txn: TxnId) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.topic.pending_publish import limits_of
 from emulator.broker.topic.view import PublishingTopic
-from emulator.core.admission import Own, Publisher, check
+from emulator.core.admission import OwnRegion, Publisher, check
 from emulator.core.cursor.id_set import IdSet
 from emulator.core.replication.snapshot_types import Effect, Observed, OfferSnapshot, Skip, WriteMarker
 from emulator.core.replication.subscription_updates import SnapshotCache
@@ -53,7 +53,7 @@ class MarkerWriter:
     """Appends the markers of replicated subscriptions to the topic: the attachment that they belong to."""
 
     def __init__(self, topic: PublishingTopic) -> None:
-        self.publisher: Publisher = Own(topic.region.config.region)
+        self.publisher: Publisher = OwnRegion(topic.region.config.region)
         self._topic = topic
         self._limits = limits_of(topic.region.config)
 

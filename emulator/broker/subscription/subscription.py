@@ -17,11 +17,11 @@ from emulator.broker.subscription.lifetime import SubscriptionLifetime
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
 from emulator.broker.topic.metrics import Traffic
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
-from emulator.core.dispatch import ConsumerState, SubscriptionType
-from emulator.core.transactions.names import TxnId
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.transaction_names import TxnId
 from emulator.wire.commands import ReachedEndOfTopic
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Subscription:
         """Admit a consumer. ProtocolError when the subscription cannot take it."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
-        before = self.dispatcher.active
+        before = self.dispatcher.strategy.active
         self.dispatcher.joined(consumer.state, type_, _now_ms())
         self.consumers[consumer.state] = consumer
         self.lifetime.stop_waiting()
@@ -87,8 +87,8 @@ class Subscription:
         """Remove a consumer whose client closed it or whose connection was lost."""
         if self.consumers.pop(consumer.state, None) is None:
             return
-        before = self.dispatcher.active
-        self.dispatcher.left(consumer.state, _now_ms())
+        before = self.dispatcher.strategy.active
+        self.dispatcher.strategy.left(consumer.state, _now_ms())
         self._choose_source()
         if self.dispatcher.type is SubscriptionType.FAILOVER:
             self._active_consumer.may_have_changed(before, None)
@@ -97,7 +97,7 @@ class Subscription:
 
     def _choose_source(self) -> None:
         """A consumer that reads compacted is the only active one, so there is one source at a time."""
-        active = self.dispatcher.active
+        active = self.dispatcher.strategy.active
         compacted = active is not None and self.consumers[active].reads_compacted
         self.source = self.topic.compacted if compacted else self.topic.reading
 
@@ -134,11 +134,11 @@ class Subscription:
     def flow(self, consumer: ConnectedConsumer, permits: int) -> None:
         consumer.granted_messages += permits
         consumer.flow_ms = self.flow_ms = consumer.connection.read_ms
-        self.dispatcher.flow(consumer.state, permits)
+        self.dispatcher.strategy.flow(consumer.state, permits)
         self.dispatch_loop.pump()
 
     def set_blocked(self, consumer: ConnectedConsumer, *, blocked: bool) -> None:
-        self.dispatcher.blocked(consumer.state, blocked=blocked)
+        self.dispatcher.strategy.blocked(consumer.state, blocked=blocked)
         if not blocked:
             self.dispatch_loop.schedule()
 
@@ -230,7 +230,7 @@ class Subscription:
         entry_ids = None
         if ids:
             entry_ids = [entry for ledger, entry in ids if ledger == self.topic.ledger_id]
-        self.dispatcher.returned(consumer.state, entry_ids)
+        self.dispatcher.strategy.returned(consumer.state, entry_ids)
         self.dispatch_loop.schedule()
 
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
@@ -249,7 +249,7 @@ class Subscription:
             if self.pending_acks is not None:
                 self.pending_acks.sought()
             self.stored_cursor.ignore_move()
-            self.dispatcher.rewound()
+            self.dispatcher.strategy.rewound()
             self.topic.subscriptions.sought(self.name)
             await self.persisted()
         finally:
@@ -264,7 +264,7 @@ class Subscription:
         """Change the cursor for an update of another region or for markers."""
         change(self.cursor)
         if self.stored_cursor.is_changed:
-            self.dispatcher.moved()
+            self.dispatcher.strategy.moved()
             self.stored_cursor.ignore_move()
             self.stored_cursor.changed()
             self.dispatch_loop.schedule()

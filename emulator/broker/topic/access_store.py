@@ -12,10 +12,10 @@ from dataclasses import asdict
 
 from emulator.broker.debounced_writer import DebouncedWriter, one_key
 from emulator.broker.environment import RegionServices
-from emulator.core.access import AccessGrant
+from emulator.core.access.types import AccessGrant
 from emulator.core.access.wait_queue import WaitQueue
 from emulator.errors import StorageDamaged
-from emulator.model.stored_keys import GrantKey, LineKey
+from emulator.model.stored_keys import GrantKey, WaitQueueKey
 from emulator.storage.contract import Store
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def _decoded(key: str, value: bytes) -> AccessGrant:
 
 def stored_wait_queue(store: Store, topic: str) -> dict[str, int]:
     """Return when each producer began to wait (us), by name, as stored before the topic was loaded."""
-    stored = store.get(LineKey(topic).text)
+    stored = store.get(WaitQueueKey(topic).text)
     if stored is None:
         return {}
     try:
@@ -74,7 +74,7 @@ class WaitQueueWriter:
 
     def __init__(self, region: RegionServices, topic: str, queue: WaitQueue) -> None:
         self._region = region
-        self._key = LineKey(topic).text
+        self._key = WaitQueueKey(topic).text
         self._queue = queue
         self._changes_written = 0
         """Number of changes of the queue that were passed to the writer."""

@@ -20,10 +20,10 @@ from typing import Final
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
 from emulator.core.dispatch.consistent_hash import hash_of
 from emulator.model.markers import Marker
+from emulator.model.values import MessageChunk
 from emulator.wire.markers import stored_marker
 from emulator.wire.message_metadata import (
     EntryInfo,
-    MessageChunk,
     chunk_of,
     scan_entry,
     scan_for_dispatch,
@@ -75,7 +75,7 @@ class StoredEntry:
         return self._info
 
     @property
-    def piece(self) -> MessageChunk | None:
+    def chunk(self) -> MessageChunk | None:
         """The chunk that it is, for SHARED subscriptions."""
         if self._info is not None and self._info.num_chunks <= 1:
             return None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.access_store import WaitQueueWriter, encoded_grant, newest_grant, stored_wait_queue
 from emulator.config.compatibility import Compatibility
-from emulator.core.access import (
-    Access,
+from emulator.core.access.machine import Access
+from emulator.core.access.types import (
     AccessGrant,
     AccessRules,
     Admit,

@@ -12,9 +12,9 @@ from emulator.broker.topic.pending_publish import CheckedEntry
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, RefusalScope, scope_of
 from emulator.core.policies.consuming import DELAYED_DELIVERY
-from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
+from emulator.model.transaction_names import TxnId
 from emulator.model.values import BEFORE_EVERYTHING, AccessMode, Position
 from emulator.wire.codec_hot.publishing import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.entry import with_transaction

@@ -16,7 +16,7 @@ from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.policies.topics import REPLICATION_CLUSTERS
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause, ReasonRow
-from emulator.model.stored_keys import OwesKey
+from emulator.model.stored_keys import PendingWorkKey
 from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> 
 async def note_owing(region: RegionServices, topic: TopicName) -> None:
     """Store that the topic has to be loaded after a restart (D3), before anything is acknowledged that has to be
     replicated. StorageError."""
-    key = OwesKey(str(topic)).text
+    key = PendingWorkKey(str(topic)).text
     if topic.is_persistent and region.store.get(key) is None:
         await region.store.put(key, b"")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
-from emulator.core.topic.retention import EVICT_TO, Backlog, Exceeded, LogHold, LogHolds, Seen
+from emulator.core.topic.retention import EVICT_TO, AgedEntry, Backlog, Exceeded, LogHold, LogHolds
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -294,5 +294,5 @@ class TopicRetention:
             subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
 
 
-def _seen(entry: StoredEntry) -> Seen:
-    return Seen(entry.entry_id, entry.info.publish_time_ms, len(entry.data))
+def _seen(entry: StoredEntry) -> AgedEntry:
+    return AgedEntry(entry.entry_id, entry.info.publish_time_ms, len(entry.data))

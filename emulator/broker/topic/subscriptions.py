@@ -11,9 +11,8 @@ from emulator.broker.subscription.cursor_store import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import DispatchLimits
-from emulator.core.flow.fair_queue import Turns
-from emulator.core.flow.rate_limit import RateLimit, Throttle
+from emulator.core.dispatch.types import DispatchLimits
+from emulator.core.flow.rate_limit import FairQueue, RateLimit, Throttle
 from emulator.core.policies.consuming import (
     DELAYED_DELIVERY,
     TICK_MS,
@@ -61,7 +60,7 @@ class Subscriptions(dict[str, Subscription]):
         )
         self.throttle: Throttle | None = None
         """Rate limit of all consumers together. None: no limit."""
-        self.turns = Turns()
+        self.fair_queue = FairQueue()
         """Subscriptions that wait for the rate limit."""
         self.subscribe_limiter = SubscribeRateLimiter()
         """Limits how often each consumer subscribes."""

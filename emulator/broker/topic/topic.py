@@ -28,7 +28,7 @@ from emulator.broker.topic.retention import TopicRetention, Trimmer
 from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.termination import TopicTermination
 from emulator.broker.topic.transactions import TopicTransactions
-from emulator.core.policies.inactivity import COMPACTION_THRESHOLD
+from emulator.core.policies.lifetime import COMPACTION_THRESHOLD
 from emulator.core.policies.limits import (
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from emulator.core.admission import Own, Publisher
+from emulator.core.admission import OwnRegion, Publisher
 from emulator.core.topic.retention import LogHold
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire.markers import encode_transaction_end
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class TopicTransactions:
     """Owned by its topic; the attachment that writes its commit and abort markers."""
 
     def __init__(self, topic: PublishingTopic) -> None:
-        self.publisher: Publisher = Own(topic.region.config.region)
+        self.publisher: Publisher = OwnRegion(topic.region.config.region)
         self._topic = topic
         self._admitted: set[TxnId] = set()
         """Transactions with a message that was admitted since the topic was loaded, and may not be durable yet."""

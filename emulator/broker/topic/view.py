@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.reading import Readable, TopicReading
-from emulator.core.dispatch import DispatchLimits
-from emulator.core.flow.fair_queue import Turns
-from emulator.core.flow.rate_limit import RateLimit, Throttle
+from emulator.core.dispatch.types import DispatchLimits
+from emulator.core.flow.rate_limit import FairQueue, RateLimit, Throttle
 from emulator.model.markers import Marker
 from emulator.model.values import TopicName
 
@@ -117,7 +116,7 @@ class SubscriptionsView(Protocol):
         ...
 
     @property
-    def turns(self) -> Turns:
+    def fair_queue(self) -> FairQueue:
         """Subscriptions that wait for the rate limit."""
         ...
 

@@ -319,11 +319,11 @@ class TopicDirectory:
     async def open_owing(self, names: list[str]) -> None:
         """Open topics that may have pending work, a few at a time."""
         self.owing = dict.fromkeys(names)
-        turns = asyncio.Semaphore(OWING_AT_ONCE)
+        fair_queue = asyncio.Semaphore(OWING_AT_ONCE)
 
         async def one(name: str) -> None:
             try:
-                async with turns:
+                async with fair_queue:
                     await self.open_again(name)
             finally:
                 self.owing.pop(name, None)

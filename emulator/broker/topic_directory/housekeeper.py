@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.broker.environment import RegionServices
 from emulator.broker.metadata.policies import Policies
 from emulator.broker.topic_directory.directory import TopicDirectory
-from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
-from emulator.core.policies.lifetime import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION, QuotaAction, QuotaKind
+from emulator.core.policies.lifetime import (
+    BACKLOG_QUOTAS,
+    INACTIVE_TOPICS,
+    MESSAGE_TTL,
+    RETENTION,
+    SUBSCRIPTION_EXPIRATION,
+    QuotaAction,
+    QuotaKind,
+)
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.values import TopicName

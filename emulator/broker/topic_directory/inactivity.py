@@ -7,10 +7,9 @@ import logging
 from collections.abc import Mapping, Sized
 from typing import Protocol
 
-from emulator.core.access import Access
+from emulator.core.access.machine import Access
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.policies.inactivity import DeleteMode, Inactivity
-from emulator.core.policies.lifetime import MS_PER_MINUTE
+from emulator.core.policies.lifetime import MS_PER_MINUTE, DeleteMode, Inactivity
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.partitions import Partitioned, is_news, partition_names
-from emulator.core.policies.creation import AUTO_TOPIC_CREATION
+from emulator.core.policies.topics import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
 from emulator.model.values import TopicName

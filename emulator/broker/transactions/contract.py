@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from emulator.core.transactions.names import TransactionStatus, TxnId
+from emulator.model.transaction_names import TransactionStatus, TxnId
 
 
 class TransactionAuthority(Protocol):

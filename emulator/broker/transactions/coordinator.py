@@ -20,8 +20,8 @@ from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
 from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 
 SharedFuture = asyncio.Future[Any]
 """Callers that wait for it must not cancel it: it is shared."""

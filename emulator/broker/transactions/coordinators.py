@@ -21,7 +21,7 @@ from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageE
 from emulator.model.transaction_names import coordinator_of
 
 if TYPE_CHECKING:
-    from emulator.core.transactions.names import TransactionStatus, TxnId
+    from emulator.model.transaction_names import TransactionStatus, TxnId
 
 logger = logging.getLogger(__name__)
 

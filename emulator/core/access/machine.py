@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from emulator.core.access.grants import Grants
 from emulator.core.access.types import (
     AS_PROPOSED,
     NO_OWNER,
@@ -34,6 +33,7 @@ from emulator.core.access.types import (
     Enqueue,
     Evict,
     GrantChange,
+    Grants,
     GrantStep,
     QueueEntry,
     Refuse,

@@ -83,13 +83,6 @@ class IdSet:
         self._put(number, bits ^ bit)
         return True
 
-    def discard_range(self, first: int, last: int) -> None:
-        """Remove first..last, both included."""
-        for number, mask in _masks(first, last):
-            bits = self.parts.get(number, 0)
-            if bits & mask:
-                self._put(number, bits & ~mask)
-
     def drop_parts_below(self, entry_id: int) -> list[int]:
         """Forget every part that lies wholly below `entry_id`; returns their numbers."""
         below = [number for number in self.parts if (number + 1) << PART_BITS <= entry_id]

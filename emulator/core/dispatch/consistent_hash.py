@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final
 
+from emulator.core.dispatch.types import ConsumerState, KeySharing
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.hashing import murmur3
 
@@ -28,29 +29,6 @@ RANGES_MAX: Final = 1_000
 """Of one sticky consumer."""
 KEY_BYTES_MAX: Final = 512
 """Longer keys are hashed by their digest."""
-
-
-class Named(Protocol):
-    """A consumer. Its name is part of what its points are hashed from."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Owner = TypeVar("Owner", bound=Named)
-
-
-class KeySharing(NamedTuple):
-    """How a consumer wants to share keys; all of one subscription say the same, but for their ranges."""
-
-    is_sticky: bool = False
-    ranges: tuple[tuple[int, int], ...] = ()
-    """STICKY: slots first..last, both included."""
-    may_reorder: bool = False
-    """A key may go to its new consumer before the old one has acknowledged what it holds of it."""
-
-
-AUTO_SPLIT: Final = KeySharing()
 
 
 def hash_of(key: bytes) -> int:
@@ -76,21 +54,21 @@ def range_slot(key_hash: int) -> int:
     return key_hash % SLOTS or 1
 
 
-class Shares(Generic[Owner]):
+class SlotOwners:
     """The consumers and their slots."""
 
     def __init__(self) -> None:
-        self._points: dict[int, list[Owner]] = {}
+        self._points: dict[int, list[ConsumerState]] = {}
         """AUTO_SPLIT, by slot: the consumers that have a point there, in order of arrival. The first one owns the slots
         behind the point before, up to this one."""
         self._slots: list[int] = []
         """Invariant: the keys of `_points`, sorted."""
-        self._name_index: dict[Owner, int] = {}
+        self._name_index: dict[ConsumerState, int] = {}
         """Invariant: different for consumers with equal names, the lowest one that was free."""
-        self._ranges: list[tuple[int, int, Owner]] = []
+        self._ranges: list[tuple[int, int, ConsumerState]] = []
         """(first, last, consumer), sorted."""
         self._sharing: KeySharing | None = None
-        self._found: dict[int, Owner | None] = {}
+        self._found: dict[int, ConsumerState | None] = {}
         """The owners of slots that were looked up since the last consumer joined or left."""
 
     @property
@@ -137,7 +115,7 @@ class Shares(Generic[Owner]):
                 )
             taken.append((first, last))
 
-    def add(self, consumer: Owner, sharing: KeySharing) -> None:
+    def add(self, consumer: ConsumerState, sharing: KeySharing) -> None:
         """It was checked."""
         self._sharing = sharing
         self._found.clear()
@@ -154,13 +132,13 @@ class Shares(Generic[Owner]):
         taken = {index for one, index in self._name_index.items() if one.name == name}
         return next(index for index in count() if index not in taken)
 
-    def _points_of(self, consumer: Owner) -> Iterator[int]:
+    def _points_of(self, consumer: ConsumerState) -> Iterator[int]:
         """Yield the slots of its points. NUL separates the parts, so no other name gives the same text."""
         prefix = f"{consumer.name}\0{self._name_index[consumer]}\0"
         for number in range(POINTS_PER_CONSUMER):
             yield ring_slot(hash_of(f"{prefix}{number}".encode()))
 
-    def remove(self, consumer: Owner) -> None:
+    def remove(self, consumer: ConsumerState) -> None:
         self._found.clear()
         if consumer in self._name_index:
             self._remove_points(consumer)
@@ -168,7 +146,7 @@ class Shares(Generic[Owner]):
         if not self._points and not self._ranges:
             self._sharing = None
 
-    def _remove_points(self, consumer: Owner) -> None:
+    def _remove_points(self, consumer: ConsumerState) -> None:
         for slot in self._points_of(consumer):
             self._points[slot].remove(consumer)
             if not self._points[slot]:
@@ -176,7 +154,7 @@ class Shares(Generic[Owner]):
         self._slots = sorted(self._points)
         del self._name_index[consumer]
 
-    def owner_of(self, slot: int) -> Owner | None:
+    def owner_of(self, slot: int) -> ConsumerState | None:
         """None: no consumer has this slot (STICKY)."""
         try:
             return self._found[slot]
@@ -186,7 +164,7 @@ class Shares(Generic[Owner]):
             owner = self._found[slot] = self._find(slot)
             return owner
 
-    def _find(self, slot: int) -> Owner | None:
+    def _find(self, slot: int) -> ConsumerState | None:
         if self._points:
             at = bisect_left(self._slots, slot)
             return self._points[self._slots[at if at < len(self._slots) else 0]][0]
@@ -196,5 +174,5 @@ class Shares(Generic[Owner]):
         return None
 
 
-def _first(piece: tuple[int, int, object]) -> int:
-    return piece[0]
+def _first(range_: tuple[int, int, object]) -> int:
+    return range_[0]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
+from emulator.core.dispatch.delayed import LATEST_MS
 from emulator.core.dispatch.key_shared import KeyShared
+from emulator.core.dispatch.multiple_consumers import MultipleConsumers
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.strategy import DispatchStrategy, counted, reasons_of
 from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
@@ -16,29 +19,29 @@ from emulator.core.dispatch.types import (
     DispatchLimits,
     Read,
     SubscriptionType,
-    Wake,
     bits_set,
 )
-from emulator.core.dispatch.waits import counted, reasons_of
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import Cause, Reason, first_of
 
 StrategyFactory = Callable[[SubscriptionType, Cursor, DispatchLimits], DispatchStrategy]
+_Strategy = Callable[[Cursor, DispatchLimits], DispatchStrategy]
+
+_STRATEGIES: Final[Mapping[SubscriptionType, _Strategy]] = {
+    SubscriptionType.EXCLUSIVE: SingleActive,
+    SubscriptionType.FAILOVER: SingleActive,
+    SubscriptionType.SHARED: Shared,
+    SubscriptionType.KEY_SHARED: KeyShared,
+}
 
 
 def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
-    """The strategy that serves subscriptions of a type."""
-    match type_:
-        case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:
-            return SingleActive(cursor, limits)
-        case SubscriptionType.SHARED:
-            return Shared(cursor, limits)
-        case SubscriptionType.KEY_SHARED:
-            return KeyShared(cursor, limits)
+    """Return the strategy that serves subscriptions of a type."""
+    return _STRATEGIES[type_](cursor, limits)
 
 
 class Dispatcher:
-    """Owned by its subscription. What `DispatchStrategy` says of each method holds here."""
+    """Owned by its subscription, which tells `strategy` of everything that needs no rule of the subscription."""
 
     def __init__(
         self, cursor: Cursor, limits: DispatchLimits, strategy_for: StrategyFactory = strategy_for
@@ -48,37 +51,20 @@ class Dispatcher:
         """Meaningful while there are consumers; the first one decides."""
         self._limits = limits
         self._strategy_for = strategy_for
-        self._strategy = strategy_for(self.type, cursor, limits)
-
-    @property
-    def consumers(self) -> Sequence[ConsumerState]:
-        """In order of arrival."""
-        return self._strategy.consumers
-
-    @property
-    def active(self) -> ConsumerState | None:
-        """The one consumer that is served; None where several are, or none is."""
-        return self._strategy.active
-
-    @property
-    def read_entry_id(self) -> int:
-        return self._strategy.read_entry_id
+        self.strategy = strategy_for(self.type, cursor, limits)
+        """Serves the consumers; replaced when the first consumer joins."""
 
     @property
     def delayed_entries(self) -> int:
         """How many were read and are not due yet."""
-        return self._strategy.delayed_entries
+        strategy = self.strategy
+        return strategy.delayed.count if isinstance(strategy, MultipleConsumers) else 0
 
     @property
     def is_full(self) -> bool:
         """SHARED, KEY_SHARED: whether its consumers hold the maximum of unacknowledged messages."""
-        held = sum(consumer.pending.messages for consumer in self.consumers)
+        held = sum(consumer.pending.messages for consumer in self.strategy.consumers)
         return held >= self._limits.unacked_messages_max
-
-    @property
-    def draining(self) -> Mapping[ConsumerState, int]:
-        """KEY_SHARED, by consumer: slots of keys that belong to another one once it has acknowledged what it holds."""
-        return self._strategy.draining
 
     # Why messages wait.
 
@@ -90,15 +76,15 @@ class Dispatcher:
         return first_of(self._reasons(unread, given, now_ms, wall_ms))
 
     def _reasons(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Iterator[Reason]:
-        yield self._strategy.why_delayed(now_ms, wall_ms)
-        groups = list(self._strategy.waiting(unread))
-        serves_one = self.active is not None
-        unacknowledged = given if serves_one else sum(one.pending.messages for one in self.consumers)
+        yield self.strategy.why_delayed(now_ms, wall_ms)
+        groups = list(self.strategy.waiting(unread))
+        serves_one = self.strategy.active is not None
+        unacknowledged = given if serves_one else sum(one.pending.messages for one in self.strategy.consumers)
         if groups and self.is_full:
             yield Cause.SUBSCRIPTION_UNACKED_MAX(
                 unacknowledged=unacknowledged, limit=self._limits.unacked_messages_max
             )
-        yield from reasons_of(groups, self.consumers, self._limits, given if serves_one else None)
+        yield from reasons_of(groups, self.strategy.consumers, self._limits, given if serves_one else None)
         if unacknowledged:
             yield Cause.NOT_ACKNOWLEDGED(count=counted(unacknowledged))
 
@@ -107,29 +93,17 @@ class Dispatcher:
     def joined(self, consumer: ConsumerState, type_: SubscriptionType, now_ms: int) -> None:
         """Admit a consumer. ProtocolError(ConsumerBusy) when its type does not fit those connected or an exclusive one
         is."""
-        if not self.consumers:
-            self._strategy, self.type = self._strategy_for(type_, self.cursor, self._limits), type_
+        if not self.strategy.consumers:
+            self.strategy, self.type = self._strategy_for(type_, self.cursor, self._limits), type_
         elif type_ is not self.type:
             raise ProtocolError(
                 ServerError.ConsumerBusy, f"Subscription is of different type: {self.type.name}"
             )
         elif type_ is SubscriptionType.EXCLUSIVE:
             raise ProtocolError(ServerError.ConsumerBusy, "Exclusive consumer is already connected")
-        self._strategy.joined(consumer, now_ms)
-
-    def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        self._strategy.left(consumer, now_ms)
+        self.strategy.joined(consumer, now_ms)
 
     # What consumers say.
-
-    def flow(self, consumer: ConsumerState, permits: int) -> None:
-        self._strategy.flow(consumer, permits)
-
-    def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
-        self._strategy.blocked(consumer, blocked=blocked)
-
-    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        self._strategy.returned(consumer, entry_ids)
 
     def acknowledge(
         self,
@@ -139,7 +113,7 @@ class Dispatcher:
     ) -> None:
         """The consumer acknowledged these (entry id, ack set) individually. Entries at or beyond `end_entry_id`, which
         no consumer received, are ignored."""
-        cursor, strategy = self.cursor, self._strategy
+        cursor, strategy = self.cursor, self.strategy
         for entry_id, ack_set in entries:
             if not 0 <= entry_id < end_entry_id:
                 continue
@@ -150,21 +124,18 @@ class Dispatcher:
                 strategy.acked(consumer, entry_id)
 
     def _acknowledge_batch(self, consumer: ConsumerState, entry_id: int, ack_set: Sequence[int]) -> None:
-        size = self._strategy.batch_size(consumer, entry_id) or WORD_BITS * len(ack_set)
+        size = self.strategy.batch_size(consumer, entry_id) or WORD_BITS * len(ack_set)
         if self.cursor.ack_batch(entry_id, ack_set, size):
-            self._strategy.acked(consumer, entry_id)
+            self.strategy.acked(consumer, entry_id)
         elif (still_open := self.cursor.ack_set_of(entry_id)) is not None:
-            self._strategy.acked(consumer, entry_id, bits_set(still_open))
+            self.strategy.acked(consumer, entry_id, bits_set(still_open))
 
     def held(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
         """An open transaction of the consumer acknowledged these, or messages of them: they leave the books, and are in
         the cursor's `held`."""
         for entry_id in entry_ids:
             left = () if self.cursor.is_taken(entry_id) else self.cursor.ack_set_of(entry_id) or ()
-            self._strategy.acked(consumer, entry_id, bits_set(left))
-
-    def released(self, entry_ids: Sequence[int]) -> None:
-        self._strategy.released(entry_ids)
+            self.strategy.acked(consumer, entry_id, bits_set(left))
 
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
@@ -181,20 +152,42 @@ class Dispatcher:
                 self.cursor.ack_batch(entry_id, ack_set, WORD_BITS * len(ack_set))
             else:
                 self.cursor.ack_cumulative(entry_id)
-        self._strategy.moved()
+        self.strategy.moved()
 
-    # What happens to the cursor otherwise.
 
-    def moved(self) -> None:
-        self._strategy.moved()
-
-    def rewound(self) -> None:
-        self._strategy.rewound()
-
-    # Reading and handing out.
-
-    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
-        return self._strategy.next(end_entry_id, now_ms, wall_ms)
+class _AtMostOnce(DispatchStrategy):
+    """For non-persistent topics: a dispatched message is done with, and never redelivered."""
 
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        return self._strategy.offer(read, candidates, wall_ms)
+        """Nothing is kept until it is due: a delay counts for nothing."""
+        deliveries = super().offer(read, candidates, LATEST_MS)
+        for delivery in deliveries:
+            entry_id = candidates[delivery.place].entry_id
+            self.cursor.ack(entry_id)
+            self.acked(delivery.consumer, entry_id)
+        return deliveries
+
+
+class SingleActiveOnce(_AtMostOnce, SingleActive):
+    """EXCLUSIVE and FAILOVER."""
+
+
+class SharedOnce(_AtMostOnce, Shared):
+    """SHARED."""
+
+
+class KeySharedOnce(_AtMostOnce, KeyShared):
+    """KEY_SHARED. A key never waits for its former owner, since no consumer holds unacknowledged messages."""
+
+
+_AT_MOST_ONCE: Final[Mapping[SubscriptionType, _Strategy]] = {
+    SubscriptionType.EXCLUSIVE: SingleActiveOnce,
+    SubscriptionType.FAILOVER: SingleActiveOnce,
+    SubscriptionType.SHARED: SharedOnce,
+    SubscriptionType.KEY_SHARED: KeySharedOnce,
+}
+
+
+def at_most_once(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+    """Return the strategy of a non-persistent topic that serves subscriptions of a type."""
+    return _AT_MOST_ONCE[type_](cursor, limits)

@@ -15,10 +15,10 @@ from typing import Final, TypeVar
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch.consistent_hash import Shares
-from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.consistent_hash import SlotOwners
+from emulator.core.dispatch.multiple_consumers import MultipleConsumers
+from emulator.core.dispatch.strategy import WaitingMessages
 from emulator.core.dispatch.types import Candidate, ConsumerState, DispatchLimits, Read
-from emulator.core.dispatch.waits import WaitingMessages
 
 ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000
@@ -33,7 +33,7 @@ AHEAD_ENTRIES: Final = 32
 Place = TypeVar("Place", int, ConsumerState)
 
 
-class SlotHold:
+class SlotHolder:
     """One consumer has entries of a slot that it did not acknowledge."""
 
     __slots__ = ("consumer", "entries", "slot")
@@ -44,15 +44,15 @@ class SlotHold:
         self.entries = 0
 
 
-class KeyShared(Shared):
-    """Slots of keys have owners; see `Shares`."""
+class KeyShared(MultipleConsumers):
+    """Slots of keys have owners; see `SlotOwners`."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
-        self.shares: Shares[ConsumerState] = Shares()
-        self._holds: dict[int, SlotHold] = {}
+        self.slot_owners: SlotOwners = SlotOwners()
+        self._holds: dict[int, SlotHolder] = {}
         """By slot."""
-        self._hold_of: dict[int, SlotHold] = {}
+        self._hold_of: dict[int, SlotHolder] = {}
         """Of entries that are pending."""
         self._waiting: dict[int, IdSet] = {}
         """By slot: ids that wait, aside or in `replay`."""
@@ -69,7 +69,7 @@ class KeyShared(Shared):
         """By consumer: slots that have another owner now and wait for its acknowledgements."""
         found: dict[ConsumerState, int] = {}
         for slot, hold in self._holds.items():
-            if self.shares.owner_of(slot) is not hold.consumer:
+            if self.slot_owners.owner_of(slot) is not hold.consumer:
                 found[hold.consumer] = found.get(hold.consumer, 0) + 1
         return found
 
@@ -86,8 +86,8 @@ class KeyShared(Shared):
         return self._aside_count < aside_max and super()._may_read_ahead()
 
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
-        slot = self.shares.slot_of(candidate.key_hash)
-        consumer = self.shares.owner_of(slot)
+        slot = self.slot_owners.slot_of(candidate.key_hash)
+        consumer = self.slot_owners.owner_of(slot)
         if consumer is None or not self._may_serve(consumer):
             return None
         entry_id = candidate.entry_id
@@ -97,7 +97,7 @@ class KeyShared(Shared):
         if hold is None or hold.consumer is not consumer:
             if self._is_held_by_another(slot, consumer):
                 return None
-            hold = self._holds[slot] = SlotHold(slot, consumer)
+            hold = self._holds[slot] = SlotHolder(slot, consumer)
         hold.entries += 1
         self._hold_of[entry_id] = hold
         return consumer
@@ -108,7 +108,7 @@ class KeyShared(Shared):
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
         hold = self._holds.get(slot)
-        return hold is not None and hold.consumer is not consumer and not self.shares.may_reorder
+        return hold is not None and hold.consumer is not consumer and not self.slot_owners.may_reorder
 
     # Waiting.
 
@@ -120,7 +120,7 @@ class KeyShared(Shared):
             yield WaitingMessages(
                 len(ids),
                 holder=None if hold is None else hold.consumer,
-                has_no_consumer=self.shares.owner_of(slot) is None,
+                has_no_consumer=self.slot_owners.owner_of(slot) is None,
             )
         yield from super().waiting(unread)
 
@@ -136,17 +136,17 @@ class KeyShared(Shared):
         if entry_id in self.replay:
             return True
         slot = self._slot_waited_for.get(entry_id)
-        consumer = None if slot is None else self.shares.owner_of(slot)
+        consumer = None if slot is None else self.slot_owners.owner_of(slot)
         if consumer is None or not self._may_serve(consumer):
             return False
         aside = self._aside_for_consumer.get(consumer)
         return aside is not None and entry_id in aside
 
     def _set_aside(self, candidate: Candidate) -> bool:
-        entry_id, slot = candidate.entry_id, self.shares.slot_of(candidate.key_hash)
+        entry_id, slot = candidate.entry_id, self.slot_owners.slot_of(candidate.key_hash)
         self._take(entry_id)
         self._wait(slot, entry_id)
-        consumer = self.shares.owner_of(slot)
+        consumer = self.slot_owners.owner_of(slot)
         if consumer is None or self._is_held_by_another(slot, consumer):
             aside = self._aside_for_slot.setdefault(slot, IdSet())
         else:
@@ -174,7 +174,7 @@ class KeyShared(Shared):
 
     def _waits_no_more(self, slot: int, entry_id: int) -> bool:
         """False when it was not aside, but in `replay`."""
-        waiting, consumer = self._waiting[slot], self.shares.owner_of(slot)
+        waiting, consumer = self._waiting[slot], self.slot_owners.owner_of(slot)
         waiting.discard(entry_id)
         del self._slot_waited_for[entry_id]
         if not waiting:
@@ -201,21 +201,21 @@ class KeyShared(Shared):
         hold.entries -= 1
         if not hold.entries and self._holds.get(hold.slot) is hold:
             del self._holds[hold.slot]
-            owner = self.shares.owner_of(hold.slot)
+            owner = self.slot_owners.owner_of(hold.slot)
             if owner is not None and hold.slot in self._aside_for_slot:
                 self._aside_for_consumer.setdefault(owner, IdSet()).unite(self._aside_for_slot.pop(hold.slot))
 
     # What happens.
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
-        self.shares.check(consumer.key_sharing)
+        self.slot_owners.check(consumer.key_sharing)
         self._try_all_again()
-        self.shares.add(consumer, consumer.key_sharing)
+        self.slot_owners.add(consumer, consumer.key_sharing)
         super().joined(consumer, now_ms)
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         self._try_all_again()
-        self.shares.remove(consumer)
+        self.slot_owners.remove(consumer)
         super().left(consumer, now_ms)
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:

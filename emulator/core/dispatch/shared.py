@@ -1,224 +1,79 @@
-"""SHARED: entries go to consumers that have permits, in turns.
+"""SHARED: entries go to consumers that have permits, in turns; all chunks of a message go to one consumer, in order.
 
-Entries that a consumer returns (negative acknowledgement, disconnect) wait in `replay` and are redelivered before new
-ones are dispatched. Entries that are not due wait in `delayed` (INV-29), ordered by delivery time. Every id below the
-read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or a chunk that waits for its consumer
-(`pieces`) (DI1).
+The client of that consumer assembles the message, so every chunk must reach it. The consumer of the first chunk
+receives the rest. While it has no permits, its chunks wait in `chunks` (part of DI1); those of other consumers go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch.chunk_affinity import ChunkAffinity
-from emulator.core.dispatch.delayed import LATEST_MS, Delayed
-from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, DispatchStrategy
-from emulator.core.dispatch.types import (
-    Candidate,
-    ConsumerState,
-    Delivery,
-    DispatchLimits,
-    Read,
-    Wake,
-    bits_set,
-)
-from emulator.core.dispatch.waits import WaitingMessages, counted
-from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.core.dispatch.multiple_consumers import MultipleConsumers
+from emulator.core.dispatch.strategy import WaitingMessages
+from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, DispatchLimits
+from emulator.model.values import MessageChunk
 
 RUN_ENTRIES = 16
 """Entries that one consumer receives in a row before the next one's turn."""
-DELAYED_MAX: Final = 4_000_000
-"""Limit of delayed entries (some 70 MB). When it is reached no new entries are read."""
-AHEAD_ENTRIES: Final = 100
-"""Least number of entries per read where some are delayed: a consumer with one permit looks for one that is due."""
-WAKE_MS_MAX: Final = 60_000
-"""Within this time the dispatcher notices a wall clock that is set forward."""
+MESSAGES_MAX: Final = 10_000
+"""Limit of incomplete chunked messages. Beyond it the oldest is forgotten: its remaining chunks go to the next consumer
+in turn."""
+WAITING_MAX: Final = 20_000
+"""Limit of waiting chunks. When it is reached no new entries are read."""
 
 
-class Shared(DispatchStrategy):
+class Shared(MultipleConsumers):
     """Consumers of the best priority take turns while they have permits and hold less than they may."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
-        self.replay = IdSet()
-        """To be redelivered."""
-        self.pieces = ChunkAffinity()
-        self.delayed = Delayed()
-        """Read, but not due yet, or not dispatched since."""
-        self._redelivery_counts: dict[int, int] = {}
-        """By entry id; of entries that were returned and are not acknowledged."""
+        self.chunks = ChunkAffinity()
         self._turn = 0
         self._in_turn: ConsumerState | None = None
-        """Whose turn it is, within one hand-out …"""
+        """Whose turn it is, within one dispatch …"""
         self._run = 0
         """… and how many entries it got."""
 
-    @property
-    def delayed_entries(self) -> int:
-        return self.delayed.count
-
-    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
-        permits = self._permits()
-        if permits <= 0:
-            return None
-        again = self._read_again(end_entry_id, permits)
-        if again is not None:
-            return again
-        if self.delayed:
-            return self._next_delayed(end_entry_id, permits, now_ms, wall_ms)
-        return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
-
     def waiting(self, unread: int) -> Iterator[WaitingMessages]:
-        if unread or self.replay:
-            yield WaitingMessages(unread + len(self.replay))
-        for consumer, ids in self.pieces.by_receiver():
+        yield from super().waiting(unread)
+        for consumer, ids in self.chunks.by_receiver():
             yield WaitingMessages(len(ids), consumer)
 
-    def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
-        if not self.delayed or self.delayed.first_due_ms <= self.limits.horizon_ms(wall_ms):
-            return NO_REASON
-        wait_ms = self.delayed.first_due_ms - wall_ms
-        return Cause.NOT_DUE(count=counted(self.delayed.count), wait_ms=wait_ms)
-
-    def _permits(self) -> int:
-        """How many messages may go out now."""
-        permits = held = 0
-        for consumer in self.consumers:
-            held += consumer.pending.messages
-            if self._may_serve(consumer):
-                permits += consumer.permits
-        return permits if held < self.limits.unacked_messages_max else 0
-
     def _may_read_ahead(self) -> bool:
-        return self.delayed.count < DELAYED_MAX and not self.pieces.is_full
+        return super()._may_read_ahead() and not self.chunks.is_full
 
-    def _next_delayed(self, end_entry_id: int, permits: int, now_ms: int, wall_ms: int) -> Read | Wake:
-        """Read due entries; else new ones, which may be due; else wake when the next one is due."""
-        horizon_ms, first_due_ms = self.limits.horizon_ms(wall_ms), self.delayed.first_due_ms
-        if first_due_ms <= horizon_ms:
-            entries = self.delayed.run(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
-            return Read(self.delayed.first_id, entries, end_entry_id, self._token)
-        read = self._read_new(end_entry_id, max(permits, AHEAD_ENTRIES)) if self._may_read_ahead() else None
-        if read is not None:
-            return read
-        tick_ms = self.limits.tick_ms
-        due_ms = -(-first_due_ms // tick_ms) * tick_ms
-        return Wake(now_ms + min(due_ms - wall_ms, WAKE_MS_MAX))
+    # Dispatching.
 
-    def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
-        """Read entries again that were read before and can be dispatched now."""
-        return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
-
-    def _read_of(self, ids: IdSet, end_entry_id: int, permits: int) -> Read:
-        """From the first of them on, no further than the last one that such a read may reach."""
-        first = ids.first
-        last = ids.last_before(first + min(permits, ENTRIES_PER_READ_MAX))
-        return Read(first, last - first + 1, end_entry_id, self._token)
-
-    def _may_serve(self, consumer: ConsumerState) -> bool:
-        return (
-            consumer.can_receive and consumer.pending.messages < self.limits.unacked_messages_per_consumer_max
-        )
-
-    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        horizon_ms, is_taken = self.limits.horizon_ms(wall_ms), self.cursor.is_taken
+    def _dispatch(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         self._in_turn = None
-        for index, candidate in enumerate(candidates):
-            if not self._is_ready(candidate, horizon_ms):
-                continue
-            entry_id = candidate.entry_id
-            if candidate.hidden:
-                self._take(entry_id)
-                self.cursor.ack_range(entry_id, entry_id)
-            elif is_taken(entry_id):
-                self._take(entry_id)
-            elif self._overtakes(candidate):
-                self._take(entry_id)
-                self.replay.add(entry_id)
-            elif (consumer := self._receiver_of(candidate)) is not None:
-                self._take(entry_id)
-                deliveries.append(self._deliver(consumer, index, entry_id, candidate.messages))
-            elif not self._set_aside(candidate):
-                break
-        return deliveries
-
-    def _overtakes(self, candidate: Candidate) -> bool:
-        """Whether it is a chunk and earlier entries are to be redelivered that came back during the read. They may
-        include the chunks before it, and clients discard a message whose chunks are out of order."""
-        if candidate.piece is None or not self.replay:
-            return False
-        return self.replay.first < candidate.entry_id
+        return super()._dispatch(candidates, wall_ms)
 
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
         """Return the consumer that receives it now, or None. A chunk follows those before it; others go by turn."""
-        piece = candidate.piece
-        if piece is not None:
-            receiver = self.pieces.receiver_of(piece)
+        chunk = candidate.chunk
+        if chunk is not None:
+            receiver = self.chunks.receiver_of(chunk)
             if receiver is None:
                 receiver = self._whose_turn()
-            elif self.pieces.must_wait(receiver) or not self._may_serve(receiver):
+            elif self.chunks.must_wait(receiver) or not self._may_serve(receiver):
                 return None
             if receiver is not None:
-                self.pieces.given(piece, receiver)
+                self.chunks.given(chunk, receiver)
             return receiver
         return self._whose_turn()
 
     def _set_aside(self, candidate: Candidate) -> bool:
-        """No consumer can receive it now. False: it stays unread, and so does everything behind it."""
-        piece = candidate.piece
-        receiver = None if piece is None else self.pieces.receiver_of(piece)
+        chunk = candidate.chunk
+        receiver = None if chunk is None else self.chunks.receiver_of(chunk)
         if receiver is None:
             return False
         self._take(candidate.entry_id)
-        self.pieces.wait(receiver, candidate.entry_id)
+        self.chunks.wait(receiver, candidate.entry_id)
         return True
-
-    def _release_pieces(self, consumer: ConsumerState) -> None:
-        if self.pieces.waiting_count and self._may_serve(consumer):
-            self.replay.update(self.pieces.release(consumer))
-
-    def _is_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
-        """Whether it is its turn. What is not due yet is set aside."""
-        entry_id = candidate.entry_id
-        is_due = candidate.due_ms <= horizon_ms
-        if self.delayed.count > 0 and self.delayed.first_id == entry_id:
-            return is_due
-        if entry_id < self._read_end and not self._goes_again(entry_id):
-            return False
-        if is_due or candidate.hidden or self.cursor.is_taken(entry_id):
-            return True
-        self._put_off(entry_id, candidate.due_ms)
-        return False
-
-    def _goes_again(self, entry_id: int) -> bool:
-        """Whether it was read before and can be dispatched now."""
-        return entry_id in self.replay
-
-    def _put_off(self, entry_id: int, due_ms: int) -> None:
-        """It is new, or a transaction gave it back that had named it before its time (INV-29)."""
-        if entry_id >= self._read_end:
-            self._pass_to(entry_id)
-        else:
-            self.replay.discard(entry_id)
-        self.delayed.add(min(due_ms, LATEST_MS), entry_id)
-
-    def _take(self, entry_id: int) -> None:
-        """Its turn has come: out of wherever it was."""
-        if entry_id >= self._read_end:
-            self._pass_to(entry_id)
-        elif not self.replay.discard(entry_id):
-            self.delayed.take_first()
-
-    def _deliver(self, consumer: ConsumerState, index: int, entry_id: int, messages: int) -> Delivery:
-        ack_set = self.cursor.ack_set_of(entry_id)
-        open_messages = messages if ack_set is None else bits_set(ack_set)
-        consumer.permits -= open_messages
-        consumer.pending.add(entry_id, open_messages)
-        return Delivery(consumer, index, self._redelivery_counts.get(entry_id, 0), ack_set)
 
     def _whose_turn(self) -> ConsumerState | None:
         consumer = self._in_turn
@@ -238,107 +93,115 @@ class Shared(DispatchStrategy):
         self._turn += 1
         return able[self._turn % len(able)]
 
-    def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
-        if entry_id > from_entry_id:
-            super()._pass_gap(from_entry_id, entry_id)
-            self.moved()
-
     # What happens.
-
-    def joined(self, consumer: ConsumerState, now_ms: int) -> None:
-        self.consumers.append(consumer)
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
         super().flow(consumer, permits)
-        self._release_pieces(consumer)
+        self._has_room(consumer)
 
     def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
         super().blocked(consumer, blocked=blocked)
-        self._release_pieces(consumer)
+        self._has_room(consumer)
+
+    def _has_room(self, consumer: ConsumerState) -> None:
+        if self.chunks.waiting_count and self._may_serve(consumer):
+            self.replay.update(self.chunks.release(consumer))
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        self.consumers.remove(consumer)
-        self.replay.update(self.pieces.left(consumer))
-        self._give_back(consumer, list(consumer.pending.by_entry))
-        if not self.consumers:
-            self.rewound()
-
-    def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        pending = consumer.pending
-        if entry_id not in pending.by_entry:
-            holder = self._holder_of(entry_id)
-            if holder is None:
-                if not messages_left:
-                    self._forget(entry_id)
-                return
-            consumer, pending = holder, holder.pending
-        if messages_left:
-            pending.shrink(entry_id, messages_left)
-        else:
-            pending.take(entry_id)
-            if self._redelivery_counts:
-                self._redelivery_counts.pop(entry_id, None)
-        self._release_pieces(consumer)
-
-    def _holder_of(self, entry_id: int) -> ConsumerState | None:
-        """Consumers may acknowledge what others hold."""
-        return next((one for one in self.consumers if entry_id in one.pending.by_entry), None)
+        self.replay.update(self.chunks.left(consumer))
+        super().left(consumer, now_ms)
 
     def _forget(self, entry_id: int) -> None:
-        if self.pieces.waiting_count:
-            self.pieces.discard(entry_id)
-        self.replay.discard(entry_id)
-        self.delayed.discard(entry_id)
-        self._redelivery_counts.pop(entry_id, None)
-
-    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        self._give_back(consumer, list(consumer.pending.by_entry) if entry_ids is None else entry_ids)
-
-    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
-        for entry_id in entry_ids:
-            if consumer.pending.take(entry_id) is not None:
-                self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
-                self.replay.add(entry_id)
-        self._release_pieces(consumer)
-
-    def released(self, entry_ids: Sequence[int]) -> None:
-        """What was not read yet since the last rewind comes by itself."""
-        for entry_id in entry_ids:
-            if entry_id >= self._read_end or self.cursor.is_taken(entry_id):
-                continue
-            holder = self._holder_of(entry_id)
-            if holder is not None:  # of a batch: other messages of it are still there
-                self._give_back(holder, [entry_id])
-            elif self.replay.add(entry_id):
-                self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
+        if self.chunks.waiting_count:
+            self.chunks.discard(entry_id)
+        super()._forget(entry_id)
 
     def moved(self) -> None:
-        """Take out of the books what is acknowledged now."""
-        cursor = self.cursor
-        for consumer in self.consumers:
-            for entry_id in [one for one in consumer.pending.by_entry if cursor.is_acked(one)]:
-                consumer.pending.take(entry_id)
-        for entry_id in [one for one in self.replay if cursor.is_acked(one)]:
-            self.replay.discard(entry_id)
-        self.delayed.forget(cursor.acked_bits)
-        if self.pieces.waiting_count:
-            self.pieces.forget(cursor.is_acked)
+        super().moved()
+        if self.chunks.waiting_count:
+            self.chunks.forget(self.cursor.is_acked)
             for consumer in self.consumers:
-                self._release_pieces(consumer)
-        for entry_id in [one for one in self._redelivery_counts if cursor.is_acked(one)]:
-            del self._redelivery_counts[entry_id]
+                self._has_room(consumer)
 
     def rewound(self) -> None:
         super().rewound()
-        self.replay.clear()
-        self.delayed.clear()
-        self.pieces.clear()
-        self._redelivery_counts.clear()
-        for consumer in self.consumers:
-            consumer.pending.clear()
+        self.chunks.clear()
 
-    def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
-        holder = consumer if entry_id in consumer.pending.by_entry else self._holder_of(entry_id)
-        if holder is None or self.cursor.ack_set_of(entry_id) is not None:
-            return None
-        return holder.pending.by_entry[entry_id]
+
+class ChunkAffinity:
+    """Assigns chunked messages to consumers; owned by `Shared`."""
+
+    def __init__(self) -> None:
+        self._receivers: OrderedDict[str, ConsumerState] = OrderedDict()
+        """By message, until its last chunk is dispatched."""
+        self._waiting: dict[ConsumerState, IdSet] = {}
+        """By consumer: chunks that wait until it has permits."""
+        self.waiting_count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.waiting_count >= WAITING_MAX
+
+    def waiting(self) -> Iterable[int]:
+        """Ids of all waiting chunks."""
+        return (entry_id for ids in self._waiting.values() for entry_id in ids)
+
+    def by_receiver(self) -> Iterable[tuple[ConsumerState, IdSet]]:
+        """Ids that wait for each consumer."""
+        return self._waiting.items()
+
+    def receiver_of(self, chunk: MessageChunk) -> ConsumerState | None:
+        """Return the consumer of the earlier chunks; None: any consumer may receive it."""
+        return self._receivers.get(chunk.of)
+
+    def must_wait(self, receiver: ConsumerState) -> bool:
+        """An earlier chunk waits for it."""
+        return receiver in self._waiting
+
+    def given(self, chunk: MessageChunk, receiver: ConsumerState) -> None:
+        if chunk.is_last:
+            self._receivers.pop(chunk.of, None)
+            return
+        self._receivers[chunk.of] = receiver
+        if len(self._receivers) > MESSAGES_MAX:
+            self._receivers.popitem(last=False)
+
+    def wait(self, receiver: ConsumerState, entry_id: int) -> None:
+        self.waiting_count += self._waiting.setdefault(receiver, IdSet()).add(entry_id)
+
+    def release(self, receiver: ConsumerState) -> list[int]:
+        """The consumer has permits again: return the chunks that waited for it."""
+        ids = self._waiting.pop(receiver, None)
+        if ids is None:
+            return []
+        self.waiting_count -= len(ids)
+        return list(ids)
+
+    def left(self, receiver: ConsumerState) -> list[int]:
+        """The consumer disconnected. Returns its waiting chunks; another consumer receives the message from the first
+        remaining chunk on."""
+        for name in [name for name, one in self._receivers.items() if one is receiver]:
+            del self._receivers[name]
+        return self.release(receiver)
+
+    def forget(self, is_done: Callable[[int], bool]) -> None:
+        """Remove acknowledged chunks from those that wait."""
+        for receiver, ids in list(self._waiting.items()):
+            for entry_id in [one for one in ids if is_done(one)]:
+                self.waiting_count -= ids.discard(entry_id)
+            if not ids:
+                del self._waiting[receiver]
+
+    def discard(self, entry_id: int) -> None:
+        """Remove a chunk from those that wait, if present."""
+        for receiver, ids in self._waiting.items():
+            if ids.discard(entry_id):
+                self.waiting_count -= 1
+                if not ids:
+                    del self._waiting[receiver]
+                return
+
+    def clear(self) -> None:
+        self._receivers.clear()
+        self._waiting.clear()
+        self.waiting_count = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.strategy import DispatchStrategy, WaitingMessages
 from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
@@ -22,7 +22,6 @@ from emulator.core.dispatch.types import (
     Wake,
     bits_set,
 )
-from emulator.core.dispatch.waits import WaitingMessages
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
@@ -51,7 +50,7 @@ class SingleActive(DispatchStrategy):
             return NO_REASON
         return Cause.FAILOVER_PAUSE(consumer=self.active.name, wait_ms=until_ms - now_ms)
 
-    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
+    def _dispatch(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         consumer, cursor = self.active, self.cursor
         deliveries: list[Delivery] = []
         if consumer is None:
@@ -70,11 +69,11 @@ class SingleActive(DispatchStrategy):
         return deliveries
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
-        self.consumers.append(consumer)
+        super().joined(consumer, now_ms)
         self._choose_active(now_ms)
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        self.consumers.remove(consumer)
+        super().left(consumer, now_ms)
         self._choose_active(now_ms)
 
     def _choose_active(self, now_ms: int) -> None:

@@ -1,4 +1,5 @@
-"""What all strategies share: how far the log was read, which reads still count, what a gap in the log means.
+"""What all strategies share: how far the log was read, which reads still count, what a gap in the log means;
+why messages wait.
 
              everything acknowledged       dispatched, acknowledged or in replay       unread
 ────────────────────────────────────────┤─────────────────────────────────────────────├──────────▶ log
@@ -8,12 +9,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, DispatchLimits, Read, Wake
-from emulator.core.dispatch.waits import WaitingMessages
-from emulator.model.reasons import Reason
+from emulator.model.reasons import Cause, Reason, ReasonRow
 
 ENTRIES_PER_READ_MAX = 500
 
@@ -37,11 +39,6 @@ class DispatchStrategy(ABC):
         return {}
 
     @property
-    def delayed_entries(self) -> int:
-        """How many were read and are not due yet."""
-        return 0
-
-    @property
     def read_entry_id(self) -> int:
         """The smallest id that was not offered yet. An update of another region or a cumulative acknowledgement may
         have moved mark-delete past what was read here."""
@@ -60,7 +57,7 @@ class DispatchStrategy(ABC):
         if self.is_overtaken(read):
             return []
         self._pass_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
-        return self._hand_out(candidates, wall_ms)
+        return self._dispatch(candidates, wall_ms)
 
     def is_overtaken(self, read: Read) -> bool:
         """Whether a later event made the read obsolete."""
@@ -75,7 +72,7 @@ class DispatchStrategy(ABC):
         """Return why no message is dispatched before a known time; empty when no time is known."""
 
     @abstractmethod
-    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
+    def _dispatch(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
         """The next entries that were never offered. Jumps over what is acknowledged already."""
@@ -83,6 +80,12 @@ class DispatchStrategy(ABC):
         if from_entry_id >= end_entry_id:
             return None
         return Read(from_entry_id, min(entries_max, ENTRIES_PER_READ_MAX), end_entry_id, self._token)
+
+    def _read_of(self, ids: IdSet, end_entry_id: int, permits: int) -> Read:
+        """From the first of them on, no further than the last one that such a read may reach."""
+        first = ids.first
+        last = ids.last_before(first + min(permits, ENTRIES_PER_READ_MAX))
+        return Read(first, last - first + 1, end_entry_id, self._token)
 
     def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
         """The log has no entry in [from_entry_id, entry_id): trimmed away or never there (storage promise S3)."""
@@ -97,12 +100,12 @@ class DispatchStrategy(ABC):
 
     # What happens. These change state and nothing else.
 
-    @abstractmethod
-    def joined(self, consumer: ConsumerState, now_ms: int) -> None: ...
+    def joined(self, consumer: ConsumerState, now_ms: int) -> None:
+        self.consumers.append(consumer)
 
-    @abstractmethod
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         """A consumer disconnected; its unacknowledged messages go to others."""
+        self.consumers.remove(consumer)
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
         """The consumer grants `permits` more messages."""
@@ -137,3 +140,69 @@ class DispatchStrategy(ABC):
     def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
         """Messages in an entry the consumer holds and has acknowledged nothing of; None when that is not known."""
         return None
+
+
+# Why messages wait (emulator.model.reasons).
+
+
+class WaitingMessages(NamedTuple):
+    """Messages that are not dispatched, by what they wait for. A batch counts as one."""
+
+    number: int
+    consumer: ConsumerState | None = None
+    """The only one that may receive them; None: any."""
+    holder: ConsumerState | None = None
+    """It must acknowledge earlier messages of their keys first."""
+    has_no_consumer: bool = False
+    """No consumer takes their keys."""
+
+
+def counted(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
+
+
+def reasons_of(
+    groups: Iterable[WaitingMessages],
+    consumers: Sequence[ConsumerState],
+    limits: DispatchLimits,
+    given: int | None,
+) -> Iterator[Reason]:
+    """`given`: messages that the only served consumer has not acknowledged, where the strategy counts none itself."""
+    for group in groups:
+        if group.has_no_consumer:
+            yield Cause.NO_OWNER_OF_KEYS(count=counted(group.number))
+        elif group.holder is not None:
+            yield Cause.KEY_MOVED(count=counted(group.number), consumer=group.holder.name)
+        elif group.consumer is not None:
+            yield from _why_not_to(group.consumer, group.number, limits, given, Cause.WAITS_FOR_CONSUMER)
+        else:
+            yield from _why_to_none(consumers, group.number, limits)
+
+
+def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits) -> list[Reason]:
+    """A reason for each consumer; none when one of them can receive messages."""
+    cause = Cause.WAITS_FOR_PERMITS if len(consumers) > 1 else Cause.WAITS_FOR_CONSUMER
+    found = [list(_why_not_to(one, count, limits, None, cause)) for one in consumers]
+    return [reason for reasons in found for reason in reasons] if all(found) else []
+
+
+def _why_not_to(
+    consumer: ConsumerState, count: int, limits: DispatchLimits, given: int | None, without_permits: ReasonRow
+) -> Iterator[Reason]:
+    unacknowledged = consumer.unacked_messages if given is None else given
+    if consumer.unacked_messages >= limits.unacked_messages_per_consumer_max:
+        yield Cause.CONSUMER_UNACKED_MAX(
+            count=counted(count),
+            consumer=consumer.name,
+            unacknowledged=consumer.unacked_messages,
+            limit=limits.unacked_messages_per_consumer_max,
+        )
+    elif consumer.permits <= 0:
+        yield without_permits(
+            count=counted(count),
+            consumer=consumer.name,
+            permits=consumer.permits,
+            unacknowledged=unacknowledged,
+        )
+    elif consumer.blocked:
+        yield Cause.CONNECTION_FULL(count=counted(count), consumer=consumer.name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from emulator.core.dispatch.consistent_hash import AUTO_SPLIT, KeySharing
 from emulator.core.dispatch.delayed import LATEST_MS
+from emulator.model.values import MessageChunk
 
 
 class SubscriptionType(Enum):
@@ -61,18 +62,6 @@ class Wake(NamedTuple):
     """On the clock of `now_ms` that `next` is given."""
 
 
-class ChunkOf(Protocol):
-    """Which piece of a chunked message an entry is."""
-
-    @property
-    def of(self) -> str:
-        """The same for all pieces of one message, different for different messages."""
-        ...
-
-    @property
-    def is_last(self) -> bool: ...
-
-
 class Candidate(Protocol):
     """What a strategy needs to know of an entry that was read."""
 
@@ -91,7 +80,7 @@ class Candidate(Protocol):
         ...
 
     @property
-    def piece(self) -> ChunkOf | None:
+    def chunk(self) -> MessageChunk | None:
         """SHARED: None for a whole message. Computed when it is read."""
         ...
 
@@ -99,6 +88,19 @@ class Candidate(Protocol):
     def key_hash(self) -> int:
         """KEY_SHARED: the hash of its key, computed at the first access."""
         ...
+
+
+class KeySharing(NamedTuple):
+    """How a consumer wants to share keys; all of one subscription say the same, but for their ranges."""
+
+    is_sticky: bool = False
+    ranges: tuple[tuple[int, int], ...] = ()
+    """STICKY: slots first..last, both included."""
+    may_reorder: bool = False
+    """A key may go to its new consumer before the old one has acknowledged what it holds of it."""
+
+
+AUTO_SPLIT: Final = KeySharing()
 
 
 class PendingEntries:
@@ -158,6 +160,11 @@ class ConsumerState:
     def unacked_messages(self) -> int:
         """Messages it was given and has not acknowledged (SHARED)."""
         return self.pending.messages
+
+
+def holder_of(entry_id: int, consumers: Iterable[ConsumerState]) -> ConsumerState | None:
+    """Return the consumer that received an entry and has not acknowledged it."""
+    return next((one for one in consumers if entry_id in one.pending.by_entry), None)
 
 
 class Delivery(NamedTuple):

@@ -13,7 +13,7 @@ CALM_INTERVALS = 20
 """After this many intervals in a row with traffic, the allowed silence is halved."""
 
 
-class Silence:
+class FailureDetector:
     """Of one link, over all its connections."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 The amount of one period may be used at once. An overdraft (a batch, a large message) must be refilled before anything
 more is taken. A slow operation (a read from a disk) reserves its messages first: other operations cannot use them
 meanwhile, and the bucket does not refill them. The bytes of a read are unknown in advance, so where bytes are limited
-one read runs at a time.
+one read runs at a time. Tasks that share a limit wait in a `FairQueue`.
 """
 
 from __future__ import annotations
@@ -156,3 +156,36 @@ class ThrottleFactory(Protocol):
     def __call__(
         self, rate: RateLimit, now_ms: float, published: Published | None = None
     ) -> Throttle | None: ...
+
+
+class QueuedTask(Protocol):
+    """A task that is scheduled when its turn may have come."""
+
+    def schedule(self) -> None:
+        """Use the turn soon, or leave the queue."""
+        ...
+
+
+class FairQueue:
+    """A FIFO of tasks that wait for a shared budget: the longest waiting task goes first, so that fast tasks cannot
+    starve the others. A task that is next and cannot use its turn must leave, or it blocks all tasks behind it."""
+
+    def __init__(self) -> None:
+        self._queue: dict[QueuedTask, None] = {}
+
+    @property
+    def first(self) -> QueuedTask | None:
+        return next(iter(self._queue), None)
+
+    def is_next(self, one: QueuedTask) -> bool:
+        """Return whether no other task has waited longer."""
+        first = self.first
+        return first is None or first is one
+
+    def wait(self, one: QueuedTask) -> None:
+        """Append the task, or keep its place if it already waits."""
+        self._queue.setdefault(one)
+
+    def leave(self, one: QueuedTask) -> None:
+        """Remove the task: it had its turn, or needs none."""
+        self._queue.pop(one, None)

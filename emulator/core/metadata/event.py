@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from emulator.core.metadata.hybrid_clock import ClockReading
 from emulator.model.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,
@@ -300,3 +299,27 @@ def _escaped(name: str) -> str:
 
 def _unescaped(name: str) -> str:
     return name.replace("%2F", "/").replace("%25", "%")
+
+
+class ClockReading(NamedTuple):
+    """A reading of a hybrid logical clock: wall time that never falls behind a received reading. A reading taken after
+    another one was received is later than that one, whatever the wall clocks show; and only its counter runs ahead
+    of the fastest wall clock (docs/components/metadata-sync.md)."""
+
+    time_ms: int
+    counter: int
+
+
+BEGINNING = ClockReading(0, 0)
+
+
+def tick(latest: ClockReading, now_ms: int) -> ClockReading:
+    """For something that happens here now. `latest`: the latest reading that was taken or heard here."""
+    if now_ms > latest.time_ms:
+        return ClockReading(now_ms, 0)
+    return ClockReading(latest.time_ms, latest.counter + 1)
+
+
+def heard(latest: ClockReading, other: ClockReading) -> ClockReading:
+    """The latest reading, after another one was heard."""
+    return max(latest, other)

@@ -12,14 +12,31 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from emulator.core.metadata import pending_changes
-from emulator.core.metadata.event import EXISTENCE, SyncEvent, SyncStamp, elements_of, is_implied
-from emulator.core.metadata.hybrid_clock import BEGINNING, ClockReading, heard, tick
+from emulator.core.metadata.event import (
+    BEGINNING,
+    EXISTENCE,
+    ClockReading,
+    SyncEvent,
+    SyncStamp,
+    elements_of,
+    heard,
+    is_implied,
+    tick,
+)
 from emulator.core.metadata.record import LATEST, DocumentRecord, MergeOutcome, Rule, stored_record
 from emulator.core.metadata.stored import StoreTransaction, decoded
-from emulator.core.metadata.version_vector import OwnClock, Vector, bounded, covers, vector_of
+from emulator.core.metadata.version_vector import (
+    OwnClock,
+    Vector,
+    add_pending,
+    bounded,
+    covers,
+    read_pending,
+    remove_pending,
+    vector_of,
+)
 from emulator.errors import StorageError
-from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
+from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_PENDING_PATH, SyncRecordPath
 
 CLOCK_AHEAD_MS_MAX: Final = 300_000
 """What Kerberos allows, too."""
@@ -117,7 +134,7 @@ class MetadataTransaction:
         this cluster knows: a cluster that claims to have a tombstone must publish nothing older."""
         events = self.drawn_up(path, value, is_seed=False, touched=touched)
         self._with(path, events)
-        pending_changes.add(self._rows, events)
+        add_pending(self._rows, events)
         return events
 
     def make_drawn(self, path: str, events: Sequence[SyncEvent]) -> None:
@@ -127,7 +144,7 @@ class MetadataTransaction:
 
     def withdraw(self, events: Iterable[SyncEvent]) -> None:
         """Remove events from the pending changes: never published, or applied. Later arrivals are copies."""
-        pending_changes.take_away(self._rows, [event.stamp for event in events])
+        remove_pending(self._rows, [event.stamp for event in events])
 
     @property
     def _local_rule(self) -> Rule:
@@ -191,7 +208,7 @@ class MetadataTransaction:
         """Which events are here, or were once: one of them that is not there was superseded, and what superseded it
         went when everybody had it. Of the cluster's own: all but those that are drawn up and not made yet."""
         applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
-        waiting = pending_changes.read_drawn(self._rows.get(SYNC_DRAWN_PATH.text))
+        waiting = read_pending(self._rows.get(SYNC_PENDING_PATH.text))
 
         def is_known(stamp: SyncStamp) -> bool:
             if stamp.origin != own:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from emulator.core.metadata.event import EXISTENCE, SyncEvent, SyncStamp, document_of
-from emulator.core.metadata.hybrid_clock import ClockReading
+from emulator.core.metadata.event import EXISTENCE, ClockReading, SyncEvent, SyncStamp, document_of
 from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 

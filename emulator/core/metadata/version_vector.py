@@ -7,13 +7,13 @@ event that counts. Sources send only events that still count, so gaps in the num
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.core.metadata.event import SyncStamp, number
-from emulator.core.metadata.hybrid_clock import BEGINNING, ClockReading
-from emulator.core.metadata.stored import decoded
+from emulator.core.metadata.event import BEGINNING, ClockReading, SyncEvent, SyncStamp, number
+from emulator.core.metadata.stored import StoreTransaction, decoded
+from emulator.model.stored_keys import SYNC_PENDING_PATH
 from emulator.model.values import Change
 
 
@@ -27,17 +27,17 @@ class OwnClock:
     """The latest one. With hybrid clocks also of what was heard."""
 
     def encode(self) -> bytes:
-        told = {"incarnation": self.incarnation, "sequence": self.sequence, **self.reading._asdict()}
-        return json.dumps(told).encode()
+        raw = {"incarnation": self.incarnation, "sequence": self.sequence, **self.reading._asdict()}
+        return json.dumps(raw).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> OwnClock:
         """ValueError and others for what `encode` did not make."""
-        told = json.loads(value)
-        if not isinstance(told["incarnation"], str):
-            raise ValueError(f"incarnation {told['incarnation']!r} is not a text")
-        reading = ClockReading(number(told, "time_ms"), number(told, "counter"))
-        return cls(told["incarnation"], number(told, "sequence"), reading)
+        raw = json.loads(value)
+        if not isinstance(raw["incarnation"], str):
+            raise ValueError(f"incarnation {raw['incarnation']!r} is not a text")
+        reading = ClockReading(number(raw, "time_ms"), number(raw, "counter"))
+        return cls(raw["incarnation"], number(raw, "sequence"), reading)
 
 
 Vector = Mapping[str, int]
@@ -99,3 +99,48 @@ def vector_from_json(raw: Any) -> dict[str, int]:
     if not isinstance(raw, Mapping) or len(raw) > ORIGINS_MAX:
         raise ValueError(f"{str(raw)[:80]!r} is not a version vector")
     return {origin: number(raw, origin) for origin in raw}
+
+
+PendingChanges = dict[int, SyncEvent]
+"""A cluster's own changes, by sequence, that may be published but are not applied yet: for clusters that publish
+changes before they apply them (decision 0024).
+
+The cluster's store contains them from when they are drawn up until they are applied, received back, or certain never to
+be published. So the cluster always knows which of its own events may still take effect, whichever region died. This
+lets it remove a tombstone: every other event that arrives late is superseded (INV-78).
+"""
+
+
+def read_pending(stored: Change | None) -> PendingChanges:
+    """Raises StorageDamaged."""
+    return decoded(stored, _read, {})
+
+
+def _read(value: bytes) -> PendingChanges:
+    return {event.stamp.sequence: event for event in map(SyncEvent.from_json, json.loads(value))}
+
+
+def add_pending(rows: StoreTransaction, events: Iterable[SyncEvent]) -> None:
+    pending = read_pending(rows.get(SYNC_PENDING_PATH.text))
+    _write(rows, pending | {event.stamp.sequence: event for event in events})
+
+
+def remove_pending(rows: StoreTransaction, stamps: Iterable[SyncStamp]) -> None:
+    pending = read_pending(rows.get(SYNC_PENDING_PATH.text))
+    gone = {
+        stamp.sequence
+        for stamp in stamps
+        if stamp.sequence in pending and pending[stamp.sequence].stamp == stamp
+    }
+    if gone:
+        _write(rows, {sequence: event for sequence, event in pending.items() if sequence not in gone})
+
+
+def _write(rows: StoreTransaction, pending: PendingChanges) -> None:
+    stored = [event.to_json() for _, event in sorted(pending.items())]
+    rows.put(SYNC_PENDING_PATH.text, json.dumps(stored).encode() if stored else None)
+
+
+def settled(clock: OwnClock, pending: PendingChanges) -> int:
+    """Return the highest number up to which each own change is applied, or never will be."""
+    return min(pending, default=clock.sequence + 1) - 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.core.policies.declaration import Codec
+from emulator.core.policies.declaration import Codec, OutOfRange
 from emulator.model.values import is_valid_name
 
 MILLISECONDS_MAX: Final = 3_600_000
 """An hour: what is longer was meant in another unit."""
+NUMBER_MAX: Final = 2**53
+"""What JSON tools carry without rounding."""
 
 
 def _boolean(value: Any) -> bool:
@@ -27,24 +29,19 @@ def _region_names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))  # a set to Pulsar, too: naming a region twice means nothing more
 
 
-def _milliseconds(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MILLISECONDS_MAX:
-        raise ValueError(f"{value!r} is not a whole number of milliseconds, 0 to {MILLISECONDS_MAX}")
-    return value
-
-
 def _region_or_none(value: Any) -> str:
     if not isinstance(value, str) or (value and not is_valid_name(value)):
         raise ValueError(f"{value!r} is not a name of a region")
     return value
 
 
-def counts(minimum: int = 0, maximum: int = 2**31 - 1) -> Codec[int]:
-    """Whole numbers of something."""
+def counts(minimum: int = 0, maximum: int = 2**31 - 1, of: str = "") -> Codec[int]:
+    """Whole numbers, `of` a unit."""
 
     def decode(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-            raise ValueError(f"{value!r} is not a whole number, {minimum} to {maximum}")
+            unit = of and f" of {of}"
+            raise ValueError(f"{value!r} is not a whole number{unit}, {minimum} to {maximum}")
         return value
 
     return Codec(decode, int, {"type": "integer", "minimum": minimum, "maximum": maximum})
@@ -84,6 +81,32 @@ def _field(name: str, codec: Codec[Any], value: Any) -> Any:
         raise ValueError(f"{name}: {problem}") from None
 
 
+def whole_number(value: Any, what: str, *, least: int = 0) -> int:
+    """ValueError for what is not a number, OutOfRange for one that cannot be meant."""
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        value = int(value)  # the command line tool quotes some of them
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{what}: {value!r} is not a whole number")
+    if not least <= value <= NUMBER_MAX:
+        raise OutOfRange(f"{what}: {value} is not between {least} and {NUMBER_MAX}")
+    return value
+
+
+def fields_of(value: Any, required: tuple[str, ...]) -> Mapping[str, Any]:
+    """ValueError for what is not a JSON object with these fields. Others are left alone: newer tools send more."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not an object")
+    missing = [name for name in required if value.get(name) is None]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    return value
+
+
+def whole_numbers(what: str) -> Codec[int]:
+    """Whole numbers from 0 on, as `whole_number` reads them."""
+    return Codec(lambda value: whole_number(value, what), int, {"type": "integer", "minimum": 0})
+
+
 TEXTS_MAX: Final = 1_000
 TEXT_LENGTH_MAX: Final = 65_536
 
@@ -116,7 +139,39 @@ REGION_NAMES: Codec[tuple[str, ...]] = Codec(
     _region_names, list, {"type": "array", "items": {"type": "string"}}
 )
 
-MILLISECONDS: Codec[int] = Codec(
-    _milliseconds, int, {"type": "integer", "minimum": 0, "maximum": MILLISECONDS_MAX}
-)
+MILLISECONDS = counts(0, MILLISECONDS_MAX, "milliseconds")
 REGION_OR_NONE: Codec[str] = Codec(_region_or_none, str, {"type": "string"})
+
+
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "string": (str,),
+    "boolean": (bool,),
+    "array": (list, tuple),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+def fits(schema: Mapping[str, Any], value: Any) -> bool:
+    """Return whether JSON has the types that a schema describes, by its `type` and `properties`.
+
+    Values are not checked: a wrong number fits, a text in place of a number does not; what has no type fits."""
+    named = schema.get("type")
+    if named is not None and not any(
+        _is(one, value) for one in ([named] if isinstance(named, str) else named)
+    ):
+        return False
+    fields = schema.get("properties", {})
+    if not isinstance(value, dict) or not fields:
+        return True
+    return all(one is None or fits(fields.get(name, {}), one) for name, one in value.items()) and all(
+        value.get(name) is not None for name in schema.get("required", ())
+    )
+
+
+def _is(name: str, value: Any) -> bool:
+    if isinstance(value, bool) and name != "boolean":
+        return False
+    return isinstance(value, _TYPES[name])

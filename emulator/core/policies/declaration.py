@@ -20,7 +20,7 @@ class OutOfRange(ValueError):
     """A value of the right form that cannot be meant. Tools expect another answer than for what is no value."""
 
 
-class InPulsarsWords(OutOfRange):
+class OutOfRangeVerbatim(OutOfRange):
     """An OutOfRange whose sentence is Pulsar's, word for word: clients compare it."""
 
 
@@ -55,9 +55,9 @@ class Policy(Generic[T]):
     codec: Codec[T]
     default: T
     scopes: frozenset[Scope]
-    obeyed_by: str
-    """The module that acts on it; it lists the policy in `OBEYS`. Empty: it is only kept."""
     doc: str
+    obeyed_by: str = ""
+    """The module that acts on it; it lists the policy in `OBEYS`. Empty: it is only stored."""
     kept: str = ""
     """Why no region acts on it, although tools may set it and read it back. Empty: it is obeyed."""
     own_rows: bool = False

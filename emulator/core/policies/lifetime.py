@@ -1,4 +1,5 @@
-"""How long messages are kept: retention, message TTL, backlog quotas. The forms are Pulsar's."""
+"""How long messages, subscriptions and topics are kept: retention, message TTL, backlog quotas, deletion of unused
+topics and subscriptions, compaction. The forms are Pulsar's."""
 
 from __future__ import annotations
 
@@ -6,10 +7,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from emulator.core.policies.declaration import Codec, OutOfRange, Policy, Scope
+from emulator.core.policies.codecs import counts, fields_of, whole_number, whole_numbers
+from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 
-NUMBER_MAX: Final = 2**53
-"""What JSON tools carry without rounding."""
 BYTES_PER_MEGABYTE: Final = 1_048_576
 MS_PER_MINUTE: Final = 60_000
 
@@ -62,27 +62,6 @@ class Quota(NamedTuple):
 Quotas = Mapping[QuotaKind, Quota]
 
 
-def whole_number(value: Any, what: str, *, least: int = 0) -> int:
-    """ValueError for what is not a number, OutOfRange for one that cannot be meant."""
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        value = int(value)  # the command line tool quotes some of them
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{what}: {value!r} is not a whole number")
-    if not least <= value <= NUMBER_MAX:
-        raise OutOfRange(f"{what}: {value} is not between {least} and {NUMBER_MAX}")
-    return value
-
-
-def fields_of(value: Any, required: tuple[str, ...]) -> Mapping[str, Any]:
-    """ValueError for what is not a JSON object with these fields. Others are left alone: newer tools send more."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is not an object")
-    missing = [name for name in required if value.get(name) is None]
-    if missing:
-        raise ValueError(f"{missing[0]} is missing")
-    return value
-
-
 def _retention(value: Any) -> Retention:
     found = fields_of(value, ("retentionTimeInMinutes", "retentionSizeInMB"))
     minutes = whole_number(found["retentionTimeInMinutes"], "retentionTimeInMinutes", least=-1)
@@ -97,10 +76,6 @@ def _retention(value: Any) -> Retention:
 
 def _retention_as_json(value: Retention) -> dict[str, int]:
     return {"retentionTimeInMinutes": value.minutes, "retentionSizeInMB": value.megabytes}
-
-
-def _seconds(value: Any) -> int:
-    return whole_number(value, "seconds")
 
 
 def quota_of(value: Any) -> Quota:
@@ -192,7 +167,7 @@ MESSAGE_TTL: Policy[int] = Policy(
     at_topic="messageTTL",
     query_at_topic="messageTTL",
     below_zero="Invalid value for message TTL, message TTL must >= 0",
-    codec=Codec(_seconds, int, {"type": "integer", "minimum": 0}),
+    codec=whole_numbers("seconds"),
     default=0,
     scopes=_NAMESPACE_AND_TOPIC,
     obeyed_by="emulator.broker.topic_directory.housekeeper",
@@ -215,4 +190,103 @@ BACKLOG_QUOTAS: Policy[Quotas] = Policy(
     ),
 )
 
-POLICIES = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS)
+
+class DeleteMode(Enum):
+    """What a topic must be like to count as unused; the value is Pulsar's name."""
+
+    NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+    CAUGHT_UP = "delete_when_subscriptions_caught_up"
+
+
+class Inactivity(NamedTuple):
+    delete: bool
+    seconds: int
+    mode: DeleteMode
+
+
+NEVER: Final = Inactivity(False, 60, DeleteMode.NO_SUBSCRIPTIONS)
+
+
+def _inactivity(value: Any) -> Inactivity:
+    found = fields_of(value, ("maxInactiveDurationSeconds", "deleteWhileInactive"))
+    delete, mode = found["deleteWhileInactive"], found.get("inactiveTopicDeleteMode")
+    if not isinstance(delete, bool):
+        raise ValueError(f"deleteWhileInactive: {delete!r} is neither true nor false")
+    seconds = whole_number(found["maxInactiveDurationSeconds"], "maxInactiveDurationSeconds", least=1)
+    try:
+        return Inactivity(delete, seconds, DeleteMode(mode or DeleteMode.NO_SUBSCRIPTIONS.value))
+    except ValueError:
+        known = ", ".join(one.value for one in DeleteMode)
+        raise ValueError(f"inactiveTopicDeleteMode: {mode!r} is none of {known}") from None
+
+
+def _inactivity_as_json(value: Inactivity) -> dict[str, Any]:
+    return {
+        "inactiveTopicDeleteMode": value.mode.value,
+        "maxInactiveDurationSeconds": value.seconds,
+        "deleteWhileInactive": value.delete,
+    }
+
+
+INACTIVE_TOPICS: Policy[Inactivity] = Policy(
+    name="inactive_topics",
+    at_namespace="inactiveTopicPolicies",
+    at_topic="inactiveTopicPolicies",
+    codec=Codec(
+        _inactivity,
+        _inactivity_as_json,
+        {
+            "type": "object",
+            "properties": {
+                "inactiveTopicDeleteMode": {"enum": [mode.value for mode in DeleteMode]},
+                "maxInactiveDurationSeconds": {"type": "integer", "minimum": 1},
+                "deleteWhileInactive": {"type": "boolean"},
+            },
+            "required": ["maxInactiveDurationSeconds", "deleteWhileInactive"],
+        },
+    ),
+    default=NEVER,
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
+    doc=(
+        "Whether and when unused topics are deleted: without subscriptions, or with subscriptions that "
+        "have no consumers and no backlog. Unset: never, so that a run can be verified."
+    ),
+)
+SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(
+    name="subscription_expiration_minutes",
+    at_namespace="subscriptionExpirationTime",
+    below_zero="Invalid value for subscription expiration time",
+    codec=whole_numbers("minutes"),
+    default=0,
+    scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
+    doc=(
+        "Minutes after which a subscription without consumers is deleted, unless it is replicated. 0: never."
+    ),
+)
+
+BYTES_MAX: Final = 2**63 - 1
+
+
+COMPACTION_THRESHOLD: Policy[int] = Policy(
+    name="compaction_threshold",
+    at_namespace="compactionThreshold",
+    namespaces_put=True,
+    at_topic="compactionThreshold",
+    below_zero=BELOW_ZERO,
+    codec=counts(0, BYTES_MAX, "bytes"),
+    default=0,
+    scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
+    obeyed_by="emulator.broker.topic.topic",
+    doc="Bytes by which a topic's log must grow before it is compacted again. 0: only on request.",
+)
+
+POLICIES = (
+    RETENTION,
+    MESSAGE_TTL,
+    BACKLOG_QUOTAS,
+    INACTIVE_TOPICS,
+    SUBSCRIPTION_EXPIRATION,
+    COMPACTION_THRESHOLD,
+)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
+from emulator.core.policies.codecs import fields_of, whole_number, whole_numbers
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
-from emulator.core.policies.lifetime import fields_of, whole_number
 
 _BY_TOPIC: Final = "emulator.broker.topic.topic"
 _BY_PUBLISHING: Final = "emulator.broker.topic.publishing"
@@ -15,11 +15,7 @@ _BY_SUBSCRIPTIONS: Final = "emulator.broker.topic.subscriptions"
 PERIOD_SECONDS_MAX: Final = 86_400
 
 
-def _number(value: Any) -> int:
-    return whole_number(value, "number")
-
-
-NUMBER: Codec[int] = Codec(_number, int, {"type": "integer", "minimum": 0})
+NUMBER = whole_numbers("number")
 _BOTH: Final = frozenset(Scope)
 
 

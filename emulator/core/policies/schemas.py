@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from emulator.core.policies.codecs import BOOLEAN
+from emulator.core.policies.codecs import BOOLEAN, one_of
 from emulator.core.policies.declaration import Codec, Policy, Scope
 from emulator.core.schemas.compatibility import AUTO_UPDATE, DEFAULT, CompatibilityStrategy
 
@@ -14,12 +14,6 @@ def _strategy(value: Any) -> CompatibilityStrategy:
     if not isinstance(value, str) or value not in CompatibilityStrategy.__members__:
         raise ValueError(f"{value!r} is none of {', '.join(CompatibilityStrategy.__members__)}")
     return CompatibilityStrategy[value]
-
-
-def _older_name(value: Any) -> str:
-    if not isinstance(value, str) or value not in AUTO_UPDATE:
-        raise ValueError(f"{value!r} is none of {', '.join(AUTO_UPDATE)}")
-    return value
 
 
 def _nearest_defined(values: Sequence[CompatibilityStrategy]) -> CompatibilityStrategy:
@@ -33,7 +27,6 @@ def _nearest_defined(values: Sequence[CompatibilityStrategy]) -> CompatibilitySt
 STRATEGY: Codec[CompatibilityStrategy] = Codec(
     _strategy, lambda value: value.name, {"type": "string", "enum": list(CompatibilityStrategy.__members__)}
 )
-OLDER_NAME: Codec[str] = Codec(_older_name, str, {"type": "string", "enum": list(AUTO_UPDATE)})
 
 SCHEMA_COMPATIBILITY: Policy[CompatibilityStrategy] = Policy(
     name="schema_compatibility_strategy",
@@ -50,7 +43,7 @@ SCHEMA_COMPATIBILITY: Policy[CompatibilityStrategy] = Policy(
 SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
     name="schema_auto_update_compatibility_strategy",
     at_namespace="schemaAutoUpdateCompatibilityStrategy",
-    codec=OLDER_NAME,
+    codec=one_of(*AUTO_UPDATE),
     default="",
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.metadata.schemas",

@@ -1,17 +1,18 @@
-"""Policies of an architecture that regions do not have. Tools set them and read them back; each states why it has no
-other effect. A value that a test would rely on, and that a region cannot apply, is rejected by its encoding.
+"""Policies that are stored but not enforced: regions lack the part of Pulsar's architecture that they configure.
+
+One table: name, paths, type, default, why no region acts on it. Tools set these policies and read them back. A value
+that a test would rely on, and that a region cannot apply, is rejected by its type.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, counts, objects_of, one_of
 from emulator.core.policies.declaration import Codec, Policy, Scope
 
-NAMESPACE: Final = frozenset({Scope.NAMESPACE})
-NAMESPACE_AND_TOPIC: Final = frozenset({Scope.NAMESPACE, Scope.TOPIC})
 _NO_BOOKIES = "A region keeps its log in one store of its own: there are no bookies to spread entries over."
 _NO_OFFLOADING = "A region does not offload."
 _NOT_ENFORCED = "Requests are not authorized yet: every client may do everything."
@@ -22,6 +23,10 @@ def _nonnegative(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LONG_MAX:
         raise ValueError(f"{value!r} is not a number, 0 or more")
     return value
+
+
+def _as_object(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    return dict(value or {})
 
 
 RATE: Codec[float] = Codec(_nonnegative, lambda value: value, {"type": "number", "minimum": 0})
@@ -104,205 +109,128 @@ PERMISSION_KINDS: Final = (
 )
 """Whom a grant is about; Java's client and the wire name them differently."""
 
-PERSISTENCE: Policy[Mapping[str, Any] | None] = Policy(
-    name="persistence",
-    at_namespace="persistence",
-    at_topic="persistence",
-    codec=Codec(_persistence, lambda value: dict(value or {}), _PERSISTENCE_FIELDS.schema),
-    default=None,
-    scopes=NAMESPACE_AND_TOPIC,
-    obeyed_by="",
-    kept=_NO_BOOKIES,
-    doc="On how many bookies entries are stored.",
-)
 _AFFINITY_FIELDS = objects_of(
     {"bookkeeperAffinityGroupPrimary": TEXT, "bookkeeperAffinityGroupSecondary": TEXT}
 )
-BOOKIE_AFFINITY: Policy[Mapping[str, Any] | None] = Policy(
-    name="bookie_affinity",
-    at_namespace="persistence/bookieAffinity",
-    codec=Codec(_AFFINITY_FIELDS.decode, lambda value: dict(value or {}), _AFFINITY_FIELDS.schema),
-    default=None,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept=_NO_BOOKIES,
-    doc="On which bookies entries are stored.",
-)
-OFFLOAD_POLICIES: Policy[Mapping[str, Any] | None] = Policy(
-    name="offload_policies",
-    at_namespace="offloadPolicies",
-    at_topic="offloadPolicies",
-    codec=Codec(_offloading, lambda value: dict(value or {}), {"type": "object"}),
-    default=None,
-    scopes=NAMESPACE_AND_TOPIC,
-    obeyed_by="",
-    kept=_NO_OFFLOADING,
-    doc="Where old entries are offloaded to.",
-)
+_PERSISTENCE = Codec(_persistence, _as_object, _PERSISTENCE_FIELDS.schema)
+_AFFINITY = Codec(_AFFINITY_FIELDS.decode, _as_object, _AFFINITY_FIELDS.schema)
+_OFFLOADING = Codec(_offloading, _as_object, {"type": "object"})
 _ANY_LONG = counts(-LONG_MAX - 1, LONG_MAX)
+_PERMISSIONS = Codec(_permissions, _as_object, {"type": "object"})
+_BUNDLES = Codec(_object, _as_object, {"type": "object"})
 
 
-def _offload_figure(name: str, at_namespace: str, doc: str) -> Policy[int | None]:
-    return Policy(
-        name=name,
-        at_namespace=at_namespace,
-        codec=_ANY_LONG,  # type: ignore[arg-type]
-        default=None,
-        unset=-1,
-        scopes=NAMESPACE,
-        obeyed_by="",
-        kept=_NO_OFFLOADING,
-        doc=doc,
-    )
+def _row(
+    path: str, type_: Codec[Any], why: str, doc: str, *, topics: bool = False, name: str = "", **more: Any
+) -> Policy[Any]:
+    """A policy of namespaces, and of `topics`, at `path`. Its name is the path in snake case, unless `name` is given.
+    `more`: further fields of `Policy`."""
+    name = name or re.sub("([A-Z])", r"_\1", path).lower()
+    scopes = frozenset({Scope.NAMESPACE, Scope.TOPIC} if topics else {Scope.NAMESPACE})
+    at_topic = path if topics else ""
+    more = {"default": None, **more}
+    return Policy(name, type_, scopes=scopes, kept=why, doc=doc, at_namespace=path, at_topic=at_topic, **more)
 
 
-OFFLOAD_THRESHOLD = _offload_figure(
-    "offload_threshold", "offloadThreshold", "Size above which entries are offloaded."
+PERSISTENCE = _row(
+    "persistence", _PERSISTENCE, _NO_BOOKIES, "On how many bookies entries are stored.", topics=True
 )
-OFFLOAD_THRESHOLD_SECONDS = _offload_figure(
-    "offload_threshold_in_seconds", "offloadThresholdInSeconds", "Age above which entries are offloaded."
-)
-OFFLOAD_DELETION_LAG: Policy[int | None] = Policy(
-    name="offload_deletion_lag_ms",
-    at_namespace="offloadDeletionLagMs",
-    codec=_ANY_LONG,  # type: ignore[arg-type]
-    default=None,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept=_NO_OFFLOADING,
-    doc="How long offloaded entries are also kept locally.",
-)
-RESOURCE_GROUP: Policy[str | None] = Policy(
+RESOURCE_GROUP = _row(
+    "resourcegroup",
+    TEXT,
+    "Rates of a group are shared by the brokers of a Pulsar cluster; a region is one broker.",
+    "The resource group by whose rates the namespace is limited.",
     name="resource_group",
-    at_namespace="resourcegroup",
-    codec=TEXT,  # type: ignore[arg-type]
-    default=None,
     own_rows=True,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept="Rates of a group are shared by the brokers of a Pulsar cluster; a region is one broker.",
-    doc="The resource group by whose rates the namespace is limited.",
 )
-PERMISSIONS: Policy[Mapping[str, Any] | None] = Policy(
-    name="permissions",
-    at_namespace="permissions",
-    codec=Codec(_permissions, lambda value: dict(value or {}), {"type": "object"}),
-    default=None,
+PERMISSIONS = _row("permissions", _PERMISSIONS, _NOT_ENFORCED, "Permissions by role.", own_rows=True)
+BUNDLES = _row(
+    "bundles",
+    _BUNDLES,
+    "A region is one broker that serves all topics: nothing is distributed among brokers.",
+    "Number of bundles by which topics are distributed among brokers.",
     own_rows=True,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept=_NOT_ENFORCED,
-    doc="Permissions by role.",
 )
-SUBSCRIPTION_AUTH_MODE: Policy[str | None] = Policy(
-    name="subscription_auth_mode",
-    at_namespace="subscriptionAuthMode",
-    codec=one_of("None", "Prefix"),  # type: ignore[arg-type]
-    default=None,
-    unset="None",
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept=_NOT_ENFORCED,
-    doc="Whether subscription names must begin with the role.",
-)
-BUNDLES: Policy[Mapping[str, Any] | None] = Policy(
-    name="bundles",
-    at_namespace="bundles",
-    codec=Codec(_object, lambda value: dict(value or {}), {"type": "object"}),
-    default=None,
+PROPERTIES = _row(
+    "properties",
+    TEXT_BY_NAME,
+    "Properties are annotations of users and tools. Neither a Pulsar broker nor a region acts on them.",
+    "Notes, by name.",
     own_rows=True,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept="A region is one broker that serves all topics: nothing is distributed among brokers.",
-    doc="Number of bundles by which topics are distributed among brokers.",
 )
-PROPERTIES: Policy[Mapping[str, str] | None] = Policy(
-    name="properties",
-    at_namespace="properties",
-    codec=TEXT_BY_NAME,  # type: ignore[arg-type]
-    default=None,
-    own_rows=True,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept="Properties are annotations of users and tools. Neither a Pulsar broker nor a region acts on them.",
-    doc="Notes, by name.",
-)
-DEDUPLICATION_SNAPSHOT_INTERVAL: Policy[int | None] = Policy(
-    name="deduplication_snapshot_interval",
-    at_namespace="deduplicationSnapshotInterval",
-    at_topic="deduplicationSnapshotInterval",
-    codec=counts(),  # type: ignore[arg-type]
-    default=None,
-    scopes=NAMESPACE_AND_TOPIC,
-    obeyed_by="",
-    kept="A region stores deduplication state on its own and loses none of it in a crash.",
-    doc="Interval of deduplication snapshots in seconds.",
-)
-ENCRYPTION_REQUIRED: Policy[bool] = Policy(
-    name="encryption_required",
-    at_namespace="encryptionRequired",
-    codec=Codec(_only_false, bool, {"type": "boolean"}),
-    default=False,
-    unset=False,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept="Only `false` is accepted: a region does not check whether messages are encrypted.",
-    doc="Whether messages must be encrypted.",
-)
-ENTRY_FILTERS: Policy[Mapping[str, Any] | None] = Policy(
-    name="entry_filters",
-    at_namespace="entryFilters",
-    at_topic="entryFilters",
-    codec=Codec(_no_filters, lambda value: dict(value or {}), _FILTERS.schema),
-    default=None,
-    scopes=NAMESPACE_AND_TOPIC,
-    obeyed_by="",
-    kept="Only an empty list is accepted: filters are Java classes, which a region cannot run.",
-    doc="Which entries are sent to consumers.",
-)
-ANTI_AFFINITY: Policy[str | None] = Policy(
+ANTI_AFFINITY = _row(
+    "antiAffinity",
+    TEXT,
+    "A region is one broker that serves all namespaces: none can be separated from another.",
+    "Namespaces of one group are served by different brokers.",
     name="anti_affinity_group",
-    at_namespace="antiAffinity",
-    codec=TEXT,  # type: ignore[arg-type]
-    default=None,
     own_rows=True,
-    scopes=NAMESPACE,
-    obeyed_by="",
-    kept="A region is one broker that serves all namespaces: none can be separated from another.",
-    doc="Namespaces of one group are served by different brokers.",
-)
-PAUSE_ON_ACK_STATE: Policy[bool] = Policy(
-    name="dispatcher_pause_on_ack_state_persistent",
-    at_namespace="dispatcherPauseOnAckStatePersistent",
-    at_topic="dispatcherPauseOnAckStatePersistent",
-    codec=BOOLEAN,
-    default=False,
-    unset=False,
-    set_without_body=True,
-    scopes=NAMESPACE_AND_TOPIC,
-    obeyed_by="",
-    kept=(
-        "A region stores all individual acknowledgements, so dispatch never has to pause because some "
-        "could not be stored."
-    ),
-    doc="Whether dispatch pauses while there are more individual acknowledgements than can be stored.",
 )
 
 POLICIES: tuple[Policy[Any], ...] = (
     PERSISTENCE,
-    BOOKIE_AFFINITY,
-    OFFLOAD_POLICIES,
-    OFFLOAD_THRESHOLD,
-    OFFLOAD_THRESHOLD_SECONDS,
-    OFFLOAD_DELETION_LAG,
+    _row(
+        "persistence/bookieAffinity",
+        _AFFINITY,
+        _NO_BOOKIES,
+        "On which bookies entries are stored.",
+        name="bookie_affinity",
+    ),
+    _row("offloadPolicies", _OFFLOADING, _NO_OFFLOADING, "Where old entries are offloaded to.", topics=True),
+    _row("offloadThreshold", _ANY_LONG, _NO_OFFLOADING, "Size above which entries are offloaded.", unset=-1),
+    _row(
+        "offloadThresholdInSeconds",
+        _ANY_LONG,
+        _NO_OFFLOADING,
+        "Age above which entries are offloaded.",
+        unset=-1,
+    ),
+    _row(
+        "offloadDeletionLagMs", _ANY_LONG, _NO_OFFLOADING, "How long offloaded entries are also kept locally."
+    ),
     RESOURCE_GROUP,
     PERMISSIONS,
-    SUBSCRIPTION_AUTH_MODE,
+    _row(
+        "subscriptionAuthMode",
+        one_of("None", "Prefix"),
+        _NOT_ENFORCED,
+        "Whether subscription names must begin with the role.",
+        unset="None",
+    ),
     BUNDLES,
     PROPERTIES,
-    DEDUPLICATION_SNAPSHOT_INTERVAL,
-    ENCRYPTION_REQUIRED,
-    ENTRY_FILTERS,
+    _row(
+        "deduplicationSnapshotInterval",
+        counts(),
+        "A region stores deduplication state on its own and loses none of it in a crash.",
+        "Interval of deduplication snapshots in seconds.",
+        topics=True,
+    ),
+    _row(
+        "encryptionRequired",
+        Codec(_only_false, bool, {"type": "boolean"}),
+        "Only `false` is accepted: a region does not check whether messages are encrypted.",
+        "Whether messages must be encrypted.",
+        default=False,
+        unset=False,
+    ),
+    _row(
+        "entryFilters",
+        Codec(_no_filters, _as_object, _FILTERS.schema),
+        "Only an empty list is accepted: filters are Java classes, which a region cannot run.",
+        "Which entries are sent to consumers.",
+        topics=True,
+    ),
     ANTI_AFFINITY,
-    PAUSE_ON_ACK_STATE,
+    _row(
+        "dispatcherPauseOnAckStatePersistent",
+        BOOLEAN,
+        "A region stores all individual acknowledgements, so dispatch never has to pause because some "
+        "could not be stored.",
+        "Whether dispatch pauses while there are more individual acknowledgements than can be stored.",
+        topics=True,
+        default=False,
+        unset=False,
+        set_without_body=True,
+    ),
 )

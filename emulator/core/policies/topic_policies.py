@@ -11,8 +11,29 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from emulator.core.policies import (
+    consuming,
+    lifetime,
+    limits,
+    schemas,
+    stored_only,
+    topics,
+)
 from emulator.core.policies.declaration import Policy, Scope, effective
-from emulator.core.policies.registry import REGISTRY
+
+FAMILIES = (
+    topics,
+    consuming,
+    limits,
+    stored_only,
+    lifetime,
+    schemas,
+)
+
+REGISTRY: Mapping[str, Policy[Any]] = {
+    policy.name: policy for family in FAMILIES for policy in family.POLICIES
+}
+
 
 T = TypeVar("T")
 

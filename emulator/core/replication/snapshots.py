@@ -37,7 +37,7 @@ event requires one, so a quiet topic becomes quiet again:
     was consumed here long ago. But c, having new messages, requests a snapshot. The id of a follow-up marks it as one,
     and a follow-up triggers no other.
 
-How many snapshots may be pending, and for how long: `snapshot_backoff`.
+How many snapshots may be pending, and for how long: `SnapshotBackoff`.
 
 The shell must
   1. call `request_stored`, `response_stored` and `snapshot_stored` for each marker once it is durable in our log, in
@@ -52,7 +52,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from emulator.core.replication.snapshot_backoff import SnapshotBackoff
 from emulator.core.replication.snapshot_types import (
     FOLLOW_UP_SUFFIX,
     NOT_TRIGGERING_SUFFIXES,
@@ -63,6 +62,7 @@ from emulator.core.replication.snapshot_types import (
     OfferSnapshot,
     PendingSnapshot,
     Skip,
+    SnapshotBackoff,
     SnapshotCounters,
     SnapshotStage,
     WriteMarker,

@@ -161,9 +161,9 @@ class ReplicatedSubscription:
         snapshot = self._take(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
-        told = dict(update.positions)
+        sent = dict(update.positions)
         says_more = any(
-            position > told.get(region, BEFORE_EVERYTHING)
+            position > sent.get(region, BEFORE_EVERYTHING)
             for region, position in snapshot.positions
             if region != source_region
         )

@@ -10,8 +10,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from emulator.core.schemas.json_text import read_json
-from emulator.core.schemas.problems import BadSchema, Incompatible
+from emulator.core.schemas.json_text import BadSchema, Incompatible, read_json
 
 if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema

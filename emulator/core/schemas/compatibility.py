@@ -10,9 +10,8 @@ from enum import Enum
 from typing import Any
 
 from emulator.core.schemas.avro import check_reads, parse_avro
-from emulator.core.schemas.json_text import read_json
+from emulator.core.schemas.json_text import BadSchema, Incompatible, read_json
 from emulator.core.schemas.key_value import halves
-from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.model.values import Schema, SchemaType
 
 

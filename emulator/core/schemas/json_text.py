@@ -1,4 +1,4 @@
-"""Untrusted JSON: parsed with a bounded depth, compared without insignificant differences."""
+"""Untrusted JSON: parsed with a bounded depth, compared without insignificant differences; why a schema is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import json
 import re
 from typing import Any
 
-from emulator.core.schemas.problems import BadSchema
+
+class BadSchema(ValueError):
+    """It is no schema of its type, or larger than what is allowed."""
+
+
+class Incompatible(ValueError):
+    """It may not follow, or read, what there is."""
+
 
 DEPTH_MAX = 64
 """Nesting limit of a schema. Each level costs the parser several stack frames."""

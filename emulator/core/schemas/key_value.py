@@ -10,8 +10,7 @@ import json
 from struct import Struct, error
 from typing import Any
 
-from emulator.core.schemas.json_text import read_json
-from emulator.core.schemas.problems import BadSchema
+from emulator.core.schemas.json_text import BadSchema, read_json
 from emulator.model.values import Schema, SchemaType
 
 _LENGTH = Struct(">i")

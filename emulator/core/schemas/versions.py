@@ -18,9 +18,8 @@ from struct import Struct
 from typing import Any
 
 from emulator.core.schemas.compatibility import AVRO_DESCRIBED
-from emulator.core.schemas.json_text import normalized
+from emulator.core.schemas.json_text import BadSchema, normalized
 from emulator.core.schemas.key_value import split_data
-from emulator.core.schemas.problems import BadSchema
 from emulator.model.values import Schema, SchemaType
 
 _NUMBER = Struct(">q")

@@ -14,8 +14,9 @@ The chunks of a message are one message, complete with its last chunk. An incomp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+from emulator.model.values import KeyedEntry, MessageChunk
 
 KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
 """What one compaction may remember. With more it ends with an error, and the topic stays as it is."""
@@ -27,52 +28,12 @@ class TooManyKeys(ValueError):
     """The topic has too many keys; the message contains their number and the limit."""
 
 
-class CompactionMessage(Protocol):
-    """What counts of one message."""
-
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def deletes(self) -> bool:
-        """Its payload is null or empty."""
-        ...
-
-    @property
-    def is_gone(self) -> bool:
-        """A former compaction left its place in the batch, and nothing else."""
-        ...
-
-
-class CompactedChunk(Protocol):
-    """Which piece of a chunked message an entry is."""
-
-    @property
-    def of(self) -> str:
-        """The same for all pieces of one message, different for different messages."""
-        ...
-
-    @property
-    def is_last(self) -> bool: ...
-
-
-class CompactionEntry(Protocol):
-    """What counts of one entry."""
-
-    @property
-    def messages(self) -> Sequence[CompactionMessage] | None:
-        """In the order of the batch; None: the entry cannot be parsed."""
-        ...
-
-    @property
-    def piece(self) -> CompactedChunk | None: ...
-
-
 class _Newest(NamedTuple):
     entry_id: int
     at: int
     """Index in its batch."""
     deletes: bool
-    pieces_of: str
+    chunks_of: str
     """Of which chunked message; empty: it is none."""
 
 
@@ -82,7 +43,7 @@ class LatestOfKeys:
     def __init__(self, keys_bytes_max: int = KEYS_BYTES_MAX) -> None:
         self._newest: dict[str, _Newest] = {}
         self._incomplete: set[str] = set()
-        """Chunked messages whose last piece was not seen."""
+        """Chunked messages whose last chunk was not seen."""
         self._first_opaque: int | None = None
         self._held_bytes = 0
         self._held_bytes_max = keys_bytes_max
@@ -90,25 +51,25 @@ class LatestOfKeys:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def note(self, entry_id: int, entry: CompactionEntry) -> None:
+    def note(self, entry_id: int, entry: KeyedEntry) -> None:
         """Phase one; ids ascend. TooManyKeys when more would have to be remembered than is allowed."""
-        messages, piece = entry.messages, entry.piece
+        messages, chunk = entry.messages, entry.chunk
         if messages is None:
             if self._first_opaque is None:
                 self._first_opaque = entry_id
             return
-        if piece is not None and not piece.is_last:
-            self._hold(piece.of, piece.of in self._incomplete)
-            self._incomplete.add(piece.of)
+        if chunk is not None and not chunk.is_last:
+            self._hold(chunk.of, chunk.of in self._incomplete)
+            self._incomplete.add(chunk.of)
             return
-        pieces_of = ""
-        if piece is not None:
-            pieces_of = piece.of
-            self._incomplete.discard(pieces_of)
+        chunks_of = ""
+        if chunk is not None:
+            chunks_of = chunk.of
+            self._incomplete.discard(chunks_of)
         for index, message in enumerate(messages):
             if message.key is not None and not message.is_gone:
                 self._hold(message.key, message.key in self._newest)
-                self._newest[message.key] = _Newest(entry_id, index, message.deletes, pieces_of)
+                self._newest[message.key] = _Newest(entry_id, index, message.deletes, chunks_of)
 
     def _hold(self, text: str, is_known: bool) -> None:
         if is_known:
@@ -120,16 +81,16 @@ class LatestOfKeys:
                 "compaction may use"
             )
 
-    def staying(self, entry_id: int, entry: CompactionEntry) -> list[int] | None:
+    def staying(self, entry_id: int, entry: KeyedEntry) -> list[int] | None:
         """Phase two: the indexes of the messages that stay. None: the entry stays as it is."""
-        messages, piece = entry.messages, entry.piece
-        if messages is None or (piece is not None and piece.of in self._incomplete):
+        messages, chunk = entry.messages, entry.chunk
+        if messages is None or (chunk is not None and chunk.of in self._incomplete):
             return None
         there = [index for index, message in enumerate(messages) if not message.is_gone]
-        stay = [index for index in there if self._stays(entry_id, index, messages[index].key, piece)]
+        stay = [index for index in there if self._stays(entry_id, index, messages[index].key, chunk)]
         return None if stay == there and there else stay
 
-    def _stays(self, entry_id: int, index: int, key: str | None, piece: CompactedChunk | None) -> bool:
+    def _stays(self, entry_id: int, index: int, key: str | None, chunk: MessageChunk | None) -> bool:
         if key is None:
             return True
         newest = self._newest.get(key)
@@ -138,6 +99,6 @@ class LatestOfKeys:
         if newest.deletes:
             behind_opaque = self._first_opaque is not None and entry_id > self._first_opaque
             return behind_opaque and (entry_id, index) == newest[:2]
-        if piece is not None:
-            return piece.of == newest.pieces_of
+        if chunk is not None:
+            return chunk.of == newest.chunks_of
         return (entry_id, index) == newest[:2]

@@ -1,6 +1,6 @@
 """Storing each message once.
 
-Two questions, two small maps per topic.
+Three questions, three small maps per topic.
 
 *Has this producer sent that before?* (`ProducerDeduplication`) A producer numbers its messages; after a lost
 connection it sends again whatever was not acknowledged. Per producer name two numbers:
@@ -19,6 +19,9 @@ an error instead.
 and, after any failure, again from an earlier place; the position in the source log is the measure. Markers
 count here, so that each is acted upon once, and bypass the first question.
 
+*Is this chunk stored already?* (`ChunkTracker`) A chunk of an incomplete message is stored once, even where the
+topic does not deduplicate.
+
 When an append fails its outcome is unknown. The shell then drops both objects with the topic and
 rebuilds them: the last checkpoint (`from_json`), then `persisted` / `advance` for every entry stored since,
 so nothing depends on how old the checkpoint is. There is no way to take a `pushed` back, on
@@ -28,9 +31,9 @@ purpose.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from emulator.model.values import BEFORE_EVERYTHING, Position
 
@@ -84,7 +87,7 @@ class ProducerDeduplication:
     def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
     ) -> PublishVerdict:
-        """Judge one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less
+        """Check one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less
         than sequence_id for a single message) or a chunk. What is accepted counts as pushed from here on.
 
         A batch is a duplicate only when all of it is. One that overlaps what is known (an application that
@@ -97,8 +100,8 @@ class ProducerDeduplication:
         last = highest_sequence_id if highest_sequence_id > sequence_id else sequence_id
         progress = self._progress.get(name)
         if progress is not None:
-            judged_by = sequence_id if is_chunk_not_last or self.drops_overlaps else last
-            if judged_by <= progress.pushed:
+            compared = sequence_id if is_chunk_not_last or self.drops_overlaps else last
+            if compared <= progress.pushed:
                 return _DUPLICATE
         if not is_chunk_not_last:
             self._used(name, progress).pushed = last
@@ -180,3 +183,81 @@ class SourceWatermarks:
         for region, text in state.items():
             watermarks.advance(region, Position.parse(text))
         return watermarks
+
+
+PRODUCERS_MAX: Final = 10_000
+"""Producers with an incomplete message, per topic. The least recent ones are forgotten: their chunks may then be stored
+twice."""
+
+
+class ChunkInfo(NamedTuple):
+    """Identity of one chunk of a message."""
+
+    sequence_id: int
+    publish_time_ms: int
+    chunks: int
+    number: int
+    """0 is the first."""
+
+    def follows(self, other: ChunkInfo | None) -> bool:
+        """Whether it is the next chunk, or the first of another message."""
+        return self.number == 0 or (
+            other is not None and self[:3] == other[:3] and self.number == other.number + 1
+        )
+
+    def is_behind(self, other: ChunkInfo | None) -> bool:
+        """Whether it is of the same message, and not later."""
+        return other is not None and self[:3] == other[:3] and 0 <= self.number <= other.number
+
+
+class ChunkTracker:
+    """The stored chunks of the incomplete messages of one topic (INV-92). By producer the newest chunk of an unbroken
+    sequence from the first on, of its current message only.
+
+    A client splits a large message into chunks and publishes them one by one. When its link breaks in between it
+    resends all chunks without a receipt, which may be stored already. A chunk stored twice loses the whole message:
+    the C++ client, and all clients built on it, discard a message when a chunk is out of order.
+
+        chunks of one message      0 ── 1 ── 2 ── 3 ── 4
+                                   └ stored ─┘    the last one completes it: from then on its sequence id suffices
+                                  sent again: drop
+
+    Chunks belong to one message if producer name, sequence id, publish time and number of chunks are equal. A restarted
+    client may give the sequence id to another message of the same size, but with another publish time.
+    """
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
+        self._producers_max = producers_max
+        self._admitted: OrderedDict[str, ChunkInfo] = OrderedDict()
+        self._stored: OrderedDict[str, ChunkInfo] = OrderedDict()
+
+    def admit(self, producer: str, chunk: ChunkInfo) -> bool:
+        """Return whether the chunk is new. A new one counts as admitted from here on, durable or not."""
+        if chunk.is_behind(self._admitted.get(producer)) or chunk.is_behind(self._stored.get(producer)):
+            return False
+        self._count(self._admitted, producer, chunk)
+        return True
+
+    def stored(self, producer: str, chunk: ChunkInfo) -> None:
+        """The chunk is durable. Called for live appends, and when the log is read again after a start."""
+        if not chunk.is_behind(self._stored.get(producer)):
+            self._count(self._stored, producer, chunk)
+
+    def _count(self, newest: OrderedDict[str, ChunkInfo], producer: str, chunk: ChunkInfo) -> None:
+        before = newest.pop(producer, None)
+        if chunk.follows(before) and chunk.number < chunk.chunks - 1:
+            newest[producer] = chunk
+            if len(newest) > self._producers_max:
+                newest.popitem(last=False)
+
+    def to_json(self) -> dict[str, list[int]]:
+        """What is durable, for the checkpoint; least recent first."""
+        return {producer: list(chunk) for producer, chunk in self._stored.items()}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Sequence[Any]]) -> ChunkTracker:
+        """Start from a checkpoint."""
+        tracker = cls()
+        for producer, numbers in state.items():
+            tracker._stored[producer] = ChunkInfo(*map(int, numbers))
+        return tracker

@@ -47,9 +47,6 @@ class TopicLimits(NamedTuple):
             )
 
 
-NO_CAPS: Final = TopicLimits()
-
-
 CONSUMERS_MAX: Final = 10_000
 """Of one topic. Beyond that the budgets that were used the longest ago are forgotten."""
 

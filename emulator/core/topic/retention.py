@@ -35,7 +35,7 @@ AGE_PARTS: Final = 16
 """For by such a part of its age an entry that claims the future may be taken for younger."""
 
 
-class Seen(NamedTuple):
+class AgedEntry(NamedTuple):
     """An entry, as far as its age and weight count."""
 
     entry_id: int
@@ -67,14 +67,14 @@ class Ages:
                 kept.append(one)
         self._ends = [*kept, ends[-1]][-LOOKS_MAX:]
 
-    def published_ms(self, entry: Seen, now_ms: int) -> int:
+    def published_ms(self, entry: AgedEntry, now_ms: int) -> int:
         if entry.published_ms <= now_ms:
             return entry.published_ms
         self.looked(entry.entry_id + 1, now_ms)
         _, known_ms = self._ends[bisect_right(self._ends, entry.entry_id, key=itemgetter(0))]
         return min(known_ms, now_ms)
 
-    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+    def is_older(self, entry: AgedEntry, age_ms: int, now_ms: int) -> bool:
         return now_ms - self.published_ms(entry, now_ms) >= age_ms
 
 
@@ -88,7 +88,7 @@ class Trimming:
         self._now_ms = now_ms
         self._left_bytes = size_bytes
 
-    def goes(self, entry: Seen) -> bool:
+    def goes(self, entry: AgedEntry) -> bool:
         """Return whether the oldest remaining entry is trimmed. If not, the next one is not checked."""
         minutes, megabytes = self._retention
         too_old = minutes >= 0 and self._ages.is_older(entry, minutes * MS_PER_MINUTE, self._now_ms)

@@ -21,12 +21,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-from emulator.core.admission import Peer, Publisher
+from emulator.core.admission import Peer, Publisher, Scanned
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import PART_BITS
 from emulator.core.replication.subscription_updates import Applied, apply_update, never_reaches
-from emulator.core.topic.chunk_tracker import ChunkInfo, UnfinishedMessages
 from emulator.core.topic.deduplication import (
+    ChunkInfo,
+    ChunkTracker,
     ProducerDeduplication,
     PublishVerdict,
     SourceWatermarks,
@@ -34,26 +35,17 @@ from emulator.core.topic.deduplication import (
 )
 from emulator.core.topic.visibility import Visibility
 from emulator.core.transactions.buffer import TransactionBuffer
-from emulator.core.transactions.names import TxnId
 from emulator.errors import CheckpointDamaged
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
-from emulator.model.values import Position
+from emulator.model.transaction_names import TxnId
 
 FORMAT_VERSION = 2
 """Of the head. An unknown one is not an error: everything is folded again from the log."""
 
 
-class EntryFacts(Protocol):
+class EntryFacts(Scanned, Protocol):
     """What counts of an entry's metadata."""
 
-    @property
-    def producer_name(self) -> str: ...
-    @property
-    def sequence_id(self) -> int: ...
-    @property
-    def highest_sequence_id(self) -> int: ...
-    @property
-    def num_messages(self) -> int: ...
     @property
     def is_batch(self) -> bool: ...
     @property
@@ -61,13 +53,7 @@ class EntryFacts(Protocol):
     @property
     def num_chunks(self) -> int: ...
     @property
-    def replicated_from(self) -> str | None: ...
-    @property
     def replicate_to(self) -> tuple[str, ...]: ...
-    @property
-    def source_position(self) -> Position | None: ...
-    @property
-    def marker_type(self) -> int | None: ...
     @property
     def publish_time_ms(self) -> int: ...
     @property
@@ -108,7 +94,7 @@ class TopicState:
         self.deduplicates = deduplicates
         self._deduplication_type, self._watermarks_type = deduplication, watermarks
         self.deduplication = deduplication()
-        self.unfinished = UnfinishedMessages()
+        self.chunk_tracker = ChunkTracker()
         self.admitted_watermarks = watermarks()
         """What was admitted from each source region, durable or not: the measure for what is new."""
         self.watermarks = watermarks()
@@ -145,18 +131,18 @@ class TopicState:
             self.admitted_watermarks.advance(publisher.region, facts.source_position)
             return True
         if not self.deduplicates:
-            return facts.num_chunks <= 1 or self._admit_piece(facts)
+            return facts.num_chunks <= 1 or self._admit_chunk(facts)
         sequence_id = facts.sequence_id
         last = last_sequence_id(sequence_id, facts.highest_sequence_id, facts.num_messages)
         verdict = self.deduplication.admit(
             facts.producer_name, sequence_id, last, is_chunk_not_last=_is_inner_chunk(facts)
         )
-        return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_piece(facts))
+        return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_chunk(facts))
 
-    def _admit_piece(self, facts: EntryFacts) -> bool:
-        """Of a message in pieces none is stored twice, whether or not the topic deduplicates (INV-92)."""
-        piece = _piece(facts)
-        return piece is None or self.unfinished.admit(facts.producer_name, piece)
+    def _admit_chunk(self, facts: EntryFacts) -> bool:
+        """No chunk of a message is stored twice, whether or not the topic deduplicates (INV-92)."""
+        chunk = _chunk(facts)
+        return chunk is None or self.chunk_tracker.admit(facts.producer_name, chunk)
 
     # Folding.
 
@@ -188,9 +174,9 @@ class TopicState:
             last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
             self.deduplication.persisted(facts.producer_name, last)
         if facts.num_chunks > 1 and source is None:
-            piece = _piece(facts)
-            if piece is not None:
-                self.unfinished.stored(facts.producer_name, piece)
+            chunk = _chunk(facts)
+            if chunk is not None:
+                self.chunk_tracker.stored(facts.producer_name, chunk)
 
     def _fold_unreadable(self, entry_id: int, facts: EntryFacts) -> None:
         """It is of a transaction, or lies behind one that is open. What another region brought is of none here."""
@@ -297,7 +283,7 @@ class TopicState:
             "next_entry_id": self.readable_end,
             "deduplicates": self.deduplicates,
             "deduplication": self.deduplication.to_json(),
-            "unfinished": self.unfinished.to_json(),
+            "unfinished": self.chunk_tracker.to_json(),
             "watermarks": self.watermarks.to_json(),
             "last_data": self.last_data,
             "last_of": self.last_of,
@@ -335,8 +321,8 @@ class TopicState:
             return 0
         if self.deduplicates and state.get("deduplicates", True):
             self.deduplication = self._deduplication_type.from_json(state["deduplication"])
-        # Checkpoints of before say nothing of it: then a piece may be stored twice.
-        self.unfinished = UnfinishedMessages.from_json(state.get("unfinished", {}))
+        # Checkpoints of before say nothing of it: then a chunk may be stored twice.
+        self.chunk_tracker = ChunkTracker.from_json(state.get("unfinished", {}))
         self.watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None
@@ -361,13 +347,13 @@ class TopicState:
 
 
 def _is_inner_chunk(facts: EntryFacts) -> bool:
-    """Whether this is a piece of a message, and not its last: only the last is counted."""
+    """Whether this is a chunk of a message, and not its last: only the last is counted."""
     return facts.num_chunks > 1 and facts.chunk_id != facts.num_chunks - 1
 
 
-def _piece(facts: EntryFacts) -> ChunkInfo | None:
-    """Of a message in pieces; None when it does not say which one."""
-    number, pieces = facts.chunk_id, facts.num_chunks
-    if number is None or not 0 <= number < pieces:
+def _chunk(facts: EntryFacts) -> ChunkInfo | None:
+    """Of a message in chunks; None when it does not say which one."""
+    number, chunks = facts.chunk_id, facts.num_chunks
+    if number is None or not 0 <= number < chunks:
         return None
-    return ChunkInfo(facts.sequence_id, facts.publish_time_ms, pieces, number)
+    return ChunkInfo(facts.sequence_id, facts.publish_time_ms, chunks, number)

@@ -17,7 +17,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from emulator.core.transactions.names import TxnId
+from emulator.model.transaction_names import TxnId
 
 RUNS_MAX = 1_000_000
 """Runs of entries that all open transactions of a topic may have; 16 bytes each."""

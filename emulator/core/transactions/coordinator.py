@@ -26,8 +26,8 @@ from emulator.core.transactions.journal_format import (
     TransactionEnded,
     name_bytes,
 )
-from emulator.core.transactions.names import FOLLOWS, TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
+from emulator.model.transaction_names import FOLLOWS, TransactionStatus, TxnId
 
 E = TypeVar("E", bound=JournalEntry)
 ASKED: Final = "requested by its client"
@@ -67,7 +67,7 @@ class TransactionOutcome(NamedTuple):
     """The key that it was begun under."""
 
 
-class OfKey(NamedTuple):
+class KeyTransaction(NamedTuple):
     """A transaction that was begun under a key, and what became of it."""
 
     txn: TxnId
@@ -273,14 +273,14 @@ class Coordinator:
         """What is not over of a key's transactions. Few: at most one of them is open (INV-57)."""
         return [self.live[least] for least in self._by_key.get((owner, key), ())]
 
-    def known_of_key(self, owner: str, key: str) -> list[OfKey]:
+    def known_of_key(self, owner: str, key: str) -> list[KeyTransaction]:
         """Return each transaction of a key that is not over, or whose outcome is remembered, by number."""
         over = [
             (least, outcome.holder, outcome.status, outcome.why) for least, outcome in self.outcomes.items()
         ]
         live = [(one.txn.least, one.holder, one.status, one.why) for one in self.of_key(owner, key)]
         return [
-            OfKey(TxnId(self.number, least), holder.epoch, status, why)
+            KeyTransaction(TxnId(self.number, least), holder.epoch, status, why)
             for least, holder, status, why in sorted([*over, *live], key=itemgetter(0))
             if holder is not None and (holder.owner, holder.key) == (owner, key)
         ]

@@ -27,7 +27,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from emulator.core.transactions.names import TransactionStatus
+from emulator.model.transaction_names import TransactionStatus
 
 
 class Holder(NamedTuple):

@@ -18,9 +18,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from emulator.core.cursor.id_set import PART_BITS, runs_of
-from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import BatchPart, Cumulative, PendingAcks
 from emulator.errors import StorageDamaged
+from emulator.model.transaction_names import TxnId
 
 CUMULATIVE = -1
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)

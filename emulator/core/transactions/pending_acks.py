@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from emulator.core.cursor.cursor import WORD_BITS, Cursor, bits_of
-from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.transaction_names import TxnId
 
 ACKS_MAX = 500_000
 """Entries that all open transactions of a subscription may hold."""

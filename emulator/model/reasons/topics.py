@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from emulator.model.reasons.row import Question, ReasonRow
+
+_delivery = partial(ReasonRow, Question.DELIVERY)
+_topic = partial(ReasonRow, Question.TOPIC)
+_visibility = partial(ReasonRow, Question.VISIBILITY)
+_access = partial(ReasonRow, Question.ACCESS)
 
 
 class TopicCauses:
@@ -10,101 +17,85 @@ class TopicCauses:
 
     # What stands between a subscription's messages and their acknowledgement.
 
-    SEEKING = ReasonRow(
-        Question.DELIVERY,
+    SEEKING = _delivery(
         "a seek of the subscription is in progress",
         "the new position is not durable yet",
         ("the store of this region",),
     )
-    NO_CONSUMER = ReasonRow(
-        Question.DELIVERY,
+    NO_CONSUMER = _delivery(
         "no consumer is connected here",
         "messages are not acknowledged and the subscription has no consumer in this region",
         ("a consumer in this region, or in a region that sends its position to this one",),
     )
-    SETTLING = ReasonRow(
-        Question.DELIVERY,
+    SETTLING = _delivery(
         "a cumulative acknowledgement of a committed transaction is being applied",
         "the transaction is committed and its acknowledgement is not in the cursor yet",
         ("the store of this region",),
     )
-    FAILOVER_PAUSE = ReasonRow(
-        Question.DELIVERY,
+    FAILOVER_PAUSE = _delivery(
         "consumer {consumer!r} has just become active and waits {wait_ms} ms for acknowledgements of its predecessor",
         "the active consumer changed while its predecessor is still connected (`failover_delay_ms`)",
     )
-    SUBSCRIPTION_UNACKED_MAX = ReasonRow(
-        Question.DELIVERY,
+    SUBSCRIPTION_UNACKED_MAX = _delivery(
         "its consumers hold {unacknowledged} unacknowledged messages, the maximum is {limit}"
         " (max_unacked_messages_per_subscription)",
         "Shared and Key_Shared: all consumers together hold as many messages as the policy allows",
         ("acknowledgements of its consumers",),
     )
-    CONSUMER_UNACKED_MAX = ReasonRow(
-        Question.DELIVERY,
+    CONSUMER_UNACKED_MAX = _delivery(
         "{count} wait for consumer {consumer!r}: it holds {unacknowledged} unacknowledged messages, the maximum is"
         " {limit} (max_unacked_messages_per_consumer)",
         "Shared and Key_Shared: the consumer holds as many messages as the policy allows",
         ("acknowledgements of consumer {consumer!r}",),
     )
-    WAITS_FOR_CONSUMER = ReasonRow(
-        Question.DELIVERY,
+    WAITS_FOR_CONSUMER = _delivery(
         "{count} wait for consumer {consumer!r} ({permits} permits, {unacknowledged} unacknowledged)",
         "only that consumer may receive them: it has their keys, or earlier chunks, or is the active one;"
         " and it has no permits",
         ("permits of consumer {consumer!r}",),
     )
-    WAITS_FOR_PERMITS = ReasonRow(
-        Question.DELIVERY,
+    WAITS_FOR_PERMITS = _delivery(
         "{count} wait for a consumer with permits; {consumer!r} has {permits} permits and {unacknowledged}"
         " unacknowledged messages",
         "Shared and Key_Shared with several consumers: none of them can receive, and the named one has no permits",
         ("permits of any consumer",),
     )
-    CONNECTION_FULL = ReasonRow(
-        Question.DELIVERY,
+    CONNECTION_FULL = _delivery(
         "{count} wait for consumer {consumer!r}: its connection's send buffer is full",
         "the send buffer of the consumer's connection is full",
         ("the client of {consumer!r} to read from its connection",),
     )
-    KEY_MOVED = ReasonRow(
-        Question.DELIVERY,
+    KEY_MOVED = _delivery(
         "{count} wait until consumer {consumer!r} acknowledges earlier messages with their keys",
         "Key_Shared: keys have moved to another consumer, and the former one holds messages of them",
         ("acknowledgements of consumer {consumer!r}",),
     )
-    NO_OWNER_OF_KEYS = ReasonRow(
-        Question.DELIVERY,
+    NO_OWNER_OF_KEYS = _delivery(
         "{count} have keys that no connected consumer accepts",
         "Key_Shared with hash ranges: no consumer has a range with their keys",
         ("a consumer with their hash range",),
     )
-    DISPATCH_RATE = ReasonRow(
-        Question.DELIVERY,
+    DISPATCH_RATE = _delivery(
         "{setting} is exhausted",
         "the rate limit of the subscription or topic is exhausted",
         ("the rate limit, in {wait_ms} ms",),
     )
-    READING_MESSAGES = ReasonRow(
-        Question.DELIVERY,
+    READING_MESSAGES = _delivery(
         "messages are read from the store",
         "the next messages are not in memory",
         ("the store of this region",),
     )
-    NOT_DUE = ReasonRow(
-        Question.DELIVERY,
+    NOT_DUE = _delivery(
         "{count} are delayed; the first is due in {wait_ms} ms",
         "Shared and Key_Shared: the producer asked for delivery at a later time",
         ("the delivery time of the first of them",),
     )
-    NOT_ACKNOWLEDGED = ReasonRow(
-        Question.DELIVERY,
+    NOT_ACKNOWLEDGED = _delivery(
         "{count} dispatched and not acknowledged",
         "consumers received them",
         ("acknowledgements of its consumers",),
     )
-    HELD_BY_TRANSACTION = ReasonRow(
-        Question.DELIVERY,
+    HELD_BY_TRANSACTION = _delivery(
         "messages are acknowledged in transaction {transaction}, which is not committed",
         "everything else is acknowledged, and a transaction holds these acknowledgements",
         ("transaction {transaction}",),
@@ -112,26 +103,18 @@ class TopicCauses:
 
     # A topic.
 
-    TOPIC_OPENING = ReasonRow(
-        Question.TOPIC,
+    TOPIC_OPENING = _topic(
         "being loaded or created",
         "a client or a remote region uses the topic, and its log is being read",
         ("the store",),
     )
-    TOPIC_LEAVING = ReasonRow(
-        Question.TOPIC,
+    TOPIC_LEAVING = _topic(
         "closed; writes to the store may be pending",
         "the topic is being unloaded, or its store failed",
         ("the store",),
     )
-    TOPIC_DELETING = ReasonRow(
-        Question.TOPIC,
-        "being removed from the store",
-        "the topic is being deleted",
-        ("the store",),
-    )
-    REGION_LACKS = ReasonRow(
-        Question.TOPIC,
+    TOPIC_DELETING = _topic("being removed from the store", "the topic is being deleted", ("the store",))
+    REGION_LACKS = _topic(
         "{region} lacks {backlog}",
         "a region that the topic is replicated to has not confirmed all entries",
         ("replication {topic} {region}",),
@@ -139,8 +122,7 @@ class TopicCauses:
 
     # Transactions that hide messages.
 
-    TRANSACTION_OPEN = ReasonRow(
-        Question.VISIBILITY,
+    TRANSACTION_OPEN = _visibility(
         "entries from {position} on are not readable ({count} entries): transaction {transaction}{producers}"
         " has been open for {seconds:.1f} s{holder}",
         "a transaction published here and has neither been committed nor aborted",
@@ -149,20 +131,17 @@ class TopicCauses:
 
     # Exclusive producers.
 
-    ACCESS_ELSEWHERE = ReasonRow(
-        Question.ACCESS,
+    ACCESS_ELSEWHERE = _access(
         "{producer!r} waits: clients may publish in {region} only",
         "the policy `exclusive_home` names another region",
         ("the policy exclusive_home to change",),
     )
-    ACCESS_KEPT = ReasonRow(
-        Question.ACCESS,
+    ACCESS_KEPT = _access(
         "{producer!r} waits: the former owner may reconnect",
         "the topic was loaded again and its owner has `exclusive_patience_ms` to reconnect",
         ("{owner!r} to reconnect, or its time-out (exclusive_patience_ms) to expire",),
     )
-    ACCESS_OWNED = ReasonRow(
-        Question.ACCESS,
+    ACCESS_OWNED = _access(
         "{producer!r} waits for exclusive access: {owner!r} owns the topic, {published} and its connection"
         " {address} is alive",
         "a producer with exclusive access is open; it counts as open until its client closes it or its connection ends,"
@@ -173,14 +152,12 @@ class TopicCauses:
             "or a producer with ExclusiveWithFencing to take the topic",
         ),
     )
-    ACCESS_SHARED = ReasonRow(
-        Question.ACCESS,
+    ACCESS_SHARED = _access(
         "{producer!r} waits for exclusive access",
         "producers with shared access are open",
         ("shared producers to close: {producers}",),
     )
-    ACCESS_CHANGES = ReasonRow(
-        Question.ACCESS,
+    ACCESS_CHANGES = _access(
         "{producer!r} waits for exclusive access, which is being granted or revoked",
         "the change of the owner is not durable yet",
         ("the store",),

@@ -11,7 +11,7 @@ from emulator.broker.admin.resources.policies import policy_resources
 from emulator.client import Client, ClientError, ConsumerType
 from emulator.config.region import PeerConfig
 from emulator.core.policies.declaration import Scope
-from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topic_policies import REGISTRY
 from tests.broker.admin.served import Served, served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"

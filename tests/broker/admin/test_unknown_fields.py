@@ -11,7 +11,7 @@ import pytest
 from emulator.broker.admin.resource import Body
 from emulator.broker.admin.resources import TABLE
 from emulator.core.policies import namespace_document
-from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topic_policies import REGISTRY
 from tests.broker.admin.served import Served
 
 UNKNOWN = {"sinceAnotherVersion": {"deep": [1, "x"]}}

@@ -10,7 +10,7 @@ import pytest
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy, Scope, effective
-from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topic_policies import REGISTRY
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import StorageError
 from emulator.model.stored_keys import (

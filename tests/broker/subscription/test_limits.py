@@ -28,7 +28,7 @@ async def publish(w: World, count: int) -> None:
 
 def held(w: World) -> list[int]:
     """Return the unacknowledged messages of each consumer, in order of arrival."""
-    return [consumer.unacked_messages for consumer in subscription_of(w, "s").dispatcher.consumers]
+    return [consumer.unacked_messages for consumer in subscription_of(w, "s").dispatcher.strategy.consumers]
 
 
 async def taken(consumer: Consumer, count: int) -> list[Message]:

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from emulator.broker.subscription.subscription import Subscription
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ServerError
 from emulator.model.stored_keys import PendingAckKey
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client

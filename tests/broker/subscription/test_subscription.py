@@ -10,7 +10,7 @@ import pytest
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
-from emulator.core.dispatch import ConsumerState, SubscriptionType
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks

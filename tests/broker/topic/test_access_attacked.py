@@ -13,7 +13,7 @@ from emulator.broker.topic import topic as topics
 from emulator.broker.topic.access_store import newest_grant
 from emulator.client import AccessMode, ClientError
 from emulator.errors import ServerError, StorageError
-from emulator.model.stored_keys import GrantKey, LineKey
+from emulator.model.stored_keys import GrantKey, WaitQueueKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World
 from emulator.storage.contract import Versioned
@@ -84,7 +84,7 @@ async def test_a_damaged_grant_makes_only_its_topic_unavailable_with_a_clear_err
 async def test_a_damaged_wait_queue_loses_only_the_order(world: World, value: bytes) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a")
     world.kill("us")
-    world.regions["us"].disk.values[LineKey(TOPIC).text] = Versioned(value, 0)
+    world.regions["us"].disk.values[WaitQueueKey(TOPIC).text] = Versioned(value, 0)
     world.start("us")
     await owner.producer.send(b"still mine")
     await world.simulation.until(lambda: sorted(in_line(world)) == ["a", "c"])

@@ -13,7 +13,7 @@ from emulator.client import AccessMode, Client, ClientError, ClientSettings
 from emulator.client.producer import Producer
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
-from emulator.model.stored_keys import GrantKey, LineKey
+from emulator.model.stored_keys import GrantKey, WaitQueueKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World
@@ -37,7 +37,7 @@ def in_line(w: World) -> list[str]:
 
 def stored_line(w: World) -> list[str]:
     """Return the producers that keep a place in the queue over a restart."""
-    stored = broker_of(w).store.get(LineKey(TOPIC).text)
+    stored = broker_of(w).store.get(WaitQueueKey(TOPIC).text)
     return [] if stored is None else [name for name, _ in json.loads(stored.value)]
 
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from emulator.client import EARLIEST, Client
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ServerError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until

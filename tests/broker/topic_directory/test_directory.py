@@ -13,7 +13,7 @@ from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, LoadState,
 from emulator.broker.topic_directory.stored_topics import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
-from emulator.model.stored_keys import STARTS_KEY, CursorKey, OwesKey, parse_key
+from emulator.model.stored_keys import STARTS_KEY, CursorKey, PendingWorkKey, parse_key
 from emulator.storage.contract import Versioned
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import Regions, regions, until
@@ -135,7 +135,7 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
 async def test_after_a_crash_only_topics_with_pending_work_are_loaded() -> None:
     async with regions("us", "eu") as world, world.client("us") as client:
         await (await client.producer(TOPIC)).send(b"x")
-        assert store_of(world).get(OwesKey(TOPIC).text) is not None
+        assert store_of(world).get(PendingWorkKey(TOPIC).text) is not None
         world.cut("us", "eu")
         await (await client.producer(TOPIC)).send(b"owed")
         await world.crash("us")
@@ -160,7 +160,7 @@ async def test_after_an_orderly_stop_a_topic_without_pending_work_is_not_loaded(
         await world.stop("eu")
         await world.stop("us")
         await world.start("us")
-        assert store_of(world).get(OwesKey(TOPIC).text) is None
+        assert store_of(world).get(PendingWorkKey(TOPIC).text) is None
         assert not world.running["us"].directory.owing
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from emulator.broker.topic.topic import Topic
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry

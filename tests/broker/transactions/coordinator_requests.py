@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.transactions.names import TransactionStatus, TxnId
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient

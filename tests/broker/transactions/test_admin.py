@@ -13,7 +13,7 @@ import pytest
 from emulator.broker.explain.topics import NotKnown, explain
 from emulator.client import Client
 from emulator.config.region import BrokerSettings
-from emulator.core.transactions.names import TransactionStatus
+from emulator.model.transaction_names import TransactionStatus
 from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions, until
 

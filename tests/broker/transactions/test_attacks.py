@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import StorageError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.model.values import TopicName
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame

@@ -19,8 +19,8 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ServerError, StorageError
+from emulator.model.transaction_names import TransactionStatus
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import QUICK, Regions, regions, until
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from emulator.config.region import BrokerSettings
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.connection.test_refusals import partitions

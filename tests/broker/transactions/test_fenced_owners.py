@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.client import ClientError
-from emulator.core.transactions.names import TransactionStatus
+from emulator.model.transaction_names import TransactionStatus
 from emulator.model.values import AccessMode
 from tests.broker.regions import regions, until
 from tests.broker.topic.test_transaction_buffer import readable

@@ -9,9 +9,8 @@ import pytest
 
 from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import InitialPosition
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
-from emulator.model.transaction_names import coordinator_of
+from emulator.model.transaction_names import TransactionStatus, TxnId, coordinator_of
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
@@ -56,7 +55,7 @@ async def flooded(world: Regions, client: RawClient, *, entries: int = 300) -> N
         pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=10_000))
     )
     topic = world.running["us"].directory.serving[TOPIC]
-    (consumer,) = topic.subscriptions["s"].dispatcher.consumers
+    (consumer,) = topic.subscriptions["s"].dispatcher.strategy.consumers
     await until(lambda: consumer.blocked)
 
 
@@ -68,7 +67,7 @@ async def test_a_fenced_client_that_does_not_read_loses_its_consumers_at_once() 
         await flooded(world, frozen)
         subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
         assert (await connect(newcomer, number, key=KEY)).epoch == 1
-        await until(lambda: not subscription.dispatcher.consumers)
+        await until(lambda: not subscription.dispatcher.strategy.consumers)
         taken = await newcomer.subscribe()
         assert taken.type == pb.BaseCommand.SUCCESS, taken
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import EARLIEST
-from emulator.core.transactions.names import TxnId
+from emulator.model.transaction_names import TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions

@@ -8,9 +8,9 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic.transactions import TopicTransactions
-from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import PendingAckKey
+from emulator.model.transaction_names import TxnId
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import regions, until
 from tests.broker.transactions.test_client_transactions import TOPIC, shared, status

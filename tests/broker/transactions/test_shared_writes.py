@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.core.transactions.names import TransactionStatus, TxnId
 from emulator.errors import StorageError
+from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions, until

@@ -14,8 +14,8 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.transactions import key_registry
 from emulator.broker.transactions.completion import RETRY_SECONDS
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Transaction
-from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.transaction_names import TransactionStatus
 from tests.broker.regions import Regions, regions, until
 from tests.broker.transactions.test_client_transactions import TOPIC, keyed, status, stored
 
@@ -91,7 +91,7 @@ def subscription(region: Region, topic: str = TOPIC) -> Subscription:
 
 def wants_messages(region: Region, topic: str = TOPIC) -> bool:
     """Return whether the active consumer has permits left, so that every available message was delivered."""
-    active = subscription(region, topic).dispatcher.active
+    active = subscription(region, topic).dispatcher.strategy.active
     return active is not None and active.can_receive
 
 
@@ -141,6 +141,6 @@ async def test_messages_held_by_an_open_transaction_are_redelivered_after_a_fail
         await processed(first)
         consumer = await in_order(second)
         for one in list(subscription(world.running["us"]).consumers.values()):
-            if one.state is subscription(world.running["us"]).dispatcher.active:
+            if one.state is subscription(world.running["us"]).dispatcher.strategy.active:
                 one.connection.abort()
         assert (await consumer.receive()).payload == MESSAGES[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
-from emulator.core.transactions.names import TransactionStatus
+from emulator.model.transaction_names import TransactionStatus
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
-from emulator.core.transactions.names import TransactionStatus
+from emulator.model.transaction_names import TransactionStatus
 from emulator.simulation.virtual_time import EPOCH_MS
 from emulator.simulation.world import World
 from tests.broker.compaction.test_compaction import TOPIC, compact, left

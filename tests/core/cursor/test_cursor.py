@@ -3,6 +3,7 @@ tests/core/cursor/test_stored_format.py."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,9 +115,14 @@ def apply(step: tuple, cursor: Cursor, naive: NaiveCursor) -> Cursor:
     return cursor
 
 
+@pytest.fixture
+def cursor() -> Cursor:
+    return Cursor(-1)
+
+
 @settings(max_examples=150, deadline=None)
 @given(steps, st.sets(ids))
-def test_a_cursor_says_what_a_plain_set_of_ids_says(steps, hidden):
+def test_a_cursor_equals_a_plain_set_of_ids(steps, hidden):
     cursor, naive = Cursor(-1), NaiveCursor()
     for step in steps:
         before = (state_of(cursor), cursor.version, cursor.mark_delete)
@@ -137,22 +143,19 @@ def test_a_cursor_says_what_a_plain_set_of_ids_says(steps, hidden):
     }
 
 
-def test_ranges_that_touch_are_one():
-    cursor = Cursor(-1)
+def test_ranges_that_touch_are_one(cursor):
     for entry_id in (3, 5, 4, 9):
         assert cursor.ack(entry_id)
     assert cursor.acked_ranges == [(3, 5), (9, 9)]
 
 
-def test_closing_the_hole_moves_mark_delete_over_what_follows():
-    cursor = Cursor(-1)
+def test_closing_the_hole_moves_mark_delete_over_what_follows(cursor):
     cursor.ack_range(1, 7)
     cursor.ack(0)
     assert (cursor.mark_delete, cursor.acked_ranges) == (7, [])
 
 
-def test_acknowledging_twice_says_so_and_changes_nothing():
-    cursor = Cursor(-1)
+def test_acknowledging_twice_returns_false_and_changes_nothing(cursor):
     cursor.ack(0)
     cursor.ack(5)
     version = cursor.version
@@ -162,9 +165,8 @@ def test_acknowledging_twice_says_so_and_changes_nothing():
     assert cursor.version == version
 
 
-def test_a_batch_of_more_than_one_word_is_acknowledged_bit_by_bit():
+def test_a_batch_of_more_than_one_word_is_acknowledged_bit_by_bit(cursor):
     """Bit i of word i/64, set = not acknowledged; words are signed on the wire."""
-    cursor = Cursor(-1)
     assert not cursor.ack_batch(0, (WORDS_OF_70[0], 0b011111), 70)
     assert cursor.ack_set_of(0) == (-1, 0b011111)
     assert not cursor.ack_batch(0, (1,), 70)
@@ -173,15 +175,13 @@ def test_a_batch_of_more_than_one_word_is_acknowledged_bit_by_bit():
     assert (cursor.mark_delete, cursor.ack_set_of(0)) == (0, None)
 
 
-def test_an_ack_set_that_acknowledges_nothing_is_remembered_as_nothing():
-    cursor = Cursor(-1)
+def test_an_ack_set_that_acknowledges_nothing_is_remembered_as_nothing(cursor):
     assert not cursor.ack_batch(0, WORDS_OF_70, 70)
     assert cursor.ack_set_of(0) is None
     assert cursor.version == 0
 
 
-def test_bits_beyond_the_batch_never_keep_an_entry_open():
-    cursor = Cursor(-1)
+def test_bits_beyond_the_batch_never_keep_an_entry_open(cursor):
     assert cursor.ack_batch(0, (~0b111,), 3)
 
 
@@ -193,8 +193,7 @@ def test_an_update_leaves_what_the_other_region_never_saw():
     assert cursor.acked_ranges == [(4, 5), (7, 8)]
 
 
-def test_an_unseen_entry_keeps_what_was_acknowledged_of_it():
-    cursor = Cursor(-1)
+def test_an_unseen_entry_keeps_what_was_acknowledged_of_it(cursor):
     cursor.ack(3)
     cursor.ack_batch(5, (0b01,), 2)
     cursor.ack_cumulative_except(8, [3, 5])
@@ -211,15 +210,14 @@ def test_seek_forgets_everything_from_the_place_on():
     assert (cursor.mark_delete, cursor.acked_ranges, cursor.ack_set_of(14)) == (4, [], None)
 
 
-def test_a_subscription_nobody_reads_passes_markers_behind_its_position():
+def test_a_subscription_without_consumers_passes_markers_behind_its_position():
     cursor = Cursor(4)
     cursor.ack_range(6, 8)
     assert cursor.ack_hidden(id_set([1, 5, 9, 10, 12]))
     assert (cursor.mark_delete, cursor.acked_ranges) == (10, [])
 
 
-def test_consumers_are_ahead_until_an_update_tells_all_of_it_and_more():
-    cursor = Cursor(-1)
+def test_consumers_are_ahead_until_an_update_covers_all_of_it_and_more(cursor):
     cursor.ack_range(0, 2)
     assert not cursor.ahead_of_peers, "no consumer consumed markers and gaps"
     cursor.ack_cumulative(4)
@@ -237,17 +235,15 @@ def test_consumers_are_ahead_until_an_update_tells_all_of_it_and_more():
     assert not again.ahead_of_peers
 
 
-def test_an_update_that_tells_less_than_was_told_before_leaves_us_ahead():
+def test_an_update_that_contains_less_than_earlier_ones_leaves_us_ahead(cursor):
     """A region that is ahead also sends positions that it received from others."""
-    cursor = Cursor(-1)
     cursor.ack_cumulative_except(10, [3, 5])
     cursor.ack(3)
     assert cursor.ack_cumulative_except(8, [])
     assert cursor.ahead_of_peers
 
 
-def test_a_seek_is_no_progress():
-    cursor = Cursor(-1)
+def test_a_seek_is_no_progress(cursor):
     cursor.ack_cumulative(10)
     cursor.seek(2)
     assert not cursor.ahead_of_peers
@@ -256,8 +252,7 @@ def test_a_seek_is_no_progress():
     assert not cursor.ahead_of_peers, "the seek drops earlier acknowledgements"
 
 
-def test_setting_what_is_set_is_no_change():
-    cursor = Cursor(-1)
+def test_setting_what_is_set_is_no_change(cursor):
     cursor.set_replicated(False)
     assert cursor.version == 0
     cursor.set_replicated(True)
@@ -266,8 +261,7 @@ def test_setting_what_is_set_is_no_change():
     assert cursor.version == version
 
 
-def test_a_long_acknowledged_run_beyond_a_hole_costs_little():
-    cursor = Cursor(-1)
+def test_a_long_acknowledged_run_beyond_a_hole_costs_little(cursor):
     cursor.ack_range(1, 10_000_000)
     assert cursor.next_unacked(1) == 10_000_001
     assert cursor.unacked_count(10_000_001) == 1
@@ -275,7 +269,7 @@ def test_a_long_acknowledged_run_beyond_a_hole_costs_little():
     assert (cursor.mark_delete, cursor.acked_ranges) == (10_000_000, [])
 
 
-def test_an_ack_set_of_the_largest_frame_is_applied_and_given_back() -> None:
+def test_an_ack_set_of_the_largest_frame_is_applied_and_returned() -> None:
     """Built up word by word as one number it took minutes, and blocked the whole region."""
     words = [-1] * 400_000
     words[-1] = 0x7FFF_FFFF_FFFF_FFFF

@@ -119,6 +119,11 @@ class Owner:
         self.acked, self.confirmed, self.before_seek = found, set(found), None
 
 
+@pytest.fixture
+def parts() -> CursorParts:
+    return CursorParts(Cursor(-1))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_kill_between_any_two_puts_invents_nothing_and_loses_nothing_confirmed(seed):
     """Random changes; at each kill a random part of the puts under way is durable, in any order across keys."""
@@ -142,8 +147,7 @@ def values(parts: CursorParts) -> dict[Name, bytes]:
     return puts
 
 
-def test_only_what_changed_is_written():
-    parts = CursorParts(Cursor(-1))
+def test_only_what_changed_is_written(parts):
     assert set(values(parts)) == {None}
     parts.cursor.ack(PART + 5)
     assert set(values(parts)) == {(0, 1)}
@@ -156,8 +160,7 @@ def test_only_what_changed_is_written():
     assert parts.take_changes().puts == []
 
 
-def test_a_part_is_never_longer_than_its_bitmap():
-    parts = CursorParts(Cursor(-1))
+def test_a_part_is_never_longer_than_its_bitmap(parts):
     parts.cursor.ack_range(1, PART - 1)
     for entry_id in range(PART, 2 * PART, 2):
         parts.cursor.ack(entry_id)
@@ -166,8 +169,7 @@ def test_a_part_is_never_longer_than_its_bitmap():
     assert 512 < sizes[PartName(0, 1)] < 540, "2,048 runs"
 
 
-def test_parts_that_mark_delete_passed_are_deleted_once_the_head_says_so():
-    parts = CursorParts(Cursor(-1))
+def test_parts_that_mark_delete_passed_are_deleted_once_the_head_is_durable(parts):
     parts.cursor.ack_range(1, PART)
     values(parts)
     parts.cursor.ack(0)
@@ -176,8 +178,7 @@ def test_parts_that_mark_delete_passed_are_deleted_once_the_head_says_so():
     assert parts.stored_parts == [(0, 1)]
 
 
-def test_after_a_seek_older_parts_count_for_nothing_and_are_deleted():
-    parts = CursorParts(Cursor(-1))
+def test_after_a_seek_older_parts_count_for_nothing_and_are_deleted(parts):
     parts.cursor.ack(5)
     stored = values(parts)
     parts.cursor.seek(0)
@@ -191,9 +192,8 @@ def test_after_a_seek_older_parts_count_for_nothing_and_are_deleted():
     assert again.take_changes().deletes == [(0, 0)], "the deletion was lost"
 
 
-def test_no_generation_is_used_again_while_a_part_of_it_may_exist():
+def test_no_generation_is_used_again_while_a_part_of_it_may_exist(parts):
     """The seek was lost in a crash; a part that was written after it was not."""
-    parts = CursorParts(Cursor(-1))
     head = values(parts)[None]
     parts.cursor.seek(0)
     parts.cursor.ack(7)
@@ -205,9 +205,8 @@ def test_no_generation_is_used_again_while_a_part_of_it_may_exist():
     assert CursorParts.load(left.pop(None), left).cursor.acked_ranges == [(9, 9)]
 
 
-def test_the_newest_value_tells_whether_the_cursor_was_ahead():
+def test_the_newest_value_decides_whether_the_cursor_was_ahead(parts):
     """A part may be durable and the head not, or the reverse."""
-    parts = CursorParts(Cursor(-1))
     head = values(parts)[None]
     parts.cursor.ack(3)
     ahead = values(parts)
@@ -287,7 +286,7 @@ def test_what_names_no_part_is_refused(text):
         PartName.parse(text)
 
 
-def test_who_turned_replication_off_and_what_was_not_applied_survive():
+def test_disabled_replication_and_unapplied_updates_are_stored():
     parts = CursorParts(Cursor(3))
     parts.cursor.disable_replication()
     parts.cursor.note_unapplied("us", 9, ["us", "eu"])

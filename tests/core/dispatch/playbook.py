@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import ConsumerState, Dispatcher, DispatchLimits, Read, SubscriptionType
+from emulator.core.dispatch.dispatcher import Dispatcher
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits, Read, SubscriptionType
+from emulator.model.values import MessageChunk
 
 EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
 KEY_SHARED = SubscriptionType.KEY_SHARED
@@ -18,11 +20,6 @@ def dispatcher(mark_delete: int = -1, unacked_messages_max: int = 1000) -> Dispa
     return Dispatcher(Cursor(mark_delete), DispatchLimits(unacked_messages_max, FAILOVER_DELAY_MS))
 
 
-class Piece(NamedTuple):
-    of: str
-    is_last: bool
-
-
 class Candidate(NamedTuple):
     """An entry of a log."""
 
@@ -31,7 +28,7 @@ class Candidate(NamedTuple):
     hidden: bool
     key_hash: int = 0
     due_ms: int = 0
-    piece: Piece | None = None
+    chunk: MessageChunk | None = None
 
 
 def log(*ids: int, hidden: tuple[int, ...] = ()) -> list[Candidate]:
@@ -49,7 +46,7 @@ def joined(
 
 def wanted(machine: Dispatcher, end_entry_id: int = END, now_ms: int = 0, wall_ms: int = 0) -> Read:
     """Return the read that the dispatcher requests."""
-    read = machine.next(end_entry_id, now_ms, wall_ms)
+    read = machine.strategy.next(end_entry_id, now_ms, wall_ms)
     assert isinstance(read, Read)
     return read
 
@@ -60,14 +57,14 @@ def found(read: Read, entries: Sequence[Candidate]) -> list[Candidate]:
     return list(readable)[: read.entries_max]
 
 
-def handed_out(machine: Dispatcher, entries: Sequence[Candidate], wall_ms: int = 0) -> list[tuple[str, int]]:
+def dispatched(machine: Dispatcher, entries: Sequence[Candidate], wall_ms: int = 0) -> list[tuple[str, int]]:
     """Dispatch from a log that ends with `entries` until no more is possible; return (consumer, entry id) in the order
     of the deliveries."""
     given, end_entry_id = [], entries[-1].entry_id + 1
-    while isinstance(read := machine.next(end_entry_id, 10**9, wall_ms), Read):
+    while isinstance(read := machine.strategy.next(end_entry_id, 10**9, wall_ms), Read):
         candidates = found(read, entries)
         given += [
             (delivery.consumer.name, candidates[delivery.place].entry_id)
-            for delivery in machine.offer(read, candidates, wall_ms)
+            for delivery in machine.strategy.offer(read, candidates, wall_ms)
         ]
     return given

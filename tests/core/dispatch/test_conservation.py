@@ -10,14 +10,14 @@ import random
 
 import pytest
 
-from emulator.core.dispatch import ConsumerState, Read, SubscriptionType, Wake
+from emulator.core.dispatch.types import ConsumerState, Read, SubscriptionType, Wake
+from emulator.model.values import MessageChunk
 from tests.core.dispatch.playbook import (
     EXCLUSIVE,
     FAILOVER,
     KEY_SHARED,
     SHARED,
     Candidate,
-    Piece,
     dispatcher,
     found,
 )
@@ -63,46 +63,48 @@ class Model:
             slot = self.chance.choice(HASHES)
             due_ms = self.now_ms + self.chance.randrange(400) if self.chance.random() < 0.3 else 0
             messages, hidden = self.chance.choice((1, 1, 3)), self.chance.random() < 0.2
-            piece = None
+            chunk = None
             if self.type is SHARED and not hidden and self.chance.random() < 0.3:
-                piece = Piece(self.chance.choice("ab"), self.chance.random() < 0.3)
-            self.log.append(Candidate(at, messages, hidden, slot, due_ms, piece))
+                chunk = MessageChunk(self.chance.choice("ab"), self.chance.random() < 0.3)
+            self.log.append(Candidate(at, messages, hidden, slot, due_ms, chunk))
             at += 1
 
     def join(self) -> None:
-        if len(self.machine.consumers) >= (1 if self.type is EXCLUSIVE else 3):
+        if len(self.machine.strategy.consumers) >= (1 if self.type is EXCLUSIVE else 3):
             return
         self.joined += 1
         consumer = ConsumerState(str(self.joined), self.chance.randrange(2), self.chance.randrange(6))
-        before = self.machine.active
+        before = self.machine.strategy.active
         self.machine.joined(consumer, self.type, self.now_ms)
-        if self.machine.active is not before:
+        if self.machine.strategy.active is not before:
             self.held.clear()
 
     def leave(self) -> None:
-        if self.machine.consumers:
-            gone = self.chance.choice(self.machine.consumers)
-            before = self.machine.active
-            self.machine.left(gone, self.now_ms)
+        if self.machine.strategy.consumers:
+            gone = self.chance.choice(self.machine.strategy.consumers)
+            before = self.machine.strategy.active
+            self.machine.strategy.left(gone, self.now_ms)
             if self.type in MANY:
                 self.held = {entry_id: one for entry_id, one in self.held.items() if one is not gone}
-            elif self.machine.active is not before:
+            elif self.machine.strategy.active is not before:
                 self.held.clear()
 
     def flow(self) -> None:
-        if self.machine.consumers:
-            self.machine.flow(self.chance.choice(self.machine.consumers), self.chance.randrange(1, 6))
+        if self.machine.strategy.consumers:
+            self.machine.strategy.flow(
+                self.chance.choice(self.machine.strategy.consumers), self.chance.randrange(1, 6)
+            )
 
     def block(self) -> None:
-        if self.machine.consumers:
-            consumer = self.chance.choice(self.machine.consumers)
-            self.machine.blocked(consumer, blocked=not consumer.blocked)
+        if self.machine.strategy.consumers:
+            consumer = self.chance.choice(self.machine.strategy.consumers)
+            self.machine.strategy.blocked(consumer, blocked=not consumer.blocked)
 
     def acknowledge(self) -> None:
         """Mostly for an entry that a consumer holds; sometimes for another consumer's, or one that waits for
         redelivery."""
-        if self.machine.consumers and self.log:
-            who = self.chance.choice(self.machine.consumers)
+        if self.machine.strategy.consumers and self.log:
+            who = self.chance.choice(self.machine.strategy.consumers)
             entry_id = self.chance.choice(sorted(self.held) or [self.chance.choice(self.log).entry_id])
             self.machine.acknowledge(who, [(entry_id, None)], self.end)
             self._count(entry_id, entry_id)
@@ -116,7 +118,7 @@ class Model:
     def update(self) -> None:
         entry_id = self.chance.randrange(self.end)
         self.machine.cursor.ack_cumulative_except(entry_id, [])
-        self.machine.moved()
+        self.machine.strategy.moved()
         self._count(0, entry_id)
 
     def _count(self, first: int, last: int) -> None:
@@ -124,17 +126,17 @@ class Model:
         self.held = {entry_id: one for entry_id, one in self.held.items() if not first <= entry_id <= last}
 
     def refuse(self) -> None:
-        if self.type not in MANY and self.machine.active is not None:
-            self.machine.returned(self.machine.active, None)
+        if self.type not in MANY and self.machine.strategy.active is not None:
+            self.machine.strategy.returned(self.machine.strategy.active, None)
             self.held.clear()
         elif self.held:
             entry_id = self.chance.choice(sorted(self.held))
-            self.machine.returned(self.held.pop(entry_id), [entry_id])
+            self.machine.strategy.returned(self.held.pop(entry_id), [entry_id])
 
     def seek(self) -> None:
         to = self.chance.randrange(self.end + 1)
         self.machine.cursor.seek(to)
-        self.machine.rewound()
+        self.machine.strategy.rewound()
         self.acked = set(range(to))
         self.held.clear()
 
@@ -145,7 +147,7 @@ class Model:
 
     def ask(self) -> None:
         if self.under_way is None:
-            wish = self.machine.next(self.end, self.now_ms, self.now_ms)
+            wish = self.machine.strategy.next(self.end, self.now_ms, self.now_ms)
             self.under_way = wish if isinstance(wish, Read) else None
 
     def answer(self) -> None:
@@ -155,7 +157,7 @@ class Model:
         candidates = found(read, self.log)
         if self.chance.random() < 0.3:
             candidates = candidates[: self.chance.randrange(1, 4)]  # The bytes that one read may return.
-        for delivery in self.machine.offer(read, candidates, self.now_ms):
+        for delivery in self.machine.strategy.offer(read, candidates, self.now_ms):
             entry_id = candidates[delivery.place].entry_id
             assert entry_id not in self.held, "delivered to two at once"
             assert entry_id not in self.acked, "delivered although it was acknowledged"
@@ -191,22 +193,24 @@ class Model:
 
     def check(self) -> None:
         self._check_books()
-        wish = self.machine.next(self.end, self.now_ms, self.now_ms)
-        assert wish == self.machine.next(self.end, self.now_ms, self.now_ms), "asking has no side effect"
+        wish = self.machine.strategy.next(self.end, self.now_ms, self.now_ms)
+        assert wish == self.machine.strategy.next(self.end, self.now_ms, self.now_ms), (
+            "asking has no side effect"
+        )
         if self._could_go_on():
             assert isinstance(wish, (Read, Wake)), "stalled"
             assert isinstance(wish, Read) or self.type is FAILOVER
 
     def _check_books(self) -> None:
-        cursor, consumers = self.machine.cursor, self.machine.consumers
-        strategy = self.machine._strategy
+        cursor, consumers = self.machine.cursor, self.machine.strategy.consumers
+        strategy = self.machine.strategy
         replay = {*strategy.replay, *strategy.delayed._waiting} if self.type in MANY and consumers else set()
         if self.type in MANY and consumers:
             assert strategy.delayed.count == len(strategy.delayed._waiting)
             assert not set(strategy.replay) & set(strategy.delayed._waiting), "R1"
         if self.type is SHARED and consumers:
-            waiting = list(strategy.pieces.waiting())
-            assert strategy.pieces.waiting_count == len(waiting)
+            waiting = list(strategy.chunks.waiting())
+            assert strategy.chunks.waiting_count == len(waiting)
             replay |= set(waiting)
         if self.type is KEY_SHARED and consumers:
             places = (strategy._aside_for_consumer, strategy._aside_for_slot)
@@ -222,16 +226,18 @@ class Model:
             holders = [one for one in consumers if entry_id in one.pending.by_entry]
             places = len(holders) + (entry_id in replay) + cursor.is_acked(entry_id)
             if self.type in MANY:
-                assert places == (entry_id < self.machine.read_entry_id or cursor.is_acked(entry_id)), "R1"
+                assert places == (
+                    entry_id < self.machine.strategy.read_entry_id or cursor.is_acked(entry_id)
+                ), "R1"
                 assert holders == ([self.held[entry_id]] if entry_id in self.held else [])
             if entry_id in self.ids:
                 assert cursor.is_acked(entry_id) == (entry_id in self.acked)
-                if entry_id < self.machine.read_entry_id and not places:
+                if entry_id < self.machine.strategy.read_entry_id and not places:
                     assert entry_id in self.held, "R1"
 
     def _some_key_could_go_on(self) -> bool:
         hashes = {one.entry_id: one.key_hash for one in self.log}
-        shares = self.machine._strategy.shares
+        shares = self.machine.strategy.slot_owners
         for key_hash in HASHES:
             owner = shares.owner_of(shares.slot_of(key_hash))
             holders = {one for held, one in self.held.items() if hashes[held] == key_hash}
@@ -248,16 +254,16 @@ class Model:
     def _could_go_on(self) -> bool:
         """Return whether a consumer has permits for an entry that is ready for it."""
         if self.type is KEY_SHARED:
-            return bool(self.machine.consumers) and self._some_key_could_go_on()
+            return bool(self.machine.strategy.consumers) and self._some_key_could_go_on()
         if self.type is SHARED:
             able = [
                 one
-                for one in self.machine.consumers
+                for one in self.machine.strategy.consumers
                 if one.can_receive and one.unacked_messages < UNACKED_MAX
             ]
         else:
-            able = [one for one in (self.machine.active,) if one is not None and one.can_receive]
-        waiting = set(self.machine._strategy.pieces.waiting()) if self.type is SHARED and able else set()
+            able = [one for one in (self.machine.strategy.active,) if one is not None and one.can_receive]
+        waiting = set(self.machine.strategy.chunks.waiting()) if self.type is SHARED and able else set()
         return bool(able and self.due_ids - self.acked - set(self.held) - waiting)
 
 
@@ -278,7 +284,7 @@ def test_every_id_is_in_one_place_and_nothing_stalls(type_, seed):
     for _ in range(STEPS):
         chance.choice(often if chance.random() < 0.8 else seldom)()
         model.check()
-    while model.machine.consumers:
+    while model.machine.strategy.consumers:
         model.leave()
     last = ConsumerState("last", permits=10**6)
     model.machine.joined(last, model.type, model.now_ms)

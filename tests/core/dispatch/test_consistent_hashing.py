@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.dispatch import ConsumerState, KeySharing
-from emulator.core.dispatch.consistent_hash import KEY_BYTES_MAX, SLOTS, Shares, hash_of, ring_slot
+from emulator.core.dispatch.consistent_hash import KEY_BYTES_MAX, SLOTS, SlotOwners, hash_of, ring_slot
+from emulator.core.dispatch.types import ConsumerState, KeySharing
 from emulator.model.hashing import murmur3
-from tests.core.dispatch.playbook import KEY_SHARED, Candidate, dispatcher, handed_out, joined
+from tests.core.dispatch.playbook import KEY_SHARED, Candidate, dispatched, dispatcher, joined
 
 NAMES = ("a", "a0", "a\0000", "", "é", "worker")
 
@@ -54,12 +54,12 @@ class Ring:
         return (owners + [points[min(points)]] * (65_535 - len(owners)))[::step]
 
 
-def owners_of(shares: Shares[ConsumerState], step: int = 1) -> list[ConsumerState | None]:
+def owners_of(shares: SlotOwners, step: int = 1) -> list[ConsumerState | None]:
     return [shares.owner_of(slot) for slot in range(1, SLOTS, step)]
 
 
-def shared_by(names: Sequence[str]) -> tuple[Shares[ConsumerState], list[ConsumerState]]:
-    shares: Shares[ConsumerState] = Shares()
+def shared_by(names: Sequence[str]) -> tuple[SlotOwners, list[ConsumerState]]:
+    shares: SlotOwners = SlotOwners()
     consumers = [ConsumerState(name) for name in names]
     for one in consumers:
         shares.add(one, KeySharing())
@@ -102,7 +102,7 @@ OF_PULSAR = {
 
 @pytest.mark.parametrize("moves", OF_PULSAR)
 def test_the_owners_are_those_that_pulsar_chooses(moves: str) -> None:
-    shares, consumers = Shares[ConsumerState](), list[ConsumerState]()
+    shares, consumers = SlotOwners(), list[ConsumerState]()
     for move in moves.split(" "):
         if move.startswith("-"):
             shares.remove(consumers[int(move[1:])])
@@ -124,7 +124,7 @@ def test_consumers_share_keys_whatever_their_names_are(names: tuple[str, ...]) -
     machine = dispatcher(unacked_messages_max=10_000)
     consumers = [joined(machine, name, KEY_SHARED, permits=10_000) for name in names]
     entries = [Candidate(number, 1, False, hash_of(b"key-%d" % number)) for number in range(900)]
-    handed_out(machine, entries)
+    dispatched(machine, entries)
     assert sum(one.pending.messages for one in consumers) == 900
     assert all(one.pending.messages > 150 for one in consumers), "no consumer starves"
 
@@ -133,11 +133,11 @@ def test_what_a_consumer_drains_is_not_added_to_another_one_of_its_name() -> Non
     machine = dispatcher()
     first = joined(machine, "same", KEY_SHARED, permits=1_000)
     entries = [Candidate(number, 1, False, hash_of(b"key-%d" % number)) for number in range(200)]
-    handed_out(machine, entries)
+    dispatched(machine, entries)
     second = joined(machine, "same", KEY_SHARED, permits=1_000)
-    assert set(machine.draining) == {first}
-    assert machine.draining[first] > 40
-    assert second not in machine.draining
+    assert set(machine.strategy.draining) == {first}
+    assert machine.strategy.draining[first] > 40
+    assert second not in machine.strategy.draining
 
 
 def test_a_consumer_that_comes_back_gets_the_slots_that_it_had() -> None:
@@ -162,7 +162,7 @@ STEP = 17
 def test_only_slots_of_the_consumer_that_joins_or_leaves_change_their_owner(
     moves: list[tuple[bool, str, int]],
 ) -> None:
-    shares, ring, there = Shares[ConsumerState](), Ring(), []
+    shares, ring, there = SlotOwners(), Ring(), []
     before: list[ConsumerState | None] = owners_of(shares, STEP)
     for joins, name, number in moves:
         if joins and len(there) < 8:

@@ -8,9 +8,10 @@ import tracemalloc
 import pytest
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import Dispatcher, DispatchLimits, Read, Wake
-from emulator.core.dispatch import shared as shared_module
+from emulator.core.dispatch import multiple_consumers
 from emulator.core.dispatch.delayed import BLOCK_ENTRIES, Delayed
+from emulator.core.dispatch.dispatcher import Dispatcher
+from emulator.core.dispatch.types import DispatchLimits, Read, Wake
 from tests.core.dispatch.playbook import (
     EXCLUSIVE,
     FAILOVER,
@@ -18,8 +19,8 @@ from tests.core.dispatch.playbook import (
     KEY_SHARED,
     SHARED,
     Candidate,
+    dispatched,
     dispatcher,
-    handed_out,
     joined,
     log,
 )
@@ -33,14 +34,14 @@ def due(entry_id: int, due_ms: int, key_hash: int = 0) -> Candidate:
 def test_nothing_is_delivered_before_its_time_and_the_earliest_first(type_):
     machine, entries = dispatcher(), [due(0, 300), due(1, 100), due(2, 0), due(3, 200), due(4, 100)]
     joined(machine, "a", type_)
-    assert handed_out(machine, entries, wall_ms=0) == [("a", 2)]
+    assert dispatched(machine, entries, wall_ms=0) == [("a", 2)]
     assert machine.delayed_entries == 4
-    assert machine.next(5, 0, 0) == Wake(100)
-    assert handed_out(machine, entries, wall_ms=99) == []
-    assert handed_out(machine, entries, wall_ms=100) == [("a", 1), ("a", 4)]
-    assert handed_out(machine, entries, wall_ms=1_000) == [("a", 3), ("a", 0)]
+    assert machine.strategy.next(5, 0, 0) == Wake(100)
+    assert dispatched(machine, entries, wall_ms=99) == []
+    assert dispatched(machine, entries, wall_ms=100) == [("a", 1), ("a", 4)]
+    assert dispatched(machine, entries, wall_ms=1_000) == [("a", 3), ("a", 0)]
     assert machine.delayed_entries == 0
-    assert machine.next(5, 0, 1_000) is None
+    assert machine.strategy.next(5, 0, 1_000) is None
 
 
 @pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])
@@ -48,123 +49,117 @@ def test_what_a_transaction_acknowledged_before_its_time_and_gives_back_is_not_d
     """A transaction can name ids of messages that its client never received."""
     machine, entries = dispatcher(), [due(0, 300), due(1, 0)]
     consumer = joined(machine, "a", type_)
-    assert handed_out(machine, entries) == [("a", 1)]
+    assert dispatched(machine, entries) == [("a", 1)]
     machine.held(consumer, [0])
-    machine.released([0])
-    assert handed_out(machine, entries, wall_ms=299) == []
-    assert machine.next(2, 0, 299) == Wake(1)
-    assert handed_out(machine, entries, wall_ms=300) == [("a", 0)]
+    machine.strategy.released([0])
+    assert dispatched(machine, entries, wall_ms=299) == []
+    assert machine.strategy.next(2, 0, 299) == Wake(1)
+    assert dispatched(machine, entries, wall_ms=300) == [("a", 0)]
 
 
 @pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER])
-def test_one_that_is_served_alone_gets_everything_at_once(type_):
-    machine = dispatcher()
+def test_one_that_is_served_alone_gets_everything_at_once(machine, type_):
     joined(machine, "a", type_)
-    assert handed_out(machine, [due(0, 300), due(1, 100)]) == [("a", 0), ("a", 1)]
+    assert dispatched(machine, [due(0, 300), due(1, 100)]) == [("a", 0), ("a", 1)]
 
 
-def test_the_wait_is_on_the_clock_that_only_goes_forward():
-    machine = dispatcher()
+def test_the_wait_is_on_the_clock_that_only_goes_forward(machine):
     joined(machine, "a", SHARED)
-    handed_out(machine, [due(0, 1_000_500)], wall_ms=1_000_000)
-    assert machine.next(1, 77, 1_000_100) == Wake(77 + 400)
-    assert machine.next(1, 77, 0) == Wake(77 + shared_module.WAKE_MS_MAX), "a clock may jump forward"
+    dispatched(machine, [due(0, 1_000_500)], wall_ms=1_000_000)
+    assert machine.strategy.next(1, 77, 1_000_100) == Wake(77 + 400)
+    assert machine.strategy.next(1, 77, 0) == Wake(77 + multiple_consumers.WAKE_MS_MAX), (
+        "a clock may jump forward"
+    )
 
 
 def test_what_is_due_within_one_tick_goes_out_at_its_end():
     machine = Dispatcher(Cursor(-1), DispatchLimits(1_000, FAILOVER_DELAY_MS, tick_ms=100))
     joined(machine, "a", SHARED)
     entries = [due(0, 101), due(1, 199), due(2, 200), due(3, 201)]
-    assert handed_out(machine, entries, wall_ms=100) == []
-    assert machine.next(4, 0, 100) == Wake(100)
-    assert handed_out(machine, entries, wall_ms=199) == []
-    assert handed_out(machine, entries, wall_ms=200) == [("a", 0), ("a", 1), ("a", 2)]
+    assert dispatched(machine, entries, wall_ms=100) == []
+    assert machine.strategy.next(4, 0, 100) == Wake(100)
+    assert dispatched(machine, entries, wall_ms=199) == []
+    assert dispatched(machine, entries, wall_ms=200) == [("a", 0), ("a", 1), ("a", 2)]
 
 
 def test_without_delays_everything_goes_out_also_what_waits():
     limits = DispatchLimits(1_000, FAILOVER_DELAY_MS)
     machine = Dispatcher(Cursor(-1), limits)
     joined(machine, "a", SHARED)
-    assert handed_out(machine, [due(0, 300)]) == []
+    assert dispatched(machine, [due(0, 300)]) == []
     limits.delays = False
-    assert handed_out(machine, [due(0, 300), due(1, 400)]) == [("a", 0), ("a", 1)]
+    assert dispatched(machine, [due(0, 300), due(1, 400)]) == [("a", 0), ("a", 1)]
 
 
-def test_what_is_new_goes_out_past_what_waits_and_after_what_is_due():
-    machine = dispatcher()
+def test_what_is_new_goes_out_past_what_waits_and_after_what_is_due(machine):
     joined(machine, "a", SHARED)
     entries = [due(0, 100), *log(1)]
-    assert handed_out(machine, entries, wall_ms=0) == [("a", 1)]
+    assert dispatched(machine, entries, wall_ms=0) == [("a", 1)]
     entries += log(2)
-    assert handed_out(machine, entries, wall_ms=100) == [("a", 0), ("a", 2)]
+    assert dispatched(machine, entries, wall_ms=100) == [("a", 0), ("a", 2)]
 
 
-def test_what_is_given_back_waits_no_second_time():
-    machine = dispatcher()
+def test_what_is_returned_is_not_delayed_again(machine):
     a = joined(machine, "a", SHARED)
     entries = [due(0, 100)]
-    assert handed_out(machine, entries, wall_ms=100) == [("a", 0)]
-    machine.returned(a, [0])
-    assert handed_out(machine, entries, wall_ms=100) == [("a", 0)]
+    assert dispatched(machine, entries, wall_ms=100) == [("a", 0)]
+    machine.strategy.returned(a, [0])
+    assert dispatched(machine, entries, wall_ms=100) == [("a", 0)]
 
 
-def test_a_consumer_with_one_permit_finds_what_it_can_have_in_few_reads():
-    machine = dispatcher()
+def test_a_consumer_with_one_permit_finds_what_it_can_have_in_few_reads(machine):
     joined(machine, "a", SHARED, permits=1)
     entries, reads = [*(due(entry_id, 10**6) for entry_id in range(950)), *log(950)], 0
-    while isinstance(read := machine.next(951, 0, 0), Read):
+    while isinstance(read := machine.strategy.next(951, 0, 0), Read):
         found = entries[read.from_entry_id : read.from_entry_id + read.entries_max]
-        given = machine.offer(read, found, 0)
+        given = machine.strategy.offer(read, found, 0)
         reads += 1
     assert [found[one.place].entry_id for one in given] == [950]
     assert reads < 15, "not one for each that is delayed"
 
 
-def test_what_was_acknowledged_while_it_waited_is_not_delivered():
-    machine = dispatcher()
+def test_what_was_acknowledged_while_it_waited_is_not_delivered(machine):
     a = joined(machine, "a", SHARED)
     entries = [due(entry_id, 100) for entry_id in range(4)]
-    handed_out(machine, entries)
+    dispatched(machine, entries)
     machine.acknowledge(a, [(1, None)], 4)
     machine.cursor.ack_cumulative_except(0, [])
-    machine.moved()
+    machine.strategy.moved()
     assert machine.delayed_entries == 2
-    assert handed_out(machine, entries, wall_ms=100) == [("a", 2), ("a", 3)]
+    assert dispatched(machine, entries, wall_ms=100) == [("a", 2), ("a", 3)]
 
 
-def test_a_seek_and_the_last_consumer_that_leaves_forget_what_waits_and_it_is_read_again():
-    machine = dispatcher()
+def test_a_seek_and_the_last_consumer_that_leaves_forget_what_waits_and_it_is_read_again(machine):
     a, entries = joined(machine, "a", SHARED), [due(0, 100), due(1, 200)]
-    handed_out(machine, entries)
+    dispatched(machine, entries)
     machine.cursor.seek(1)
-    machine.rewound()
+    machine.strategy.rewound()
     assert machine.delayed_entries == 0
-    handed_out(machine, entries)
+    dispatched(machine, entries)
     assert machine.delayed_entries == 1
-    machine.left(a, 0)
+    machine.strategy.left(a, 0)
     assert machine.delayed_entries == 0
     joined(machine, "b", SHARED)
-    assert handed_out(machine, entries, wall_ms=200) == [("b", 1)]
+    assert dispatched(machine, entries, wall_ms=200) == [("b", 1)]
 
 
 def test_over_the_bound_nothing_new_is_read_until_something_is_due(monkeypatch):
-    monkeypatch.setattr(shared_module, "DELAYED_MAX", 3)
+    monkeypatch.setattr(multiple_consumers, "DELAYED_MAX", 3)
     machine = dispatcher()
     joined(machine, "a", SHARED, permits=1_000)
     entries = [due(entry_id, 100) for entry_id in range(500)] + log(500)
-    handed_out(machine, entries)
-    assert machine.next(501, 0, 0) == Wake(100)
-    assert len(handed_out(machine, entries, wall_ms=100)) == 501
+    dispatched(machine, entries)
+    assert machine.strategy.next(501, 0, 0) == Wake(100)
+    assert len(dispatched(machine, entries, wall_ms=100)) == 501
 
 
-def test_a_key_keeps_its_order_among_what_waits_for_its_consumer():
-    machine = dispatcher()
+def test_a_key_keeps_its_order_among_what_waits_for_its_consumer(machine):
     a = joined(machine, "a", KEY_SHARED, permits=1)
     entries = [due(0, 100, 7), due(1, 50, 7), Candidate(2, 1, False, 7)]
-    assert handed_out(machine, entries) == [("a", 2)]
-    assert handed_out(machine, entries, wall_ms=100) == []
-    machine.flow(a, 10)
-    assert handed_out(machine, entries, wall_ms=100) == [("a", 1), ("a", 0)]
+    assert dispatched(machine, entries) == [("a", 2)]
+    assert dispatched(machine, entries, wall_ms=100) == []
+    machine.strategy.flow(a, 10)
+    assert dispatched(machine, entries, wall_ms=100) == [("a", 1), ("a", 0)]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -6,18 +6,19 @@ import time
 
 import pytest
 
-from emulator.core.dispatch import ConsumerState, Dispatcher, KeySharing, Read
-from emulator.core.dispatch.consistent_hash import SLOTS, Shares, hash_of, range_slot
+from emulator.core.dispatch.consistent_hash import SLOTS, SlotOwners, hash_of, range_slot
+from emulator.core.dispatch.dispatcher import Dispatcher
 from emulator.core.dispatch.key_shared import ASIDE_MAX, ASIDE_PER_CONSUMER
+from emulator.core.dispatch.types import ConsumerState, KeySharing, Read
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.hashing import murmur3
 from tests.core.dispatch.playbook import (
     END,
     KEY_SHARED,
     Candidate,
+    dispatched,
     dispatcher,
     found,
-    handed_out,
     joined,
     wanted,
 )
@@ -30,7 +31,7 @@ def log(*keys: bytes) -> list[Candidate]:
 
 
 def owner_of(machine: Dispatcher, key: bytes) -> ConsumerState:
-    shares = machine._strategy.shares
+    shares = machine.strategy.slot_owners
     return shares.owner_of(shares.slot_of(hash_of(key)))
 
 
@@ -59,11 +60,10 @@ def test_the_hash_is_murmur3(data: bytes, hashed: int) -> None:
     assert murmur3(data) == hashed
 
 
-def test_keys_are_spread_and_each_goes_to_one_consumer() -> None:
-    machine = dispatcher()
+def test_keys_are_spread_and_each_goes_to_one_consumer(machine: Dispatcher) -> None:
     for name in "abc":
         joined(machine, name, KEY_SHARED, permits=1000)
-    given = handed_out(machine, log(*KEYS * 4))
+    given = dispatched(machine, log(*KEYS * 4))
     assert len(given) == 200
     consumers = {key: {name for name, entry_id in given if (KEYS * 4)[entry_id] == key} for key in KEYS}
     assert all(len(names) == 1 for names in consumers.values())
@@ -71,7 +71,7 @@ def test_keys_are_spread_and_each_goes_to_one_consumer() -> None:
 
 
 def test_a_consumer_that_comes_takes_its_share_and_no_more() -> None:
-    shares: Shares[ConsumerState] = Shares()
+    shares: SlotOwners = SlotOwners()
     old = [ConsumerState(name) for name in "abcd"]
     for one in old:
         shares.add(one, KeySharing())
@@ -85,70 +85,64 @@ def test_a_consumer_that_comes_takes_its_share_and_no_more() -> None:
     assert {slot: shares.owner_of(slot) for slot in before} == before
 
 
-def test_a_key_waits_until_its_former_consumer_has_acknowledged_it() -> None:
-    machine = dispatcher()
+def test_a_key_waits_until_its_former_consumer_has_acknowledged_it(machine: Dispatcher) -> None:
     first = sticky(machine, "first", (0, SLOTS - 1))
-    handed_out(machine, log(b"k"))
-    machine.left(first, 0)
+    dispatched(machine, log(b"k"))
+    machine.strategy.left(first, 0)
     second = sticky(machine, "second", (0, SLOTS - 1))
-    assert handed_out(machine, log(b"k", b"k")) == [("second", 0), ("second", 1)]
+    assert dispatched(machine, log(b"k", b"k")) == [("second", 0), ("second", 1)]
     machine.acknowledge(second, [(0, None), (1, None)], END)
 
 
-def test_a_moved_key_is_held_back_from_its_new_consumer() -> None:
-    machine = dispatcher()
+def test_a_moved_key_is_held_back_from_its_new_consumer(machine: Dispatcher) -> None:
     old = joined(machine, "a", KEY_SHARED, permits=1000)
     entries = log(*KEYS)
-    assert len(handed_out(machine, entries)) == len(KEYS)
+    assert len(dispatched(machine, entries)) == len(KEYS)
     joined(machine, "b", KEY_SHARED, permits=1000)
     moved = [number for number, key in enumerate(KEYS) if owner_of(machine, key).name == "b"]
     assert moved
-    assert machine._strategy.draining == {old: len(moved)}
+    assert machine.strategy.draining == {old: len(moved)}
     more = log(*KEYS, *KEYS)
-    given = handed_out(machine, more)
+    given = dispatched(machine, more)
     assert {name for name, _ in given} == {"a"}
     assert len(given) == len(KEYS) - len(moved)
     machine.acknowledge(old, [(moved[0], None)], END)
-    assert handed_out(machine, more) == [("b", len(KEYS) + moved[0])]
+    assert dispatched(machine, more) == [("b", len(KEYS) + moved[0])]
 
 
-def test_who_does_not_mind_the_order_need_not_wait() -> None:
-    machine = dispatcher()
+def test_keys_that_may_be_reordered_do_not_wait(machine: Dispatcher) -> None:
     sticky(machine, "low", (0, 100), may_reorder=True)
     sticky(machine, "all", (101, SLOTS - 1), may_reorder=True)
-    machine.left(machine.consumers[0], 0)
-    assert machine._strategy.shares.may_reorder
+    machine.strategy.left(machine.strategy.consumers[0], 0)
+    assert machine.strategy.slot_owners.may_reorder
 
 
-def test_a_slow_consumer_keeps_nobody_else_waiting() -> None:
-    machine = dispatcher()
+def test_a_slow_consumer_delays_no_other_consumer(machine: Dispatcher) -> None:
     sticky(machine, "slow", (0, 30_000)).permits = 1
     sticky(machine, "quick", (30_001, SLOTS - 1))
     entries = log(*KEYS)
-    given = handed_out(machine, entries)
+    given = dispatched(machine, entries)
     assert [name for name, _ in given].count("slow") == 1
     assert [name for name, _ in given].count("quick") == sum(
         range_slot(hash_of(key)) > 30_000 for key in KEYS
     )
 
 
-def test_what_waited_for_a_consumer_goes_to_it_in_order_when_it_asks() -> None:
-    machine = dispatcher()
+def test_what_waited_for_a_consumer_goes_to_it_in_order_when_it_has_permits(machine: Dispatcher) -> None:
     slow = sticky(machine, "slow", (0, SLOTS - 1))
     slow.permits = 1
     entries = log(b"k", b"k", b"k")
-    assert handed_out(machine, entries) == [("slow", 0)]
-    machine.flow(slow, 10)
-    assert handed_out(machine, entries) == [("slow", 1), ("slow", 2)]
+    assert dispatched(machine, entries) == [("slow", 0)]
+    machine.strategy.flow(slow, 10)
+    assert dispatched(machine, entries) == [("slow", 1), ("slow", 2)]
 
 
-def test_a_key_that_nobody_wants_waits_and_disturbs_nobody() -> None:
-    machine = dispatcher()
+def test_a_key_without_an_owner_waits_and_delays_no_other_key(machine: Dispatcher) -> None:
     sticky(machine, "few", (0, 10))
     entries = log(*KEYS)
-    assert len(handed_out(machine, entries)) == sum(range_slot(hash_of(key)) <= 10 for key in KEYS)
+    assert len(dispatched(machine, entries)) == sum(range_slot(hash_of(key)) <= 10 for key in KEYS)
     sticky(machine, "rest", (11, SLOTS - 1))
-    assert len(handed_out(machine, entries)) == sum(range_slot(hash_of(key)) > 10 for key in KEYS)
+    assert len(dispatched(machine, entries)) == sum(range_slot(hash_of(key)) > 10 for key in KEYS)
 
 
 def test_nothing_new_is_read_while_too_much_is_aside() -> None:
@@ -156,21 +150,20 @@ def test_nothing_new_is_read_while_too_much_is_aside() -> None:
     sticky(machine, "none of it", (0, 0))
     entries = [Candidate(number, 1, False, 7) for number in range(ASIDE_PER_CONSUMER + 2_000)]
     end = len(entries)
-    while isinstance(read := machine.next(end, 0, 0), Read):
+    while isinstance(read := machine.strategy.next(end, 0, 0), Read):
         at = read.from_entry_id
-        machine.offer(read, entries[at : at + read.entries_max], 0)
-    assert ASIDE_PER_CONSUMER <= machine.read_entry_id < end
+        machine.strategy.offer(read, entries[at : at + read.entries_max], 0)
+    assert ASIDE_PER_CONSUMER <= machine.strategy.read_entry_id < end
     sticky(machine, "all", (1, SLOTS - 1)).permits = 10**6
-    assert isinstance(machine.next(end, 0, 0), Read)
+    assert isinstance(machine.strategy.next(end, 0, 0), Read)
 
 
-def test_what_comes_back_goes_out_again_before_later_entries_of_its_key() -> None:
-    machine = dispatcher()
+def test_what_comes_back_goes_out_again_before_later_entries_of_its_key(machine: Dispatcher) -> None:
     consumer = sticky(machine, "one", (0, SLOTS - 1))
     entries = log(b"k", b"k", b"k", b"k")
-    handed_out(machine, entries[:2])
-    machine.returned(consumer, [0])
-    assert handed_out(machine, entries) == [("one", 0), ("one", 2), ("one", 3)]
+    dispatched(machine, entries[:2])
+    machine.strategy.returned(consumer, [0])
+    assert dispatched(machine, entries) == [("one", 0), ("one", 2), ("one", 3)]
 
 
 @pytest.mark.parametrize(
@@ -185,21 +178,21 @@ def test_what_comes_back_goes_out_again_before_later_entries_of_its_key() -> Non
         (tuple((at, at) for at in range(200, 1_300)), "may name 1000 ranges"),
     ],
 )
-def test_ranges_that_cannot_be_are_refused(ranges: tuple[tuple[int, int], ...], rule: str) -> None:
-    machine = dispatcher()
+def test_ranges_that_cannot_be_are_refused(
+    machine: Dispatcher, ranges: tuple[tuple[int, int], ...], rule: str
+) -> None:
     sticky(machine, "there", (100, 110))
     with pytest.raises(ProtocolError, match=rule) as caught:
         sticky(machine, "comer", *ranges)
     assert caught.value.code is ServerError.ConsumerAssignError
-    assert [one.name for one in machine.consumers] == ["there"]
+    assert [one.name for one in machine.strategy.consumers] == ["there"]
 
 
-def test_consumers_of_one_subscription_have_one_mode() -> None:
-    machine = dispatcher()
+def test_consumers_of_one_subscription_have_one_mode(machine: Dispatcher) -> None:
     there = joined(machine, "auto", KEY_SHARED)
     with pytest.raises(ProtocolError, match="one mode"):
         sticky(machine, "sticky", (0, 5))
-    machine.left(there, 0)
+    machine.strategy.left(there, 0)
     sticky(machine, "sticky", (0, 5))
     assert wanted(machine).from_entry_id == 0
 
@@ -209,44 +202,45 @@ def test_acknowledging_costs_the_same_however_much_waits_for_others() -> None:
     any service to clients."""
     machine = dispatcher(unacked_messages_max=1_000_000)
     taker, *_ = [joined(machine, f"c{number}", KEY_SHARED, permits=0) for number in range(12)]
-    machine.flow(taker, 10_000)
+    machine.strategy.flow(taker, 10_000)
     entries = [Candidate(number, 1, False, number * 7_919 % SLOTS) for number in range(40_000)]
-    while isinstance(read := machine.next(len(entries), 0, 0), Read):
-        machine.offer(read, entries[read.from_entry_id : read.from_entry_id + read.entries_max], 0)
+    while isinstance(read := machine.strategy.next(len(entries), 0, 0), Read):
+        machine.strategy.offer(read, entries[read.from_entry_id : read.from_entry_id + read.entries_max], 0)
     held = list(taker.pending.by_entry)
-    assert machine.read_entry_id - len(held) >= ASIDE_MAX
+    assert machine.strategy.read_entry_id - len(held) >= ASIDE_MAX
     began = time.perf_counter()
     machine.acknowledge(taker, [(entry_id, None) for entry_id in held], len(entries))
     machine.acknowledge(taker, [(held[0], None)] * 20_000, len(entries))
     assert time.perf_counter() - began < 5, "of 0.1"
 
 
-def test_a_consumer_that_asks_for_one_entry_has_one_read_however_much_is_aside() -> None:
+def test_a_consumer_with_one_permit_has_one_read_however_much_is_set_aside() -> None:
     """All entries set aside for it were read again, and all but one set aside again: by each FLOW."""
     machine = dispatcher(unacked_messages_max=1_000_000)
     slow, quick = sticky(machine, "slow", (0, 100)), sticky(machine, "quick", (101, SLOTS - 1))
     slow.permits, quick.permits = 0, 1_000
     entries = [Candidate(number, 1, False, number % 101) for number in range(2 * ASIDE_PER_CONSUMER)]
-    assert handed_out(machine, entries) == []
+    assert dispatched(machine, entries) == []
     for number in range(3):
-        machine.flow(slow, 1)
+        machine.strategy.flow(slow, 1)
         read = wanted(machine, len(entries))
         assert (read.from_entry_id, read.entries_max) == (number, 1)
-        given = machine.offer(read, found(read, entries), 0)
+        given = machine.strategy.offer(read, found(read, entries), 0)
         assert [one.place for one in given] == [0]
-        assert machine.next(len(entries), 0, 0) is None
+        assert machine.strategy.next(len(entries), 0, 0) is None
 
 
-def test_what_waited_for_another_s_acknowledgements_waits_for_its_own_consumer_next() -> None:
-    machine = dispatcher()
+def test_what_waited_for_another_s_acknowledgements_waits_for_its_own_consumer_next(
+    machine: Dispatcher,
+) -> None:
     old = sticky(machine, "old", (0, SLOTS - 1), may_reorder=False)
     entries = log(b"k", b"k", b"k")
-    handed_out(machine, entries[:1])
-    machine._strategy.shares.remove(old)
+    dispatched(machine, entries[:1])
+    machine.strategy.slot_owners.remove(old)
     new = sticky(machine, "new", (0, SLOTS - 1))
-    assert handed_out(machine, entries) == []
+    assert dispatched(machine, entries) == []
     new.permits = 0
     machine.acknowledge(old, [(0, None)], END)
-    assert handed_out(machine, entries) == []
-    machine.flow(new, 1)
-    assert handed_out(machine, entries) == [("new", 1)]
+    assert dispatched(machine, entries) == []
+    machine.strategy.flow(new, 1)
+    assert dispatched(machine, entries) == [("new", 1)]

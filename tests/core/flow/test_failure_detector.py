@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
-from emulator.core.flow.failure_detector import CALM_INTERVALS, INTERVALS_MAX, Silence
+import pytest
+
+from emulator.core.flow.failure_detector import CALM_INTERVALS, INTERVALS_MAX, FailureDetector
 
 
-def silent_intervals(silence: Silence) -> int:
+def silent_intervals(detector: FailureDetector) -> int:
     """Return the number of silent intervals after which the peer of a new connection is considered dead."""
-    silence.heard()
-    assert not silence.interval_over()
+    detector.heard()
+    assert not detector.interval_over()
     intervals = 1
-    while not silence.interval_over():
+    while not detector.interval_over():
         intervals += 1
     return intervals
 
 
-def test_who_says_nothing_for_an_interval_is_dead() -> None:
-    assert silent_intervals(Silence()) == 1
+@pytest.fixture
+def detector() -> FailureDetector:
+    return FailureDetector()
 
 
-def test_who_is_heard_now_and_then_lives() -> None:
-    silence = Silence()
+def test_a_peer_that_is_silent_for_an_interval_is_dead() -> None:
+    assert silent_intervals(FailureDetector()) == 1
+
+
+def test_a_peer_that_sends_now_and_then_is_alive(detector: FailureDetector) -> None:
     for _ in range(100):
-        silence.heard()
-        assert not silence.interval_over()
+        detector.heard()
+        assert not detector.interval_over()
 
 
-def test_each_time_in_vain_the_next_connection_is_given_twice_as_long_up_to_a_bound() -> None:
-    silence = Silence()
-    assert [silent_intervals(silence) for _ in range(4)] == [1, 2, 4, 8]
+def test_each_drop_doubles_the_allowance_of_the_next_connection_up_to_a_bound(
+    detector: FailureDetector,
+) -> None:
+    assert [silent_intervals(detector) for _ in range(4)] == [1, 2, 4, 8]
     for _ in range(10):
-        silent_intervals(silence)
-    assert silent_intervals(silence) == INTERVALS_MAX
+        silent_intervals(detector)
+    assert silent_intervals(detector) == INTERVALS_MAX
 
 
-def test_a_link_that_is_heard_for_long_is_held_to_one_interval_again() -> None:
-    silence = Silence()
+def test_a_link_with_long_traffic_is_allowed_one_interval_again(detector: FailureDetector) -> None:
     for _ in range(3):
-        silent_intervals(silence)
+        silent_intervals(detector)
     for _ in range(3 * CALM_INTERVALS):
-        silence.heard()
-        silence.interval_over()
-    assert silent_intervals(silence) == 1
+        detector.heard()
+        detector.interval_over()
+    assert silent_intervals(detector) == 1
 
 
-def test_a_short_breath_of_a_new_connection_does_not_count_as_calm() -> None:
+def test_a_short_breath_of_a_new_connection_does_not_count_as_calm(detector: FailureDetector) -> None:
     """The handshake arrives, and then the same large entry is sent again."""
-    silence = Silence()
-    silent_intervals(silence)
+    silent_intervals(detector)
     for _ in range(CALM_INTERVALS - 2):
-        silence.heard()
-        silence.interval_over()
-    assert silent_intervals(silence) == 2
+        detector.heard()
+        detector.interval_over()
+    assert silent_intervals(detector) == 2

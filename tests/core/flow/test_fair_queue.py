@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from emulator.core.flow.fair_queue import Turns
+from emulator.core.flow.rate_limit import FairQueue
 
 
-class Somebody:
+class Task:
     def schedule(self) -> None:
-        raise AssertionError("the line tells nobody: who is asked decides")
+        raise AssertionError("the queue schedules no task")
 
 
-def test_whoever_waited_longest_is_next_and_keeps_its_place_when_it_asks_again() -> None:
-    first, second, third = Somebody(), Somebody(), Somebody()
-    turns = Turns()
-    assert turns.is_next(first)
+def test_the_longest_waiting_task_is_next_and_keeps_its_place_when_it_waits_again() -> None:
+    first, second, third = Task(), Task(), Task()
+    fair_queue = FairQueue()
+    assert fair_queue.is_next(first)
     for one in (first, second, first):
-        turns.wait(one)
-    assert turns.first is first
-    assert [turns.is_next(one) for one in (first, second, third)] == [True, False, False]
-    turns.leave(first)
-    turns.wait(first)
-    assert turns.is_next(second)
-    turns.leave(second)
-    turns.leave(second)
-    assert turns.first is first
+        fair_queue.wait(one)
+    assert fair_queue.first is first
+    assert [fair_queue.is_next(one) for one in (first, second, third)] == [True, False, False]
+    fair_queue.leave(first)
+    fair_queue.wait(first)
+    assert fair_queue.is_next(second)
+    fair_queue.leave(second)
+    fair_queue.leave(second)
+    assert fair_queue.first is first

@@ -20,7 +20,7 @@ from emulator.core.metadata.merge import (
     MetadataTransaction,
     Overruled,
 )
-from emulator.core.metadata.outbox import EventOutbox
+from emulator.core.metadata.messages import EventOutbox
 from emulator.core.metadata.record import UPSTREAM, DocumentRecord, MergeOutcome
 from emulator.core.metadata.version_vector import OwnClock, may_go, missing, vector_of
 from emulator.model.stored_keys import (
@@ -110,12 +110,12 @@ class Cluster:
                 found += DocumentRecord.decode(key.of, change.value).events()
         return found
 
-    def told(self, events: list[SyncEvent], upto: Mapping[str, int] | None = None) -> MergeCounts:
+    def receive(self, events: list[SyncEvent], upto: Mapping[str, int] | None = None) -> MergeCounts:
         transaction = self._transaction()
-        tally = transaction.apply(events)
+        counts = transaction.apply(events)
         transaction.advance(upto or {})
         transaction.finish()
-        return tally
+        return counts
 
     def lets_all_tombstones_go(self) -> None:
         transaction = self._transaction()
@@ -142,6 +142,16 @@ def policy_event(time_ms: int, source: str, value: object, sequence: int = 1) ->
     return SyncEvent(NAMESPACE, "policies/deduplication", value, False, stamp(time_ms, source, sequence))
 
 
+@pytest.fixture
+def us() -> Cluster:
+    return Cluster("us")
+
+
+@pytest.fixture
+def eu() -> Cluster:
+    return Cluster("eu")
+
+
 def test_of_two_at_the_same_time_the_cluster_that_sorts_first_wins() -> None:
     """The proposal's race: region A and region B at T1."""
     events = [policy_event(1, "B", "b"), policy_event(1, "A", "a")]
@@ -152,7 +162,7 @@ def test_of_two_at_the_same_time_the_cluster_that_sorts_first_wins() -> None:
         assert record.entries["policies/deduplication"].value == "a"
 
 
-def test_upstream_s_rule_keeps_what_the_cluster_s_own_name_favours() -> None:
+def test_upstream_s_rule_leaves_clusters_different() -> None:
     """The same race leaves two clusters different for ever: this is what the switch demonstrates."""
     kept = {}
     for here, order in (("A", "BA"), ("B", "AB"), ("C", "AB")):
@@ -169,58 +179,54 @@ def test_two_changes_of_one_cluster_in_one_millisecond_are_ordered() -> None:
     us.set(NAMESPACE, {"policies": {"deduplication": True}})
     us.policy("deduplication", False)
     eu = Cluster("eu")
-    eu.told(list(reversed(us.events())))
+    eu.receive(list(reversed(us.events())))
     assert eu.rows.documents() == us.rows.documents()
 
 
-def test_different_policies_of_one_namespace_are_different_paths() -> None:
-    us, eu = Cluster("us"), Cluster("eu")
+def test_different_policies_of_one_namespace_are_different_paths(us: Cluster, eu: Cluster) -> None:
     us.now_ms = eu.now_ms = 5
     us.set(NAMESPACE, {"policies": {"deduplication": True}})
     eu.set(NAMESPACE, {"policies": {"replication_clusters": ["us"]}})
     for one, other in ((us, eu), (eu, us)):
-        one.told(other.events())
+        one.receive(other.events())
     document = json.loads(us.rows.documents()[NAMESPACE])
     assert document == {"policies": {"deduplication": True, "replication_clusters": ["us"]}}
     assert eu.rows.documents() == us.rows.documents()
 
 
-def test_what_was_deleted_is_not_brought_back_by_an_older_event() -> None:
-    us, eu = Cluster("us"), Cluster("eu")
+def test_what_was_deleted_is_not_brought_back_by_an_older_event(us: Cluster, eu: Cluster) -> None:
     us.now_ms = 5
     us.set(NAMESPACE, {"policies": {"deduplication": True}})
     old = us.events()
     us.now_ms = 6
     us.set(NAMESPACE, None)
-    eu.told(us.events())
-    eu.told(old)
+    eu.receive(us.events())
+    eu.receive(old)
     assert eu.rows.documents() == {}
 
 
-def test_a_deletion_reaches_only_what_is_older() -> None:
+def test_a_deletion_reaches_only_what_is_older(us: Cluster, eu: Cluster) -> None:
     """Deleted, created again elsewhere, and the deletion arrives last."""
-    us, eu = Cluster("us"), Cluster("eu")
     us.now_ms = 5
     us.set(NAMESPACE, {"policies": {"deduplication": True, "old": 1}})
-    eu.told(us.events())
+    eu.receive(us.events())
     us.now_ms = 6
     us.set(NAMESPACE, None)
     deleted = us.events()
     us.now_ms = 7
     us.set(NAMESPACE, {"policies": {"deduplication": False}})
     again = us.events()
-    eu.told(again)
-    eu.told(deleted)
+    eu.receive(again)
+    eu.receive(deleted)
     assert json.loads(eu.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}
 
 
-def test_a_seed_overwrites_nothing_and_loses_to_everything() -> None:
-    us, eu = Cluster("us"), Cluster("eu")
+def test_a_seed_overwrites_nothing_and_loses_to_everything(us: Cluster, eu: Cluster) -> None:
     for one in (us, eu):
         one.set(NAMESPACE, {"policies": {"deduplication": one is us}}, is_seed=True)
     assert [event.stamp.time_ms for event in us.events()] == [0, 0]
-    us.told(eu.events())
-    eu.told(us.events())
+    us.receive(eu.events())
+    eu.receive(us.events())
     assert us.rows.documents() == eu.rows.documents()
     assert json.loads(us.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}, (
         "eu sorts first"
@@ -231,7 +237,7 @@ def test_a_change_that_would_be_the_older_one_is_refused_and_nothing_is_changed(
     fast, slow = Cluster("fast", skew_ms=250), Cluster("slow")
     fast.now_ms = slow.now_ms = 1000
     fast.set(NAMESPACE, {"policies": {"deduplication": True}})
-    slow.told(fast.events())
+    slow.receive(fast.events())
     slow.now_ms = 1100
     before = slow.rows.documents()
     with pytest.raises(Overruled, match="cluster fast, whose clock was 150 ms ahead"):
@@ -239,7 +245,7 @@ def test_a_change_that_would_be_the_older_one_is_refused_and_nothing_is_changed(
     assert slow.rows.documents() == before
     slow.now_ms = 1300
     slow.policy("deduplication", False)
-    fast.told(slow.events())
+    fast.receive(slow.events())
     assert fast.rows.documents() == slow.rows.documents() != before
 
 
@@ -247,9 +253,9 @@ def test_hybrid_clocks_put_what_was_known_before_what_followed() -> None:
     fast, slow = Cluster("fast", skew_ms=250, hybrid=True), Cluster("slow", hybrid=True)
     fast.now_ms = slow.now_ms = 1000
     fast.set(NAMESPACE, {"policies": {"deduplication": True}})
-    slow.told(fast.events())
+    slow.receive(fast.events())
     slow.policy("deduplication", False)
-    fast.told(slow.events())
+    fast.receive(slow.events())
     assert fast.rows.documents() == slow.rows.documents()
     assert json.loads(fast.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}
 
@@ -263,20 +269,19 @@ def test_a_clock_that_is_set_back_does_not_set_back_a_cluster_s_own_changes() ->
     assert json.loads(us.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}
 
 
-def test_what_everybody_had_and_let_go_does_not_come_back() -> None:
-    us, eu = Cluster("us"), Cluster("eu")
+def test_what_every_cluster_had_and_removed_does_not_come_back(us: Cluster, eu: Cluster) -> None:
     us.now_ms = 5
     us.set(NAMESPACE, {"policies": {"deduplication": True}})
     old = us.events()
     us.set(NAMESPACE, None)
-    eu.told(us.events(), us.vector())
+    eu.receive(us.events(), us.vector())
     eu.rows.put(SyncRecordPath(NAMESPACE).text, None)  # its tombstone is removed
-    tally = eu.told(old)
-    assert (tally.won, tally.known) == (0, 2)
+    counts = eu.receive(old)
+    assert (counts.won, counts.known) == (0, 2)
     assert eu.rows.documents() == {}
 
 
-def test_a_tombstone_may_go_when_everybody_has_it_and_all_that_was_sent_before_is_here() -> None:
+def test_a_tombstone_may_be_removed_when_every_cluster_has_it_and_all_that_was_sent_before_is_here() -> None:
     mine, tombstone = {"a:1": 5, "b:1": 7}, SyncStamp(9, 0, "a", 5, "1")
     assert may_go(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
     assert not may_go(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
@@ -290,13 +295,13 @@ def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
     fast.set(NAMESPACE, {})
     fast.set(NAMESPACE, None)
     deleted = fast.events()
-    slow.told(deleted)
+    slow.receive(deleted)
     transaction = MetadataTransaction(slow.rows, slow.here, 0, "slow-1")
     transaction.let_go(NAMESPACE, lambda stamp: True)
     transaction.finish()
     assert slow.rows.get(SyncRecordPath(NAMESPACE).text) is None
     slow.set(NAMESPACE, {})
-    fast.told(slow.events())
+    fast.receive(slow.events())
     assert fast.rows.documents() == slow.rows.documents() == {NAMESPACE: b"{}"}
 
 
@@ -324,11 +329,11 @@ def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) 
         if chance.random() < 0.5:
             said = chance.choice(clusters).events()
             chance.shuffle(said)
-            one.told(said[: chance.randrange(len(said) + 1)] * chance.choice((1, 2)))
+            one.receive(said[: chance.randrange(len(said) + 1)] * chance.choice((1, 2)))
     union = list(everything.values())
     for one in clusters:
         chance.shuffle(union)
-        one.told(union)
+        one.receive(union)
     fold = {path: DocumentRecord(path) for path in PATHS}
     for event in union:
         fold[event.path].merge(event, "nobody", 0)
@@ -366,16 +371,17 @@ def partitions(one: Cluster) -> int:
 
 
 @pytest.mark.parametrize("larger_is_later", [False, True])
-def test_two_clusters_that_let_a_topic_grow_at_once_end_with_the_larger_number(larger_is_later: bool) -> None:
-    us, eu = Cluster("us"), Cluster("eu")
+def test_two_clusters_that_let_a_topic_grow_at_once_end_with_the_larger_number(
+    us: Cluster, eu: Cluster, larger_is_later: bool
+) -> None:
     us.set(TOPIC, partitioned(2))
-    eu.told(us.events())
+    eu.receive(us.events())
     us.now_ms, eu.now_ms = (20, 10) if larger_is_later else (10, 20)
     us.set(TOPIC, partitioned(8, {"by": "us"}))
     eu.set(TOPIC, partitioned(4, {"by": "eu"}))
     theirs, ours = eu.events(), us.events()
-    us.told(theirs)
-    eu.told(ours)
+    us.receive(theirs)
+    eu.receive(ours)
     later = "us" if larger_is_later else "eu"
     assert us.rows.documents() == eu.rows.documents()
     assert json.loads(us.rows.documents()[TOPIC]) == partitioned(8, {"by": later})
@@ -391,7 +397,7 @@ def test_partitions_never_get_fewer_and_none_that_was_acknowledged_is_taken_back
     clusters = [Cluster(f"c{n}", chance.choice((0, -250, 400)), hybrid=hybrid) for n in range(3)]
     clusters[0].set(TOPIC, partitioned(1))
     for one in clusters[1:]:
-        one.told(clusters[0].events())
+        one.receive(clusters[0].events())
     largest = 1
     for step in range(20):
         one = chance.choice(clusters)
@@ -405,22 +411,23 @@ def test_partitions_never_get_fewer_and_none_that_was_acknowledged_is_taken_back
             assert not hybrid, "a change made after receiving another gets a later stamp"
         said = chance.choice(clusters).events()
         chance.shuffle(said)
-        one.told(said[: chance.randrange(len(said) + 1)])
+        one.receive(said[: chance.randrange(len(said) + 1)])
         assert all(partitions(cluster) >= before[cluster.name] for cluster in clusters)
     everything = [event for one in clusters for event in one.events()]
     for one in clusters:
         chance.shuffle(everything)
-        one.told(everything)
+        one.receive(everything)
     assert {partitions(one) for one in clusters} == {largest}
 
 
-def test_a_partitioned_topic_that_was_deleted_and_made_again_may_have_fewer_partitions() -> None:
-    us, eu = Cluster("us"), Cluster("eu")
+def test_a_partitioned_topic_that_was_deleted_and_made_again_may_have_fewer_partitions(
+    us: Cluster, eu: Cluster
+) -> None:
     us.set(TOPIC, partitioned(8))
     us.now_ms = 10
     us.set(TOPIC, None)
     us.set(TOPIC, partitioned(3))
-    eu.told(us.events())
+    eu.receive(us.events())
     assert partitions(us) == partitions(eu) == 3
 
 
@@ -439,14 +446,14 @@ FAR_MS = 7_000_000_000_000
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_a_policy_from_the_far_future_counts_until_somebody_changes_it(hybrid: bool) -> None:
+def test_a_policy_from_the_far_future_counts_until_it_is_changed(hybrid: bool) -> None:
     """INV-81. Every cluster applies it, and any cluster that has it may replace it."""
     us, eu = Cluster("us", FAR_MS, hybrid=hybrid), Cluster("eu", hybrid=hybrid)
     us.now_ms = eu.now_ms = 1_000_000
     us.policy("deduplication", True)
-    eu.told(us.events())
+    eu.receive(us.events())
     eu.policy("deduplication", False)
-    us.told(eu.events())
+    us.receive(eu.events())
     assert us.rows.documents() == eu.rows.documents()
     assert json.loads(us.rows.documents()[NAMESPACE])["policies"] == {"deduplication": False}
     eu.policy("other", 1, TenantPath("acme").text)
@@ -458,17 +465,17 @@ def test_a_document_from_the_far_future_can_be_deleted_and_its_tombstone_stays(h
     us, eu = Cluster("us", FAR_MS, hybrid=hybrid), Cluster("eu", hybrid=hybrid)
     us.now_ms = eu.now_ms = 1_000_000
     us.policy("deduplication", True)
-    eu.told(us.events())
+    eu.receive(us.events())
     eu.set(NAMESPACE, None)
-    us.told(eu.events())
+    us.receive(eu.events())
     assert us.rows.documents() == eu.rows.documents() == {}
     eu.set(NAMESPACE, {"policies": {}})
-    us.told(eu.events())
+    us.receive(eu.events())
     assert us.rows.documents() == eu.rows.documents() == {NAMESPACE: b"{}"}
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_a_cluster_whose_clock_is_set_right_again_does_not_stay_in_the_future(hybrid: bool) -> None:
+def test_a_cluster_whose_clock_is_corrected_does_not_stay_in_the_future(hybrid: bool) -> None:
     us = Cluster("us", FAR_MS, hybrid=hybrid)
     us.now_ms = 1_000_000
     us.policy("deduplication", True)
@@ -483,7 +490,7 @@ def test_a_cluster_whose_clock_is_set_right_again_does_not_stay_in_the_future(hy
 def test_within_the_bound_the_older_change_is_refused_as_ever() -> None:
     us, eu = Cluster("us", CLOCK_AHEAD_MS_MAX), Cluster("eu")
     us.policy("deduplication", True)
-    eu.told(us.events())
+    eu.receive(us.events())
     with pytest.raises(Overruled, match="300000 ms ahead"):
         eu.policy("deduplication", False)
 
@@ -518,7 +525,7 @@ def test_a_lost_cluster_that_comes_back_ends_with_what_the_others_have(seed: int
 def _exchange(clusters: list[Cluster]) -> None:
     for one in clusters:
         for other in clusters:
-            one.told(other.events(), other.vector())
+            one.receive(other.events(), other.vector())
 
 
 def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a_lost_cluster_s_change() -> (
@@ -535,7 +542,7 @@ def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a
     _exchange([first, second])
     first.lets_all_tombstones_go()
     second.set(NAMESPACE, {})
-    first.told([event for event in second.events() if not event.is_deleted], second.vector())
+    first.receive([event for event in second.events() if not event.is_deleted], second.vector())
     lost.now_ms = 30
     lost.sees_to_its_loss(first)
     _exchange(clusters)
@@ -543,7 +550,7 @@ def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a
     assert json.loads(first.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": True}}
 
 
-def test_what_a_lost_cluster_changed_unheard_counts_as_changed_when_it_came_back() -> None:
+def test_what_a_lost_cluster_changed_unseen_counts_as_changed_when_it_came_back() -> None:
     first, lost = Cluster("a"), Cluster("b")
     first.set(NAMESPACE, {})
     first.set(TenantPath("acme").text, {})
@@ -561,7 +568,7 @@ def test_what_a_lost_cluster_changed_unheard_counts_as_changed_when_it_came_back
     assert [event.stamp.time_ms for event in first.events() if event.element] == [30]
 
 
-def test_a_vector_says_what_is_missing() -> None:
+def test_a_vector_shows_what_is_missing() -> None:
     assert missing({"a:1": 3}, {"a:1": 5, "b:1": 2}) == {"a:1": 5, "b:1": 2}
     assert missing({"a:1": 5, "b:1": 2}, {"a:1": 5}) == {}
 
@@ -675,7 +682,7 @@ def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
     assert outbox.due == []
 
 
-def test_outcomes_are_told_apart() -> None:
+def test_outcomes_are_distinguished() -> None:
     record = DocumentRecord(NAMESPACE)
     assert record.merge(policy_event(2, "us", 1), "us", 0) is MergeOutcome.WON
     assert record.merge(policy_event(2, "us", 1), "us", 0) is MergeOutcome.KNOWN

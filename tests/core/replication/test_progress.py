@@ -51,9 +51,13 @@ def progress(confirmed: int = -1, entries_max: int = 3) -> ReplicationProgress:
     return ReplicationProgress(confirmed, entries_max=entries_max, bytes_max=100)
 
 
-def test_a_receipt_confirms_everything_up_to_the_next_in_flight() -> None:
+@pytest.fixture
+def machine() -> ReplicationProgress:
+    return progress()
+
+
+def test_a_receipt_confirms_everything_up_to_the_next_in_flight(machine: ReplicationProgress) -> None:
     """Entries that were skipped in between need no receipt."""
-    machine = progress()
     machine.sent(0, 10)
     machine.skipped(1)
     machine.sent(2, 10)
@@ -64,9 +68,8 @@ def test_a_receipt_confirms_everything_up_to_the_next_in_flight() -> None:
     assert machine.confirmed == 3
 
 
-def test_skipping_confirms_at_once_only_when_nothing_is_in_flight() -> None:
+def test_skipping_confirms_at_once_only_when_nothing_is_in_flight(machine: ReplicationProgress) -> None:
     """Otherwise progress would include entries that the remote region has not confirmed."""
-    machine = progress()
     machine.skipped(0)
     assert machine.confirmed == 0
     machine.sent(1, 10)
@@ -75,33 +78,29 @@ def test_skipping_confirms_at_once_only_when_nothing_is_in_flight() -> None:
 
 
 @pytest.mark.parametrize("position", [Position(7, 1), Position(8, 0), Position(-1, -1)])
-def test_a_receipt_out_of_turn_is_refused(position: Position) -> None:
+def test_a_receipt_out_of_turn_is_refused(machine: ReplicationProgress, position: Position) -> None:
     """The two sides disagree about the stream; only a reconnect helps."""
-    machine = progress()
     machine.sent(0, 10)
     machine.sent(1, 10)
     assert not machine.received(7, [position])
     assert machine.confirmed == -1
 
 
-def test_receipts_of_a_batch_count_up_to_the_first_out_of_turn() -> None:
-    machine = progress()
+def test_receipts_of_a_batch_count_up_to_the_first_out_of_turn(machine: ReplicationProgress) -> None:
     for entry_id in range(3):
         machine.sent(entry_id, 10)
     assert not machine.received(7, [(7, 0), (7, 2), (7, 1)])
     assert (machine.confirmed, machine.in_flight) == (0, 2)
 
 
-def test_more_receipts_than_sends_are_out_of_turn() -> None:
-    machine = progress()
+def test_more_receipts_than_sends_are_out_of_turn(machine: ReplicationProgress) -> None:
     machine.sent(0, 10)
     assert not machine.received(7, [(7, 0), (7, 1)])
     assert machine.confirmed == 0
 
 
-def test_reset_sends_again_from_what_is_confirmed() -> None:
+def test_reset_sends_again_from_what_is_confirmed(machine: ReplicationProgress) -> None:
     """Entries in flight may or may not have arrived."""
-    machine = progress()
     machine.sent(0, 10)
     machine.sent(1, 10)
     machine.received(7, [Position(7, 0)])
@@ -109,9 +108,8 @@ def test_reset_sends_again_from_what_is_confirmed() -> None:
     assert (machine.next_entry_id, machine.in_flight, machine.room) == (1, 0, 3)
 
 
-def test_the_window_is_bounded_by_entries_and_by_bytes() -> None:
+def test_the_window_is_bounded_by_entries_and_by_bytes(machine: ReplicationProgress) -> None:
     """Whichever comes first."""
-    machine = progress()
     for entry_id in range(3):
         machine.sent(entry_id, 1)
     assert machine.room == 0
@@ -123,6 +121,11 @@ def test_the_window_is_bounded_by_entries_and_by_bytes() -> None:
 # The life of a replicator.
 
 
+@pytest.fixture
+def life() -> ReplicatorLife:
+    return sending()
+
+
 def sending() -> ReplicatorLife:
     life = ReplicatorLife()
     assert life.ask(ASKED)
@@ -130,7 +133,7 @@ def sending() -> ReplicatorLife:
     return life
 
 
-def test_the_remote_is_asked_once_at_a_time() -> None:
+def test_one_request_to_the_remote_is_under_way_at_a_time() -> None:
     """A link that comes up while a retry is due would open the producer twice."""
     life = ReplicatorLife()
     assert life.ask(ASKED)
@@ -139,7 +142,7 @@ def test_the_remote_is_asked_once_at_a_time() -> None:
     assert not life.ask(ASKED)
 
 
-def test_an_answer_to_a_question_of_before_the_loss_opens_nothing() -> None:
+def test_a_response_to_a_request_of_before_the_loss_opens_nothing() -> None:
     life = ReplicatorLife()
     life.ask(ASKED)
     life.lost(LINK_DOWN)
@@ -147,8 +150,9 @@ def test_an_answer_to_a_question_of_before_the_loss_opens_nothing() -> None:
     assert (life.state, life.why_not) == (ReplicatorState.DOWN, "the link is down")
 
 
-def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_way() -> None:
-    life = sending()
+def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_way(
+    life: ReplicatorLife,
+) -> None:
     first = life.begin_read()
     life.lost(LINK_DOWN)
     assert not life.end_read(first)
@@ -160,15 +164,13 @@ def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_wa
     assert life.state is ReplicatorState.STREAMING
 
 
-def test_nothing_is_read_twice_at_once() -> None:
-    life = sending()
+def test_nothing_is_read_twice_at_once(life: ReplicatorLife) -> None:
     life.begin_read()
     with pytest.raises(AssertionError, match="READING -> READING"):
         life.begin_read()
 
 
-def test_a_closed_one_stays_closed_and_hears_of_no_loss() -> None:
-    life = sending()
+def test_a_closed_one_stays_closed_and_hears_of_no_loss(life: ReplicatorLife) -> None:
     life.close()
     life.lost(LINK_DOWN)
     assert (life.state, life.why_not) == (ReplicatorState.CLOSED, "closed")
@@ -176,8 +178,7 @@ def test_a_closed_one_stays_closed_and_hears_of_no_loss() -> None:
     assert not life.opened()
 
 
-def test_a_parked_one_is_not_opened_again_before_its_link_was_lost() -> None:
-    life = sending()
+def test_a_parked_one_is_not_opened_again_before_its_link_was_lost(life: ReplicatorLife) -> None:
     assert life.park(TOO_LARGE)
     assert not life.ask(ASKED)
     assert not life.is_connected
@@ -211,9 +212,8 @@ def test_only_a_stream_without_work_rests() -> None:
     assert not any(life.rest(RESTS) for life in (reading, held, down))
 
 
-def test_a_refusal_counts_once() -> None:
+def test_a_refusal_counts_once(life: ReplicatorLife) -> None:
     """A peer rejects each entry in flight: one back-off follows, not one for each."""
-    life = sending()
     assert life.refuse("no room")
     assert not life.refuse("no room")
     assert life.ask(ASKED)
@@ -230,8 +230,7 @@ def test_every_state_ends_in_closed_and_every_other_one_leads_back_to_streaming(
         assert (ReplicatorState.STREAMING in reached) is (state is not ReplicatorState.CLOSED)
 
 
-def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it() -> None:
-    life = sending()
+def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(life: ReplicatorLife) -> None:
     life.lost(LINK_DOWN)
     assert not life.park(TOO_LARGE)
     assert life.state is ReplicatorState.DOWN

@@ -112,7 +112,7 @@ def test_once_all_is_quiet_no_region_gives_out_again_what_was_consumed_in_one(na
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
-def test_a_region_killed_before_its_cursor_was_written_is_told_again(names):
+def test_a_region_killed_before_its_cursor_was_written_receives_the_update_again(names):
     """Everything is consumed and idle, so no new message would cause another update."""
     world = World(names)
     for name in names:
@@ -164,7 +164,7 @@ def test_the_region_to_which_the_consumer_moved_is_ahead():
     assert [world.open_messages(name) for name in "abc"] == [[], [], []]
 
 
-def test_messages_that_trickle_in_while_we_are_quiet_are_covered_by_an_afterthought():
+def test_messages_that_arrive_while_we_are_quiet_are_covered_by_a_follow_up():
     """The link b -> c is cut, b's messages are consumed in a, the topic becomes idle, the link heals: c must not
     redeliver what a's consumer finished long ago."""
     world = World("abc")
@@ -272,12 +272,12 @@ def exchange_with_a_slow_link(rounds: int | None) -> World:
     return world
 
 
-def test_the_smallest_story_in_which_one_round_skips_a_message():
+def test_the_smallest_interleaving_in_which_one_round_skips_a_message():
     world = exchange_with_a_slow_link(rounds=1)
     assert [region for region, _ in world.skipped()] == ["b"]
 
 
-def test_the_same_story_with_two_rounds():
+def test_the_same_interleaving_with_two_rounds():
     world = exchange_with_a_slow_link(rounds=None)
     world.check()
     world.settle()

@@ -85,7 +85,7 @@ def test_snapshots_stay_spread_over_a_long_backlog():
     assert max(b - a for a, b in pairwise(ids)) <= 2 * (ids[-1] - ids[0]) / (len(ids) - 1)
 
 
-def test_a_consumer_far_behind_still_meets_a_snapshot():
+def test_a_consumer_far_behind_still_reaches_a_snapshot():
     """apache/pulsar #24300: with the oldest dropped, a slow consumer never reached one."""
     cache = cache_of(*range(100, 100_000, 100), max_size=10)
     assert cache.take(150) == snapshot_at(100)
@@ -137,7 +137,7 @@ def test_a_subscription_gives_the_reason_why_it_sends_no_update():
     assert subscription.why_not(12, ahead_of_peers=True).cause is Cause.UPDATE_WITH_NEXT_MOVE
 
 
-def test_a_subscription_that_only_follows_never_says_that_an_update_is_due():
+def test_a_subscription_that_only_follows_never_reports_that_an_update_is_due():
     subscription = ReplicatedSubscription("s")
     subscription.snapshot_offered(snapshot_at(12), 12, ahead_of_peers=False)
     reason = subscription.why_not(12, ahead_of_peers=False)
@@ -149,7 +149,7 @@ def test_a_subscription_that_only_follows_never_says_that_an_update_is_due():
 # Both triggers, apache/pulsar #16651.
 
 
-def test_acknowledging_past_a_snapshot_tells_the_others():
+def test_acknowledging_past_a_snapshot_sends_an_update():
     subscription = ReplicatedSubscription("orders")
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=9) is None
     update = SubscriptionUpdate("orders", (("b", Position(7, 10)),))
@@ -158,7 +158,7 @@ def test_acknowledging_past_a_snapshot_tells_the_others():
     assert subscription.updates == 1
 
 
-def test_a_snapshot_that_arrives_after_everything_was_acknowledged_tells_the_others():
+def test_a_snapshot_that_arrives_after_everything_was_acknowledged_sends_an_update():
     subscription = ReplicatedSubscription("orders")
     assert subscription.mark_delete_moved(50) is None
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=50) == update_for(
@@ -167,7 +167,7 @@ def test_a_snapshot_that_arrives_after_everything_was_acknowledged_tells_the_oth
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=50) is None
 
 
-def test_after_a_seek_nothing_is_told_until_a_snapshot_is_passed_again():
+def test_after_a_seek_no_update_is_sent_until_a_snapshot_is_passed_again():
     subscription = ReplicatedSubscription("orders")
     subscription.snapshot_offered(snapshot_at(10), mark_delete=5)
     subscription.sought()
@@ -175,7 +175,7 @@ def test_after_a_seek_nothing_is_told_until_a_snapshot_is_passed_again():
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20) is not None
 
 
-def test_a_subscription_that_only_followed_says_nothing_until_it_is_ahead():
+def test_a_subscription_that_only_followed_sends_no_update_until_it_is_ahead():
     """It would advance another region whose consumer has just sought back."""
     subscription = ReplicatedSubscription("orders")
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20, ahead_of_peers=False) is None
@@ -188,38 +188,25 @@ def test_a_subscription_that_only_followed_says_nothing_until_it_is_ahead():
 # Updates that move us, and our own updates after them.
 
 
-def moved(
-    ours: Snapshot, told: dict[str, int], own_entry_id: int, mark_delete: int
-) -> SubscriptionUpdate | None:
+@pytest.mark.parametrize(
+    ("ours", "sent", "mark_delete", "is_news"),
+    [
+        pytest.param(snapshot_at(10, b=99), {"a": 12}, 12, False, id="what it just contained"),
+        pytest.param(snapshot_at(10, b=99, c=5), {"a": 12, "c": 5}, 12, False, id="what c received already"),
+        pytest.param(snapshot_at(10, b=99, c=6), {"a": 12, "c": 5}, 12, True, id="new to c"),
+        pytest.param(snapshot_at(30, b=99), {"a": 12}, 40, True, id="closes a gap to our acknowledgements"),
+        pytest.param(snapshot_at(30), {"a": 12}, 12, False, id="reaches no snapshot of ours"),
+    ],
+)
+def test_an_update_that_moves_us_causes_our_own_only_when_that_says_more(
+    ours: Snapshot, sent: dict[str, int], mark_delete: int, is_news: bool
+) -> None:
     """Region b sent every region's position to a; a had a snapshot of its own."""
     subscription = ReplicatedSubscription("orders")
     subscription.snapshot_offered(ours, mark_delete=-1)
-    update = SubscriptionUpdate(
-        "orders", tuple((region, Position(7, entry)) for region, entry in told.items())
-    )
-    return subscription.moved_by_update(update, "b", own_entry_id, mark_delete)
-
-
-def test_what_we_were_just_told_is_not_told_back():
-    assert moved(snapshot_at(10, b=99), {"a": 12}, own_entry_id=12, mark_delete=12) is None
-
-
-def test_what_a_third_region_was_told_already_is_not_told_again():
-    assert moved(snapshot_at(10, b=99, c=5), {"a": 12, "c": 5}, own_entry_id=12, mark_delete=12) is None
-
-
-def test_a_third_region_is_told_what_is_new_to_it():
-    ours = snapshot_at(10, b=99, c=6)
-    assert moved(ours, {"a": 12, "c": 5}, own_entry_id=12, mark_delete=12) == update_for("orders", ours)
-
-
-def test_an_update_that_closes_a_gap_to_our_own_acknowledgements_is_news_for_all():
-    ours = snapshot_at(30, b=99)
-    assert moved(ours, {"a": 12}, own_entry_id=12, mark_delete=40) == update_for("orders", ours)
-
-
-def test_an_update_that_reaches_no_snapshot_of_ours_says_nothing():
-    assert moved(snapshot_at(30), {"a": 12}, own_entry_id=12, mark_delete=12) is None
+    positions = tuple((region, Position(7, entry)) for region, entry in sent.items())
+    moved = subscription.moved_by_update(SubscriptionUpdate("orders", positions), "b", 12, mark_delete)
+    assert moved == (update_for("orders", ours) if is_news else None)
 
 
 # Receiving, DESIGN section 6: "never makes a consumer skip a message that it has not seen".

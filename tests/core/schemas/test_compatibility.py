@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from emulator.core.schemas import avro
 from emulator.core.schemas.avro import check_reads, parse_avro
 from emulator.core.schemas.compatibility import CompatibilityStrategy, check_follows, check_form
-from emulator.core.schemas.json_text import DEPTH_MAX, normalized
+from emulator.core.schemas.json_text import DEPTH_MAX, BadSchema, Incompatible, normalized
 from emulator.core.schemas.key_value import data_as_text, data_from_text, join_data, split_data
-from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.versions import Version, Versions, identity_of
 from emulator.model.values import Schema, SchemaType
 from tests.schemas_made import (
@@ -219,7 +218,7 @@ def test_a_record_that_refers_to_itself_is_compared() -> None:
     check_reads(made, parse_avro(json.dumps(tree).encode()))
 
 
-def test_a_comparison_that_would_take_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_takes_too_many_steps_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     def union(prefix: str, field: str) -> Any:
         kinds = [
             {"type": "record", "name": f"{prefix}{number}", "fields": [{"name": "x", "type": field}]}
@@ -289,7 +288,7 @@ def test_what_means_the_same_is_one_version() -> None:
 
 
 @given(st.binary(max_size=9), st.binary(max_size=9))
-def test_halves_are_told_apart_again(key: bytes, value: bytes) -> None:
+def test_halves_are_separated_again(key: bytes, value: bytes) -> None:
     assert split_data(join_data(key, value)) == (key, value)
 
 

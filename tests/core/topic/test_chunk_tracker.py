@@ -5,61 +5,64 @@ from __future__ import annotations
 import json
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.topic.chunk_tracker import ChunkInfo, UnfinishedMessages
+from emulator.core.topic.deduplication import ChunkInfo, ChunkTracker
 
 
-def pieces(sequence_id: int, count: int, publish_time_ms: int = 7) -> list[ChunkInfo]:
+def chunks(sequence_id: int, count: int, publish_time_ms: int = 7) -> list[ChunkInfo]:
     return [ChunkInfo(sequence_id, publish_time_ms, count, number) for number in range(count)]
 
 
-def test_a_piece_that_is_admitted_is_not_admitted_again_durable_or_not() -> None:
-    unfinished = UnfinishedMessages()
-    message = pieces(5, 4)
-    assert [unfinished.admit("p", one) for one in message[:2]] == [True, True]
-    unfinished.stored("p", message[0])
-    assert [unfinished.admit("p", one) for one in message] == [False, False, True, True]
+@pytest.fixture
+def tracker() -> ChunkTracker:
+    return ChunkTracker()
 
 
-def test_a_new_life_gives_the_same_number_to_another_message() -> None:
+def test_a_chunk_that_is_admitted_is_not_admitted_again_durable_or_not(tracker: ChunkTracker) -> None:
+    message = chunks(5, 4)
+    assert [tracker.admit("p", one) for one in message[:2]] == [True, True]
+    tracker.stored("p", message[0])
+    assert [tracker.admit("p", one) for one in message] == [False, False, True, True]
+
+
+def test_a_new_life_gives_the_same_number_to_another_message(tracker: ChunkTracker) -> None:
     """Half of one and half of the other would be a message that no producer sent."""
-    unfinished = UnfinishedMessages()
-    for one in pieces(5, 3)[:2]:
-        unfinished.admit("p", one)
-        unfinished.stored("p", one)
-    later = pieces(5, 3, publish_time_ms=8)
-    assert all(unfinished.admit("p", one) for one in later)
+    for one in chunks(5, 3)[:2]:
+        tracker.admit("p", one)
+        tracker.stored("p", one)
+    later = chunks(5, 3, publish_time_ms=8)
+    assert all(tracker.admit("p", one) for one in later)
 
 
-def test_producers_do_not_share_pieces() -> None:
-    unfinished = UnfinishedMessages()
-    assert unfinished.admit("p", pieces(5, 3)[0])
-    assert unfinished.admit("q", pieces(5, 3)[0])
+def test_producers_do_not_share_chunks(tracker: ChunkTracker) -> None:
+    assert tracker.admit("p", chunks(5, 3)[0])
+    assert tracker.admit("q", chunks(5, 3)[0])
 
 
-def test_what_does_not_begin_with_the_first_piece_says_nothing_of_the_first() -> None:
-    unfinished = UnfinishedMessages()
-    message = pieces(5, 4)
-    assert unfinished.admit("p", message[1])
-    assert unfinished.admit("p", message[0])
+def test_a_sequence_that_does_not_begin_with_the_first_chunk_leaves_the_first_admissible(
+    tracker: ChunkTracker,
+) -> None:
+    message = chunks(5, 4)
+    assert tracker.admit("p", message[1])
+    assert tracker.admit("p", message[0])
 
 
-def test_of_a_message_that_is_complete_nothing_is_remembered() -> None:
+def test_of_a_message_that_is_complete_nothing_is_remembered(tracker: ChunkTracker) -> None:
     """Its sequence id is enough."""
-    unfinished = UnfinishedMessages()
-    for one in pieces(5, 3):
-        unfinished.admit("p", one)
-        unfinished.stored("p", one)
-    assert unfinished.to_json() == {}
+    for one in chunks(5, 3):
+        tracker.admit("p", one)
+        tracker.stored("p", one)
+    assert tracker.to_json() == {}
 
 
-def test_those_who_began_and_never_went_on_are_forgotten_some_day() -> None:
-    unfinished = UnfinishedMessages(producers_max=2)
+def test_producers_of_incomplete_messages_are_forgotten_some_day() -> None:
+    tracker = ChunkTracker(producers_max=2)
     for name in ("a", "b", "c"):
-        unfinished.stored(name, pieces(1, 2)[0])
-    assert list(unfinished.to_json()) == ["b", "c"]
+        tracker.stored(name, chunks(1, 2)[0])
+    assert list(tracker.to_json()) == ["b", "c"]
 
 
 @settings(max_examples=300, deadline=None)
@@ -69,19 +72,19 @@ def test_whatever_is_sent_again_after_whatever_restart_each_message_lies_there_o
 ) -> None:
     """A client resends from any chunk without a receipt; a restart keeps what is durable."""
     random = Random(seed)
-    wanted = [one for number in range(3) for one in pieces(number, random.randint(2, 5), number)]
-    unfinished, log, done = UnfinishedMessages(), list[ChunkInfo](), 0
+    wanted = [one for number in range(3) for one in chunks(number, random.randint(2, 5), number)]
+    tracker, log, done = ChunkTracker(), list[ChunkInfo](), 0
     while done < len(wanted):
         upto = random.randint(done + 1, len(wanted))
-        complete = {one.sequence_id for one in log if one.number == one.pieces - 1}
+        complete = {one.sequence_id for one in log if one.number == one.chunks - 1}
         for one in wanted[done:upto]:
             # As in the topic: the sequence id of a complete message is checked first.
-            if one.sequence_id not in complete and unfinished.admit("p", one):
+            if one.sequence_id not in complete and tracker.admit("p", one):
                 log.append(one)
-                unfinished.stored("p", one)
+                tracker.stored("p", one)
         done = random.randint(done, upto)
         if random.random() < 0.5:
-            unfinished = UnfinishedMessages.from_json(json.loads(json.dumps(unfinished.to_json())))
+            tracker = ChunkTracker.from_json(json.loads(json.dumps(tracker.to_json())))
         for one in log[random.randint(0, len(log)) :]:  # folded once more
-            unfinished.stored("p", one)
+            tracker.stored("p", one)
     assert log == wanted

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
+from emulator.model.values import KeyedEntry, KeyedMessage, MessageChunk
 
-
-class Message(NamedTuple):
-    key: str | None
-    deletes: bool
-    is_gone: bool = False
-
-
-class Piece(NamedTuple):
-    of: str
-    is_last: bool
-
-
-class Entry(NamedTuple):
-    messages: tuple[Message, ...] | None
-    piece: Piece | None = None
-
-
-Log = list[tuple[int, Entry]]
+Log = list[tuple[int, KeyedEntry]]
 
 
 def compacted(log: Log) -> Log:
@@ -44,7 +26,7 @@ def compacted(log: Log) -> Log:
             left = [
                 one if at in stay else one._replace(is_gone=True) for at, one in enumerate(entry.messages)
             ]
-            result.append((entry_id, Entry(tuple(left), entry.piece)))
+            result.append((entry_id, KeyedEntry(tuple(left), entry.chunk)))
     return result
 
 
@@ -62,8 +44,8 @@ def newest(log: Log) -> dict[str, tuple[int, int]]:
     return found
 
 
-messages = st.builds(Message, st.sampled_from(["a", "b", "c", None]), st.booleans(), st.just(False))
-entries = st.builds(Entry, st.none() | st.lists(messages, min_size=1, max_size=3).map(tuple), st.none())
+messages = st.builds(KeyedMessage, st.sampled_from(["a", "b", "c", None]), st.booleans(), st.just(False))
+entries = st.builds(KeyedEntry, st.none() | st.lists(messages, min_size=1, max_size=3).map(tuple), st.none())
 logs = st.lists(entries, max_size=30).map(lambda some: [(at * 2, one) for at, one in enumerate(some)])
 
 
@@ -82,7 +64,7 @@ def test_the_newest_value_of_each_key_is_the_same_however_often_it_was_compacted
 @settings(deadline=None)
 @given(logs)
 def test_a_key_is_left_once_and_what_has_no_key_stays(log: Log) -> None:
-    def there(some: Log) -> list[Message]:
+    def there(some: Log) -> list[KeyedMessage]:
         return [one for _, entry in some for one in entry.messages or () if not one.is_gone]
 
     left = there(compacted(log))
@@ -100,35 +82,35 @@ def test_compacting_again_changes_nothing(log: Log) -> None:
     assert compacted(once) == once
 
 
-def value(key: str | None) -> Entry:
-    return Entry((Message(key, deletes=False),))
+def value(key: str | None) -> KeyedEntry:
+    return KeyedEntry((KeyedMessage(key, deletes=False),))
 
 
-def piece(key: str | None, of: str, *, is_last: bool) -> Entry:
-    return Entry((Message(key, deletes=False),), Piece(of, is_last))
+def chunk(key: str | None, of: str, *, is_last: bool) -> KeyedEntry:
+    return KeyedEntry((KeyedMessage(key, deletes=False),), MessageChunk(of, is_last))
 
 
-def deletion(key: str) -> Entry:
-    return Entry((Message(key, deletes=True),))
+def deletion(key: str) -> KeyedEntry:
+    return KeyedEntry((KeyedMessage(key, deletes=True),))
 
 
 def ids(log: Log) -> list[int]:
     return [entry_id for entry_id, _ in log]
 
 
-def test_a_deletion_stays_behind_what_nobody_can_look_into() -> None:
+def test_a_deletion_stays_behind_an_entry_that_cannot_be_parsed() -> None:
     """The encrypted batch may contain a value of the key, which must not come back."""
-    sealed = Entry(None)
+    sealed = KeyedEntry(None)
     assert ids(compacted([(0, sealed), (1, value("a")), (2, deletion("a"))])) == [0, 2]
     assert ids(compacted([(0, value("a")), (1, deletion("a")), (2, sealed)])) == [2]
 
 
-def test_the_pieces_of_a_message_stay_together() -> None:
+def test_the_chunks_of_a_message_stay_together() -> None:
     log = [
-        (0, piece("a", "one", is_last=False)),
-        (1, piece("a", "two", is_last=False)),
-        (2, piece("a", "one", is_last=True)),
-        (3, piece("a", "two", is_last=True)),
+        (0, chunk("a", "one", is_last=False)),
+        (1, chunk("a", "two", is_last=False)),
+        (2, chunk("a", "one", is_last=True)),
+        (3, chunk("a", "two", is_last=True)),
     ]
     assert ids(compacted(log)) == [1, 3]
     assert ids(compacted([*log, (4, value("a"))])) == [4]
@@ -136,9 +118,9 @@ def test_the_pieces_of_a_message_stay_together() -> None:
 
 
 def test_what_is_not_complete_stays_and_supersedes_nothing() -> None:
-    log = [(0, value("a")), (1, piece("a", "one", is_last=False))]
+    log = [(0, value("a")), (1, chunk("a", "one", is_last=False))]
     assert ids(compacted(log)) == [0, 1]
-    assert ids(compacted([*compacted(log), (2, piece("a", "one", is_last=True))])) == [1, 2]
+    assert ids(compacted([*compacted(log), (2, chunk("a", "one", is_last=True))])) == [1, 2]
 
 
 def test_more_keys_than_it_may_remember_are_an_error_with_figures() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,12 +18,16 @@ def through_json(state):
     return json.loads(json.dumps(state))
 
 
-def test_a_producer_nobody_knows_is_accepted():
+@pytest.fixture
+def deduplication() -> ProducerDeduplication:
+    return ProducerDeduplication()
+
+
+def test_an_unknown_producer_is_accepted():
     assert ProducerDeduplication().admit("p", 0, 0) is ACCEPT
 
 
-def test_what_was_admitted_is_a_duplicate_durable_or_not():
-    deduplication = ProducerDeduplication()
+def test_what_was_admitted_is_a_duplicate_durable_or_not(deduplication):
     assert deduplication.admit("p", 5, 0) is ACCEPT
     assert deduplication.admit("p", 5, 0) is DUPLICATE
     assert deduplication.last_sequence_id("p") == -1, "nothing is durable yet"
@@ -31,37 +36,32 @@ def test_what_was_admitted_is_a_duplicate_durable_or_not():
     assert deduplication.last_sequence_id("p") == 5
 
 
-def test_a_duplicate_changes_nothing():
-    deduplication = ProducerDeduplication()
+def test_a_duplicate_changes_nothing(deduplication):
     deduplication.persisted("p", 9)
     assert deduplication.admit("p", 3, 4) is DUPLICATE
     assert deduplication.admit("p", 10, 10) is ACCEPT
     assert deduplication.last_sequence_id("p") == 9
 
 
-def test_producers_do_not_share_numbers():
-    deduplication = ProducerDeduplication()
+def test_producers_do_not_share_numbers(deduplication):
     deduplication.persisted("p", 5)
     assert deduplication.admit("q", 5, 0) is ACCEPT
 
 
-def test_a_batch_counts_with_its_highest_sequence_id():
-    deduplication = ProducerDeduplication()
+def test_a_batch_counts_with_its_highest_sequence_id(deduplication):
     deduplication.admit("p", 9, 0)
     assert deduplication.admit("p", 5, 9) is DUPLICATE
     assert deduplication.admit("p", 10, 14) is ACCEPT
 
 
-def test_a_batch_with_a_new_part_is_stored_rather_than_lost():
+def test_a_batch_with_a_new_part_is_stored_rather_than_lost(deduplication):
     """Upstream drops and acknowledges it (INV-1 forbids that)."""
-    deduplication = ProducerDeduplication()
     deduplication.persisted("p", 9)
     assert deduplication.admit("p", 8, 12) is ACCEPT
 
 
-def test_chunks_are_accepted_until_the_last_one_was_recorded():
+def test_chunks_are_accepted_until_the_last_one_was_recorded(deduplication):
     """All chunks of a message share one sequence id."""
-    deduplication = ProducerDeduplication()
     deduplication.persisted("p", 3)
     assert deduplication.admit("p", 4, 0, is_chunk_not_last=True) is ACCEPT
     assert deduplication.admit("p", 4, 0, is_chunk_not_last=True) is ACCEPT
@@ -70,8 +70,7 @@ def test_chunks_are_accepted_until_the_last_one_was_recorded():
     assert deduplication.admit("p", 4, 0) is DUPLICATE
 
 
-def test_a_checkpoint_knows_only_what_is_durable():
-    deduplication = ProducerDeduplication()
+def test_a_checkpoint_knows_only_what_is_durable(deduplication):
     deduplication.persisted("p", 5)
     deduplication.admit("p", 8, 0)
     deduplication.admit("q", 2, 0)
@@ -151,9 +150,8 @@ def test_watermarks_survive_a_checkpoint():
     assert again.highest("eu") == (3, 14)
 
 
-def test_upstream_drops_a_batch_that_overlaps() -> None:
+def test_upstream_drops_a_batch_that_overlaps(deduplication: ProducerDeduplication) -> None:
     """`compatibility: {overlapping_batches: upstream}`: its first message decides."""
-    deduplication = ProducerDeduplication()
     deduplication.drops_overlaps = True
     deduplication.admit("p", 5, 0)
     assert deduplication.admit("p", 4, 8) is PublishVerdict.DUPLICATE

@@ -43,6 +43,11 @@ def fresh() -> TopicState:
     return TopicState("us", deduplicates=True)
 
 
+@pytest.fixture
+def state() -> TopicState:
+    return fresh()
+
+
 def view(state: TopicState) -> dict[str, Any]:
     """Everything that outlives a restart, for comparison."""
     return {
@@ -51,7 +56,7 @@ def view(state: TopicState) -> dict[str, Any]:
         "open": [(txn, list(one.runs)) for txn, one in state.buffer.open.items()],
         "aborted": state.visibility.last_aborted,
         "producers": state.deduplication.to_json(),
-        "unfinished": state.unfinished.to_json(),
+        "unfinished": state.chunk_tracker.to_json(),
         "sources": state.watermarks.to_json(),
         "last": state.last_data,
         "hidden": state.visibility.hidden.runs(),
@@ -135,7 +140,7 @@ def test_folding_twice_changes_nothing(log: list[tuple[int, Says]], cut: int) ->
     assert view(once) == view(twice)
 
 
-def test_what_is_new_is_judged_by_what_was_admitted() -> None:
+def test_what_is_new_is_decided_by_what_was_admitted() -> None:
     """Whether durable or not."""
     state, client, eu = fresh(), ClientProducer("p", "here"), Peer("eu")
     assert state.admit(client, Says(sequence_id=1))
@@ -149,9 +154,8 @@ def test_what_is_new_is_judged_by_what_was_admitted() -> None:
     assert state.admit(Peer("ap"), at)
 
 
-def test_what_every_cursor_has_passed_is_let_go_once_it_is_durable() -> None:
+def test_what_every_cursor_has_passed_is_let_go_once_it_is_durable(state: TopicState) -> None:
     """And it is loaded again before a cursor goes back there."""
-    state = fresh()
     for entry_id in range(3 * PART_IDS):
         marker = 10 if entry_id % 2 else None
         state.fold(entry_id, Says(marker_type=marker, replicate_to=() if marker else ("eu",)))
@@ -175,8 +179,7 @@ def test_what_every_cursor_has_passed_is_let_go_once_it_is_durable() -> None:
     assert [*visibility.missing_parts(5)] == []
 
 
-def test_a_part_that_was_not_written_is_written_later() -> None:
-    state = fresh()
+def test_a_part_that_was_not_written_is_written_later(state: TopicState) -> None:
     state.fold(0, Says(marker_type=10))
     assert [*state.visibility.take_unwritten(1)] == [0]
     assert not state.visibility.take_unwritten(1)
@@ -192,17 +195,15 @@ def test_a_part_that_cannot_be_read_is_an_error(part: bytes) -> None:
         fresh().visibility.load_part(0, part)
 
 
-def test_a_checkpoint_of_another_log_or_format_means_nothing() -> None:
-    state = fresh()
+def test_a_checkpoint_of_another_log_or_format_means_nothing(state: TopicState) -> None:
     state.fold(0, Says())
     assert fresh().restore(state.head(1), 2, lambda number: None) == 0
     assert fresh().restore(b'{"format": 1}', 1, lambda number: None) == 0
     assert fresh().restore(None, 1, lambda number: None) == 0
 
 
-def test_an_update_of_another_region_acknowledges_what_it_may():
+def test_an_update_of_another_region_acknowledges_what_it_may(state):
     """INV-5: nothing that its sender never received, nothing beyond our log; the markers after it are passed."""
-    state = fresh()
     for entry_id in range(4):
         state.fold(entry_id, Says(replicate_to=("eu",) if entry_id == 1 else ()))
     state.fold(4, Says(marker_type=10))
@@ -218,10 +219,9 @@ def test_an_update_of_another_region_acknowledges_what_it_may():
     assert state.follow(of_ap, "eu", 2) is Applied.BEHIND
 
 
-def test_an_update_leaves_what_came_from_a_region_that_was_not_asked():
+def test_an_update_leaves_what_came_from_a_region_outside_the_snapshot(state):
     """INV-5: while a region is out of the namespace, a snapshot is made without it. Messages that it sent to us, and
     not to the sender of this update, were consumed nowhere. Later messages than its last one are covered."""
-    state = fresh()
     for entry_id, source in enumerate((None, "sa", None, None)):
         state.fold(entry_id, Says(replicated_from=source))
     cursor, of_all = Cursor(-1), Cursor(-1)
@@ -236,9 +236,8 @@ def test_an_update_leaves_what_came_from_a_region_that_was_not_asked():
     assert [restored.is_acked(entry_id) for entry_id in range(4)] == [False, False, True, True]
 
 
-def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
+def test_an_update_costs_what_lies_between_the_cursor_and_its_place(state):
     """It does not depend on how many messages for some regions the log has."""
-    state = fresh()
     for entry_id in range(0, 20 * PART_IDS, 64):
         state.fold(entry_id, Says(replicate_to=("eu",)))
     given: list[list[int]] = []
@@ -251,9 +250,8 @@ def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
     assert given == [[9 * PART_IDS, 9 * PART_IDS + 64]]
 
 
-def test_ids_without_an_entry_are_no_backlog() -> None:
+def test_ids_without_an_entry_are_no_backlog(state: TopicState) -> None:
     """A remote log uses some ids itself, between entries and after the last one."""
-    state = fresh()
     for entry_id in (2, 3, 7):
         state.fold(entry_id, Says())
     state.ends_at(10)
@@ -261,8 +259,7 @@ def test_ids_without_an_entry_are_no_backlog() -> None:
     assert Cursor(-1).unacked_count(state.readable_end, state.visibility.hidden) == 3
 
 
-def test_nothing_is_remembered_of_what_was_trimmed() -> None:
-    state = fresh()
+def test_nothing_is_remembered_of_what_was_trimmed(state: TopicState) -> None:
     state.begins_at(1_000_000)
     state.fold(1_000_000, Says())
     assert not state.visibility.hidden
@@ -270,20 +267,19 @@ def test_nothing_is_remembered_of_what_was_trimmed() -> None:
 
 
 @pytest.mark.parametrize("deduplicates", [True, False])
-def test_a_piece_is_not_admitted_again_also_after_a_restart_from_a_checkpoint(deduplicates: bool) -> None:
+def test_a_chunk_is_not_admitted_again_also_after_a_restart_from_a_checkpoint(deduplicates: bool) -> None:
     state = TopicState("us", deduplicates=deduplicates)
-    pieces = [Says(sequence_id=3, chunk_id=number, num_chunks=4, publish_time_ms=9) for number in range(4)]
+    chunks = [Says(sequence_id=3, chunk_id=number, num_chunks=4, publish_time_ms=9) for number in range(4)]
     for number in range(2):
-        assert state.admit(ClientProducer("p", "here"), pieces[number])
-        state.fold(number, pieces[number])
+        assert state.admit(ClientProducer("p", "here"), chunks[number])
+        state.fold(number, chunks[number])
     again = TopicState("us", deduplicates=deduplicates)
     assert again.restore(state.head(1), 1, lambda _: None) == 2
-    assert [again.admit(ClientProducer("p", "here"), piece) for piece in pieces] == [False, False, True, True]
+    assert [again.admit(ClientProducer("p", "here"), chunk) for chunk in chunks] == [False, False, True, True]
 
 
-def test_a_piece_that_does_not_say_which_it_is_counts_for_nothing() -> None:
-    state = fresh()
+def test_a_chunk_without_a_number_is_not_tracked(state: TopicState) -> None:
     for number in (None, -1, 4):
         forged = Says(sequence_id=3, chunk_id=number, num_chunks=4)
         assert state.admit(ClientProducer("p", "here"), forged)
-        assert state.unfinished.to_json() == {}
+        assert state.chunk_tracker.to_json() == {}

@@ -37,13 +37,16 @@ def restarted(book: KeyBook) -> KeyBook:
     return fresh
 
 
-def test_the_first_epoch_is_0_and_each_connection_gets_the_next() -> None:
-    book = KeyBook(0, 100)
+@pytest.fixture
+def book() -> KeyBook:
+    return KeyBook(0, 100)
+
+
+def test_the_first_epoch_is_0_and_each_connection_gets_the_next(book: KeyBook) -> None:
     assert [connect(book, FIRST), connect(book, 0), connect(book, 1), connect(book, FIRST)] == [0, 1, 2, 3]
 
 
-def test_a_stale_epoch_is_refused_and_changes_nothing() -> None:
-    book = KeyBook(0, 100)
+def test_a_stale_epoch_is_refused_and_changes_nothing(book: KeyBook) -> None:
     connect(book, FIRST, "a")
     connect(book, FIRST, "b")
     assert "stale" in refused(book, 0, "a")
@@ -51,26 +54,22 @@ def test_a_stale_epoch_is_refused_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2**63 - 1])
-def test_an_epoch_that_nobody_was_granted_is_refused(epoch: int) -> None:
-    book = KeyBook(0, 100)
+def test_an_epoch_that_nobody_was_granted_is_refused(book: KeyBook, epoch: int) -> None:
     connect(book, FIRST)
     assert "never granted" in refused(book, epoch)
 
 
-def test_epochs_are_compared_signed() -> None:
-    book = KeyBook(0, 100)
+def test_epochs_are_compared_signed(book: KeyBook) -> None:
     assert "stale" in refused(book, -2)
 
 
-def test_a_lost_answer_does_not_let_a_process_fence_itself() -> None:
-    book = KeyBook(0, 100)
+def test_a_lost_response_does_not_let_a_process_fence_itself(book: KeyBook) -> None:
     assert connect(book, FIRST, "a") == 0
     assert connect(book, 0, "a") == 1  # this answer is lost
     assert connect(book, 0, "a") == 2
 
 
-def test_a_process_whose_first_answer_was_lost_does_not_fence_its_successor() -> None:
-    book = KeyBook(0, 100)
+def test_a_process_whose_first_response_was_lost_does_not_fence_its_successor(book: KeyBook) -> None:
     assert connect(book, FIRST, "a") == 0  # this answer is lost
     assert connect(book, FIRST, "b") == 1
     assert "stale" in refused(book, FIRST, "a")
@@ -79,8 +78,7 @@ def test_a_process_whose_first_answer_was_lost_does_not_fence_its_successor() ->
     assert connect(book, 1, "b") == 2
 
 
-def test_not_even_over_a_deletion_of_the_key() -> None:
-    book = KeyBook(0, 100)
+def test_not_even_over_a_deletion_of_the_key(book: KeyBook) -> None:
     assert connect(book, FIRST, "a") == 0  # this answer is lost
     book.delete("", "task")
     assert "stale" in refused(book, FIRST, "a"), "the former holder of a deleted key is fenced"
@@ -122,8 +120,7 @@ def test_a_checkpoint_of_keys_fits_into_one_append_whatever_they_are_called(char
     assert restarted(book).keys.keys() == book.keys.keys()
 
 
-def test_only_the_newest_connection_begins_transactions() -> None:
-    book = KeyBook(0, 100)
+def test_only_the_newest_connection_begins_transactions(book: KeyBook) -> None:
     connect(book, FIRST)
     holder = book.holder("", "task", 0)
     connect(book, FIRST)
@@ -132,8 +129,7 @@ def test_only_the_newest_connection_begins_transactions() -> None:
         book.holder("", "task", 0)
 
 
-def test_a_deleted_key_keeps_its_epoch_and_fences_who_had_it() -> None:
-    book = KeyBook(0, 100)
+def test_a_deleted_key_keeps_its_epoch_and_fences_its_holder(book: KeyBook) -> None:
     connect(book, FIRST, "a")
     deleted = book.delete("", "task")
     with pytest.raises(ProtocolError, match="was deleted"):
@@ -235,8 +231,7 @@ def test_what_is_no_entry_of_a_log_of_keys_is_refused(data: bytes) -> None:
         decode_key_entry(data)
 
 
-def test_the_last_client_of_a_key_is_kept_for_information_and_survives_a_checkpoint() -> None:
-    book = KeyBook(0, 100)
+def test_the_last_client_of_a_key_is_kept_for_information_and_survives_a_checkpoint(book: KeyBook) -> None:
     book.connect("", "task", FIRST, "a", 1, "Pulsar-Java-v4.0.7 at 10.0.0.1:50000")
     book.connect("", "task", FIRST, "b", 2, "pulsar-go at 10.0.0.2:50001")
     assert restarted(book).keys["", "task"].client == "pulsar-go at 10.0.0.2:50001"
@@ -244,8 +239,7 @@ def test_the_last_client_of_a_key_is_kept_for_information_and_survives_a_checkpo
     assert restarted(book).keys["", "task"].client == ""
 
 
-def test_the_client_is_no_part_of_what_identifies_a_key() -> None:
-    book = KeyBook(0, 100)
+def test_the_client_is_no_part_of_what_identifies_a_key(book: KeyBook) -> None:
     first = book.connect("", "task", FIRST, "", 1, "one client")
     assert book.connect("", "task", first.epoch, "", 2, "another client").epoch == first.epoch + 1
     assert len(book.keys) == 1

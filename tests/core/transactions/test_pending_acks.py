@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.cursor.cursor import Cursor, words_of
-from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
 from emulator.core.transactions.pending_acks import ACKS_MAX, ClaimedAck, Cumulative, PendingAcks, commit
 from emulator.errors import ProtocolError, ServerError, StorageDamaged
+from emulator.model.transaction_names import TxnId
 
 ENTRIES, SIZE = 8, 3
 TXNS = [TxnId(0, 1), TxnId(0, 2), TxnId(1, 1)]
@@ -213,7 +213,7 @@ def test_an_acknowledgement_holds_all_or_nothing() -> None:
     assert len(acks) == 2
 
 
-def test_what_is_acknowledged_is_nobodys() -> None:
+def test_what_is_acknowledged_cannot_be_held() -> None:
     acks, cursor = PendingAcks(), Cursor(-1)
     cursor.ack(3)
     with pytest.raises(ProtocolError, match="acknowledged already"):
@@ -254,7 +254,7 @@ def test_there_is_a_bound() -> None:
         acks.acknowledge(T2, [ClaimedAck(ACKS_MAX)], cursor)
 
 
-def test_what_is_acknowledged_and_held_still_is_in_nobodys_way() -> None:
+def test_what_is_acknowledged_and_held_still_causes_no_conflict() -> None:
     """State after a restart, when the region died between writing the cursor and the rows."""
     acks, cursor = PendingAcks(), Cursor(-1)
     cursor.ack_cumulative(5)

@@ -11,7 +11,7 @@ import pytest
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
-from emulator.core.transactions.names import TransactionStatus
+from emulator.model.transaction_names import TransactionStatus
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.check import Check, Circumstances

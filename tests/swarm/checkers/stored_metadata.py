@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_DRAWN_PATH, SyncRecordPath, parse_path
+from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_PENDING_PATH, SyncRecordPath, parse_path
 from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import scan_once
 from spark_jobs.evidence.metadata_fold import (
@@ -63,7 +63,7 @@ def _newest_own(cluster: str, values: Mapping[str, bytes]) -> tuple[int, str]:
         for event in _recorded(values)
         if event.stamp.source == cluster
     ]
-    drawn = json.loads(values.get(SYNC_DRAWN_PATH.text, b"[]"))
+    drawn = json.loads(values.get(SYNC_PENDING_PATH.text, b"[]"))
     own += [(one["sequence"], one["incarnation"]) for one in drawn]
     return max(own, default=(0, ""))
 

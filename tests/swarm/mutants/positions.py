@@ -8,8 +8,7 @@ from typing import Any
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts, PartName
-from emulator.core.replication.snapshot_backoff import SnapshotBackoff
-from emulator.core.replication.snapshot_types import Effect, PendingSnapshot
+from emulator.core.replication.snapshot_types import Effect, PendingSnapshot, SnapshotBackoff
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.model.markers import SnapshotRequest

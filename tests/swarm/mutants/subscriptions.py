@@ -7,16 +7,11 @@ from collections.abc import Sequence
 
 from emulator.broker.debounced_writer import DebouncedWriter
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import (
-    DispatchLimits,
-    DispatchStrategy,
-    Read,
-    Shared,
-    SingleActive,
-    SubscriptionType,
-    strategy_for,
-)
-from emulator.core.dispatch.types import ConsumerState
+from emulator.core.dispatch.dispatcher import strategy_for
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits, Read, SubscriptionType
 from tests.swarm.mutant import Mutants, part
 
 MUTANTS = Mutants()

@@ -9,7 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import MessageId
-from emulator.core.dispatch import Dispatcher
+from emulator.core.dispatch.dispatcher import Dispatcher
 from emulator.simulation.host import Host
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan

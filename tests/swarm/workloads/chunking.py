@@ -25,11 +25,12 @@ from emulator.client import (
 )
 from emulator.core.admission import Peer, Publisher
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.chunk_affinity import ChunkAffinity
-from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.types import ChunkOf, ConsumerState
+from emulator.core.dispatch.dispatcher import strategy_for
+from emulator.core.dispatch.shared import ChunkAffinity, Shared
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
 from emulator.core.topic.state import EntryFacts, TopicState
+from emulator.model.values import MessageChunk
 from emulator.simulation.checkers import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
@@ -246,25 +247,25 @@ class _ChunksNotDeduplicated(TopicState):
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         if facts.num_chunks > 1 and not isinstance(publisher, Peer):
-            return self._admit_piece(facts)
+            return self._admit_chunk(facts)
         return super().admit(publisher, facts)
 
 
 class _Scattered(ChunkAffinity):
     """Each chunk goes to the next consumer in turn, not to the one that has the chunks before it."""
 
-    def receiver_of(self, piece: ChunkOf) -> ConsumerState | None:
+    def receiver_of(self, chunk: MessageChunk) -> ConsumerState | None:
         return None
 
 
-class _ScattersPieces(Shared):
+class _ScattersChunks(Shared):
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
-        self.pieces = _Scattered()
+        self.chunks = _Scattered()
 
 
 @WORKLOAD.mutant("chunks-scattered", "INV-98", patch=part("strategy_for"))
 def _chunks_scattered(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
     """The chunks of a message are dispatched to different consumers."""
     is_shared = type_ is SubscriptionType.SHARED
-    return _ScattersPieces(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
+    return _ScattersChunks(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)

@@ -9,7 +9,8 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
-from emulator.core.topic.compaction import CompactionEntry, LatestOfKeys
+from emulator.core.topic.compaction import LatestOfKeys
+from emulator.model.values import KeyedEntry
 from emulator.net.http import NoHttpResponse
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
@@ -173,7 +174,7 @@ def tables_agree(evidence: Evidence) -> Found:
 class KeepsTheFirst(LatestOfKeys):
     """Compaction keeps the oldest message of each key, not the newest."""
 
-    def note(self, entry_id: int, entry: CompactionEntry) -> None:
+    def note(self, entry_id: int, entry: KeyedEntry) -> None:
         known = dict(self._newest)
         super().note(entry_id, entry)
         self._newest.update(known)
@@ -183,6 +184,6 @@ class KeepsTheFirst(LatestOfKeys):
 class _CompactionIgnoresTombstones(LatestOfKeys):
     """Compaction ignores tombstones."""
 
-    def note(self, entry_id: int, entry: CompactionEntry) -> None:
+    def note(self, entry_id: int, entry: KeyedEntry) -> None:
         if not any(message.deletes for message in entry.messages or ()):
             super().note(entry_id, entry)

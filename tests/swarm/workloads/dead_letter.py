@@ -26,9 +26,10 @@ from emulator.client import (
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.topic_consumer import TopicConsumer
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.types import ConsumerState
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
 from emulator.simulation.checkers import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part

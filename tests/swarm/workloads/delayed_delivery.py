@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 from emulator.client import ClientError, MessageId
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.delayed import Delayed
+from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.types import Delivery, Read, Wake
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import Delivery, DispatchLimits, Read, SubscriptionType, Wake
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
@@ -145,8 +146,8 @@ class _DeliveredBeforeDue(Shared):
     def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
         return super().next(end_entry_id, now_ms, _LATE_MS)
 
-    def _hand_out(self, candidates: Any, wall_ms: int) -> list[Delivery]:
-        return super()._hand_out(candidates, _LATE_MS)
+    def _dispatch(self, candidates: Any, wall_ms: int) -> list[Delivery]:
+        return super()._dispatch(candidates, _LATE_MS)
 
 
 _LATE_MS = 2**62

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.topic import Topic
-from emulator.core.access import Access, AccessGrant, Claimant, Decision
+from emulator.core.access.machine import Access
+from emulator.core.access.types import AccessGrant, Claimant, Decision
 from tests.swarm.mutant import Mutants, part, topic
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from random import Random
 
 from emulator.client import ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.lifetime import Quotas
-from emulator.core.topic.retention import Ages, Backlog, Exceeded, Seen, exceeded
+from emulator.core.topic.retention import AgedEntry, Ages, Backlog, Exceeded, exceeded
 from emulator.model.stored_keys import CursorKey
 from emulator.simulation.disk import DiskStore, SimulatedDisk
 from tests.swarm.mutant import medium, part
@@ -128,7 +128,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 class _ExpiryIgnoresAge(Ages):
     """A message expires before its time to live."""
 
-    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+    def is_older(self, entry: AgedEntry, age_ms: int, now_ms: int) -> bool:
         return True
 
 
@@ -136,7 +136,7 @@ class _ExpiryIgnoresAge(Ages):
 class _NothingExpires(Ages):
     """No message expires, regardless of its age."""
 
-    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+    def is_older(self, entry: AgedEntry, age_ms: int, now_ms: int) -> bool:
         return False
 
 

@@ -18,7 +18,7 @@ from emulator.broker.replication.replicator_state import RetryTimer
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.view import TopicView
 from emulator.client import Client
-from emulator.core.policies.inactivity import DeleteMode
+from emulator.core.policies.lifetime import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
 from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan

@@ -12,9 +12,10 @@ from random import Random
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.dispatch.types import ConsumerState
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 from emulator.broker.metadata.store import Metadata
 from emulator.core.metadata.event import SyncStamp
-from emulator.core.metadata.messages import Events
-from emulator.core.metadata.outbox import EventOutbox
+from emulator.core.metadata.messages import EventOutbox, Events
 from emulator.core.metadata.record import LATEST, DocumentRecord, ElementState
 from emulator.errors import StorageError
 from emulator.model.stored_keys import PartitionedTopicPath, parse_path

@@ -15,10 +15,11 @@ from typing import ClassVar
 
 from emulator.client import Client, ClientError
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.types import ConsumerState
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
 from tests.swarm.checkers.key_shared_sittings import (
     MARGIN_SECONDS,
     left_waiting,

@@ -15,7 +15,7 @@ from typing import Any
 
 from emulator.broker.topic.retention import Trimmer
 from emulator.broker.topic.topic import Topic
-from emulator.core.topic.retention import Ages, LogHold, Seen, Trimming
+from emulator.core.topic.retention import AgedEntry, Ages, LogHold, Trimming
 from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload
@@ -54,7 +54,7 @@ def _program(random: Random, plan: Plan) -> RetentionProgram:
 class _RetentionIgnoresAge(Ages):
     """Acknowledged messages are removed regardless of their age."""
 
-    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+    def is_older(self, entry: AgedEntry, age_ms: int, now_ms: int) -> bool:
         return True
 
 
@@ -62,7 +62,7 @@ class _RetentionIgnoresAge(Ages):
 class _RetentionNeverEnds(Ages):
     """Acknowledged messages are never removed, regardless of their age."""
 
-    def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
+    def is_older(self, entry: AgedEntry, age_ms: int, now_ms: int) -> bool:
         return False
 
 
@@ -70,7 +70,7 @@ class _RetentionNeverEnds(Ages):
 class _SizeNeverExceeded(Trimming):
     """A log grows beyond its retention by size."""
 
-    def goes(self, entry: Seen) -> bool:
+    def goes(self, entry: AgedEntry) -> bool:
         self._left_bytes = 0
         return super().goes(entry)
 
@@ -79,7 +79,7 @@ class _SizeNeverExceeded(Trimming):
 class _SizeAlwaysExceeded(Trimming):
     """A log always counts as larger than its retention allows."""
 
-    def goes(self, entry: Seen) -> bool:
+    def goes(self, entry: AgedEntry) -> bool:
         self._left_bytes = 2**40
         return super().goes(entry)
 

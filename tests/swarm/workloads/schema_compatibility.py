@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Schema, SchemaType
 from emulator.core.schemas.compatibility import CompatibilityStrategy
-from emulator.core.schemas.problems import Incompatible
+from emulator.core.schemas.json_text import Incompatible
 from emulator.errors import ServerError
 from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part

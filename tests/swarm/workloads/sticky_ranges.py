@@ -12,7 +12,7 @@ from random import Random
 from typing import ClassVar, Literal
 
 from emulator.client import Consumer, ConsumerType, InitialPosition
-from emulator.core.dispatch.consistent_hash import Shares
+from emulator.core.dispatch.consistent_hash import SlotOwners
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.model.hashing import murmur3
@@ -220,14 +220,14 @@ def _acted(evidence: Evidence) -> bool:
     return any(one.subscription in (STICKY, STICKY_LOOSE) for one in evidence.events)
 
 
-class _GivesToAnybody(Shares[ConsumerState]):
+class _GivesToAnybody(SlotOwners):
     """Ignores the ranges of the consumers."""
 
     def _find(self, slot: int) -> ConsumerState | None:
         return self._ranges[slot % len(self._ranges)][2] if self._ranges else super()._find(slot)
 
 
-class _FindsANeighbour(Shares[ConsumerState]):
+class _FindsANeighbour(SlotOwners):
     """Messages of a hash range that no consumer requested go to the first consumer."""
 
     def _find(self, slot: int) -> ConsumerState | None:
@@ -241,7 +241,7 @@ class _StickyRangesIgnored(KeyShared):
 
     def __init__(self, *of: object) -> None:
         super().__init__(*of)  # type: ignore[arg-type]
-        self.shares = _GivesToAnybody()
+        self.slot_owners = _GivesToAnybody()
 
 
 @WORKLOAD.mutant("unowned-keys-delivered", "INV-99", patch=part("strategy_for", with_key_shared))
@@ -250,7 +250,7 @@ class _UnownedKeysDelivered(KeyShared):
 
     def __init__(self, *of: object) -> None:
         super().__init__(*of)  # type: ignore[arg-type]
-        self.shares = _FindsANeighbour()
+        self.slot_owners = _FindsANeighbour()
 
 
 @WORKLOAD.mutant("moved-keys-not-delivered", "INV-5", patch=part("strategy_for", with_key_shared))
@@ -258,7 +258,7 @@ class _MovedKeysNotDelivered(KeyShared):
     """With out-of-order delivery, messages that wait for the owner of a key are lost when the key moves."""
 
     def _try_all_again(self) -> None:
-        if not self.shares.may_reorder:
+        if not self.slot_owners.may_reorder:
             super()._try_all_again()
             return
         self._aside_for_consumer.clear()

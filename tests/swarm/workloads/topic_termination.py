@@ -14,7 +14,7 @@ from typing import Any
 from emulator.broker.topic.termination import TopicTermination
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.inactivity import InactivityTracker
-from emulator.core.policies.inactivity import DeleteMode, Inactivity
+from emulator.core.policies.lifetime import DeleteMode, Inactivity
 from emulator.model.values import Position
 from tests.swarm.mutant import part, topic
 from tests.swarm.plan import Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
-from emulator.core.policies.inactivity import DeleteMode
+from emulator.core.policies.lifetime import DeleteMode
 from emulator.errors import ServerError
 from emulator.net.http import NoHttpResponse
 from tests.swarm.topics import DELETED

@@ -11,8 +11,8 @@ from emulator.core.cursor.cursor import Cursor
 from emulator.core.transactions.coordinator import Coordinator, LiveTransaction
 from emulator.core.transactions.journal_format import Began, Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
-from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks, commit
+from emulator.model.transaction_names import TxnId
 from tests.swarm.mutant import Mutant, parts
 
 KIND = "hold-key"

@@ -17,7 +17,7 @@ from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies.declaration import Policy
-from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topic_policies import REGISTRY
 from emulator.model.stored_keys import BROKER_POLICIES_PATH
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from emulator.broker.metadata.tenancy import Used
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import namespace_document
-from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.stored_only import ANTI_AFFINITY, BUNDLES, PROPERTIES
+from emulator.core.policies.topic_policies import REGISTRY
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import NON_PERSISTENT, PERSISTENT

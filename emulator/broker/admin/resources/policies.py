@@ -25,7 +25,7 @@ from emulator.core.policies.limits import (
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTIONS_MAX,
 )
-from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topic_policies import REGISTRY
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import StoredKey
 

@@ -20,7 +20,7 @@ from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, counts, objects_of
 from emulator.core.policies.declaration import Codec
 from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE, RESOURCE_GROUP
-from emulator.model.stored_keys import KeptPath, NamespacePath, parse_path
+from emulator.model.stored_keys import NamespacePath, StoredOnlyPath, parse_path
 from emulator.model.values import is_valid_name
 
 DOCUMENTS_MAX: Final = 1_000
@@ -48,14 +48,14 @@ class DocumentKind:
     def all(self, call: AdminRequest, prefix: str = "") -> dict[str, Any]:
         """Return all documents by name, of those whose name has a prefix, which is left out."""
         found = {}
-        for change in call.region.metadata.list(KeptPath.prefix(self.name)):
+        for change in call.region.metadata.list(StoredOnlyPath.prefix(self.name)):
             key = parse_path(change.path)
-            if isinstance(key, KeptPath) and key.name.startswith(prefix) and change.value is not None:
+            if isinstance(key, StoredOnlyPath) and key.name.startswith(prefix) and change.value is not None:
                 found[key.name.removeprefix(prefix)] = json.loads(change.value)
         return found
 
     def find(self, call: AdminRequest, name: str) -> Any:
-        stored = call.region.metadata.get(KeptPath(self.name, name).text)
+        stored = call.region.metadata.get(StoredOnlyPath(self.name, name).text)
         return None if stored is None or stored.value is None else json.loads(stored.value)
 
     async def get(self, call: AdminRequest) -> Content:
@@ -74,7 +74,7 @@ class DocumentKind:
             raise HttpError(412, f"a name must have at most {NAME_CHARACTERS_MAX} printable characters")
         if self.bounded and self.find(call, name) is None and len(self.all(call)) >= DOCUMENTS_MAX:
             raise HttpError(412, f"at most {DOCUMENTS_MAX} documents of the kind {self.name} are stored")
-        await call.region.metadata.put(KeptPath(self.name, name).text, json.dumps(document).encode())
+        await call.region.metadata.put(StoredOnlyPath(self.name, name).text, json.dumps(document).encode())
 
     async def delete_existing(self, call: AdminRequest) -> None:
         """HttpError 404 when it does not exist."""
@@ -82,7 +82,7 @@ class DocumentKind:
         await self.delete(call)
 
     async def delete(self, call: AdminRequest) -> None:
-        await call.region.metadata.put(KeptPath(self.name, self.name_of(call)).text, None)
+        await call.region.metadata.put(StoredOnlyPath(self.name, self.name_of(call)).text, None)
 
 
 # Failure domains of clusters.
@@ -239,7 +239,7 @@ async def set_group(call: AdminRequest) -> None:
         before = {} if present is None else json.loads(present)
         return json.dumps(before | (call.body or {}), sort_keys=True).encode()
 
-    await call.region.metadata.update(KeptPath(GROUP.name, _group(call)).text, changed)
+    await call.region.metadata.update(StoredOnlyPath(GROUP.name, _group(call)).text, changed)
 
 
 async def delete_group(call: AdminRequest) -> None:

@@ -11,13 +11,12 @@ from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
 from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.broker.transactions.coordinators import NOT_ENABLED, TransactionCoordinators
-from emulator.core.transactions.coordinator import BY_OPERATOR, LiveTransaction, OfKey
+from emulator.core.transactions.coordinator import BY_OPERATOR, KeyTransaction, LiveTransaction
 from emulator.core.transactions.journal_format import Holder
 from emulator.core.transactions.keys import KeyState
-from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.errors import ProtocolError
-from emulator.model.transaction_names import SEPARATOR, full_text
+from emulator.model.transaction_names import SEPARATOR, TxnId, full_text
 
 NUMBER_MAX = 2**64 - 1
 
@@ -280,7 +279,7 @@ async def key(call: AdminRequest) -> Content:
     }
 
 
-def _of_key(one: OfKey) -> dict[str, Any]:
+def _of_key(one: KeyTransaction) -> dict[str, Any]:
     return {"txnId": one.txn.text, "status": one.status.name, "why": one.why, "epoch": one.epoch}
 
 

@@ -19,8 +19,8 @@ from emulator.broker.topic.non_persistent.store import VolatileLog
 from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.view import TopicView
-from emulator.core.dispatch import Read
-from emulator.core.dispatch.at_most_once import at_most_once
+from emulator.core.dispatch.dispatcher import at_most_once
+from emulator.core.dispatch.types import Read
 from emulator.core.flow.meters import Drops
 from emulator.model.values import TopicName
 
@@ -101,7 +101,7 @@ class NonPersistentTopic(Topic):
         wall_ms = self.region.environment.wall_clock_ms()
         for _ in entries:  # a large group takes several rounds; each dispatches at least one entry
             if not isinstance(
-                subscription.dispatcher.next(self.state.readable_end, self.now_ms(), wall_ms), Read
+                subscription.dispatcher.strategy.next(self.state.readable_end, self.now_ms(), wall_ms), Read
             ):
                 break
             subscription.dispatch_loop.pump()

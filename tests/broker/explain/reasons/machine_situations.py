@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
 from emulator.core.dispatch.consistent_hash import SLOTS
+from emulator.core.dispatch.dispatcher import Dispatcher
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.core.replication.progress import ReplicatorLife
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import ReplicatedSubscription
@@ -13,7 +14,7 @@ from emulator.model.markers import Snapshot, SnapshotResponse
 from emulator.model.reasons import Cause
 from emulator.model.values import Position
 from tests.broker.explain.reasons.situations import Ask, of_machine
-from tests.core.dispatch.playbook import dispatcher, handed_out, joined, log
+from tests.core.dispatch.playbook import dispatched, dispatcher, joined, log
 from tests.core.dispatch.test_key_shared import KEYS, owner_of, sticky
 from tests.core.dispatch.test_key_shared import log as keyed
 
@@ -139,7 +140,7 @@ def subscription_unacked_max() -> Iterator[Ask]:
     machine = dispatcher()
     machine._limits.unacked_messages_max = 2
     consumer = joined(machine, "a", SubscriptionType.SHARED, permits=10)
-    handed_out(machine, log(0, 1))
+    dispatched(machine, log(0, 1))
     yield why_not(machine, unread=3)
     machine.acknowledge(consumer, [(0, None)], 10)
 
@@ -149,7 +150,7 @@ def consumer_unacked_max() -> Iterator[Ask]:
     machine = dispatcher()
     machine._limits.unacked_messages_per_consumer_max = 2
     consumer = joined(machine, "a", SubscriptionType.SHARED, permits=10)
-    handed_out(machine, log(0, 1))
+    dispatched(machine, log(0, 1))
     yield why_not(machine, unread=3)
     machine.acknowledge(consumer, [(0, None)], 10)
 
@@ -160,26 +161,26 @@ def waits_for_permits() -> Iterator[Ask]:
     joined(machine, "a", SubscriptionType.SHARED, permits=0)
     other = joined(machine, "b", SubscriptionType.SHARED, permits=0)
     yield why_not(machine, unread=3)
-    machine.flow(other, 1)
+    machine.strategy.flow(other, 1)
 
 
 @of_machine(Cause.CONNECTION_FULL)
 def connection_full() -> Iterator[Ask]:
     machine = dispatcher()
     consumer = joined(machine, "a", SubscriptionType.EXCLUSIVE, permits=5)
-    machine.blocked(consumer, blocked=True)
+    machine.strategy.blocked(consumer, blocked=True)
     yield why_not(machine, unread=3)
-    machine.blocked(consumer, blocked=False)
+    machine.strategy.blocked(consumer, blocked=False)
 
 
 @of_machine(Cause.KEY_MOVED)
 def key_moved() -> Iterator[Ask]:
     machine = dispatcher()
     old = joined(machine, "a", SubscriptionType.KEY_SHARED, permits=1000)
-    handed_out(machine, keyed(*KEYS))
+    dispatched(machine, keyed(*KEYS))
     joined(machine, "b", SubscriptionType.KEY_SHARED, permits=1000)
     assert any(owner_of(machine, key).name == "b" for key in KEYS)
-    handed_out(machine, keyed(*KEYS, *KEYS))
+    dispatched(machine, keyed(*KEYS, *KEYS))
     yield why_not(machine)
     machine.acknowledge(old, [(number, None) for number in range(2 * len(KEYS))], 10_000)
 
@@ -188,7 +189,7 @@ def key_moved() -> Iterator[Ask]:
 def no_owner_of_keys() -> Iterator[Ask]:
     machine = dispatcher()
     sticky(machine, "low", (0, 0))
-    handed_out(machine, keyed(*KEYS))
+    dispatched(machine, keyed(*KEYS))
     yield why_not(machine)
     sticky(machine, "all", (1, SLOTS - 1))
 
@@ -197,6 +198,6 @@ def no_owner_of_keys() -> Iterator[Ask]:
 def not_acknowledged() -> Iterator[Ask]:
     machine = dispatcher()
     consumer = joined(machine, "a", SubscriptionType.SHARED, permits=10)
-    handed_out(machine, log(0, 1))
+    dispatched(machine, log(0, 1))
     yield why_not(machine)
     machine.acknowledge(consumer, [(0, None), (1, None)], 10)

@@ -21,11 +21,11 @@ from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
 from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
-from emulator.core.transactions.names import TransactionStatus
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.explanations import with_conflicts
 from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import NamespacePath
+from emulator.model.transaction_names import TransactionStatus
 from emulator.model.values import AccessMode
 from tests.broker.explain.reasons.situations import Codes, of_reason, situation
 from tests.broker.regions import Regions, regions, until

@@ -10,7 +10,9 @@ from typing import Any
 from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
 from emulator.client.topic_names import PatternTopics, TopicSource
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch import DispatchLimits, DispatchStrategy, SubscriptionType, strategy_for
+from emulator.core.dispatch.dispatcher import strategy_for
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import DispatchLimits, SubscriptionType
 from tests.swarm.mutant import Mutants, part
 
 MUTANTS = Mutants("spread")

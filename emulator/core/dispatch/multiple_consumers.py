@@ -1,0 +1,262 @@
+"""SHARED and KEY_SHARED: several consumers hold entries at the same time; each entry is acknowledged by itself.
+
+Entries that a consumer returns (negative acknowledgement, disconnect) wait in `replay` and are redelivered before new
+ones are dispatched. Entries that are not due wait in `delayed` (INV-29), ordered by delivery time. Every id below the
+read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or set aside by the strategy until a
+consumer can receive it (DI1).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
+from emulator.core.dispatch.delayed import LATEST_MS, Delayed
+from emulator.core.dispatch.strategy import (
+    ENTRIES_PER_READ_MAX,
+    DispatchStrategy,
+    WaitingMessages,
+    counted,
+)
+from emulator.core.dispatch.types import (
+    Candidate,
+    ConsumerState,
+    Delivery,
+    DispatchLimits,
+    Read,
+    Wake,
+    bits_set,
+    holder_of,
+)
+from emulator.model.reasons import NO_REASON, Cause, Reason
+
+DELAYED_MAX: Final = 4_000_000
+"""Limit of delayed entries (some 70 MB). When it is reached no new entries are read."""
+AHEAD_ENTRIES: Final = 100
+"""Least number of entries per read where some are delayed: a consumer with one permit looks for one that is due."""
+WAKE_MS_MAX: Final = 60_000
+"""Within this time the dispatcher notices a wall clock that is set forward."""
+
+
+class MultipleConsumers(DispatchStrategy):
+    """What both types share: redelivery, delayed entries, and the entries that each consumer holds."""
+
+    def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
+        super().__init__(cursor, limits)
+        self.replay = IdSet()
+        """To be redelivered."""
+        self.delayed = Delayed()
+        """Read, but not due yet, or not dispatched since."""
+        self._redelivery_counts: dict[int, int] = {}
+        """By entry id; of entries that were returned and are not acknowledged."""
+
+    # Reading.
+
+    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
+        permits = held = 0
+        for consumer in self.consumers:
+            held += consumer.pending.messages
+            if self._may_serve(consumer):
+                permits += consumer.permits
+        if permits <= 0 or held >= self.limits.unacked_messages_max:
+            return None
+        again = self._read_again(end_entry_id, permits)
+        if again is not None:
+            return again
+        if not self.delayed:
+            return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
+        # Read due entries; else new ones, which may be due; else wake when the next one is due.
+        horizon_ms, first_due_ms = self.limits.horizon_ms(wall_ms), self.delayed.first_due_ms
+        if first_due_ms <= horizon_ms:
+            entries = self.delayed.run(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
+            return Read(self.delayed.first_id, entries, end_entry_id, self._token)
+        read = self._read_new(end_entry_id, max(permits, AHEAD_ENTRIES)) if self._may_read_ahead() else None
+        if read is not None:
+            return read
+        due_ms = -(-first_due_ms // self.limits.tick_ms) * self.limits.tick_ms
+        return Wake(now_ms + min(due_ms - wall_ms, WAKE_MS_MAX))
+
+    def _may_read_ahead(self) -> bool:
+        return self.delayed.count < DELAYED_MAX
+
+    def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
+        """Read entries again that were read before and can be dispatched now."""
+        return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
+
+    def _may_serve(self, consumer: ConsumerState) -> bool:
+        return (
+            consumer.can_receive and consumer.pending.messages < self.limits.unacked_messages_per_consumer_max
+        )
+
+    # Why messages wait.
+
+    def waiting(self, unread: int) -> Iterator[WaitingMessages]:
+        if unread or self.replay:
+            yield WaitingMessages(unread + len(self.replay))
+
+    def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
+        if not self.delayed or self.delayed.first_due_ms <= self.limits.horizon_ms(wall_ms):
+            return NO_REASON
+        wait_ms = self.delayed.first_due_ms - wall_ms
+        return Cause.NOT_DUE(count=counted(self.delayed.count), wait_ms=wait_ms)
+
+    # Dispatching.
+
+    def _dispatch(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        horizon_ms, cursor, replay = self.limits.horizon_ms(wall_ms), self.cursor, self.replay
+        for index, candidate in enumerate(candidates):
+            if not self._is_ready(candidate, horizon_ms):
+                continue
+            entry_id = candidate.entry_id
+            if candidate.hidden:
+                self._take(entry_id)
+                cursor.ack_range(entry_id, entry_id)
+            elif cursor.is_taken(entry_id):
+                self._take(entry_id)
+            elif replay and candidate.chunk is not None and replay.first < entry_id:
+                # Entries that came back during the read may include the chunks before it, and clients discard a message
+                # whose chunks are out of order.
+                self._take(entry_id)
+                replay.add(entry_id)
+            elif (consumer := self._receiver_of(candidate)) is not None:
+                self._take(entry_id)
+                ack_set = cursor.ack_set_of(entry_id)
+                messages = candidate.messages if ack_set is None else bits_set(ack_set)
+                consumer.permits -= messages
+                consumer.pending.add(entry_id, messages)
+                deliveries.append(
+                    Delivery(consumer, index, self._redelivery_counts.get(entry_id, 0), ack_set)
+                )
+            elif not self._set_aside(candidate):
+                break
+        return deliveries
+
+    @abstractmethod
+    def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
+        """Return the consumer that receives it now, or None."""
+
+    @abstractmethod
+    def _set_aside(self, candidate: Candidate) -> bool:
+        """No consumer can receive it now. False: it stays unread, and so does everything behind it."""
+
+    def _is_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
+        """Whether it is its turn. What is not due yet is set aside."""
+        entry_id = candidate.entry_id
+        is_due = candidate.due_ms <= horizon_ms
+        if self.delayed.count > 0 and self.delayed.first_id == entry_id:
+            return is_due
+        if entry_id < self._read_end and not self._goes_again(entry_id):
+            return False
+        if is_due or candidate.hidden or self.cursor.is_taken(entry_id):
+            return True
+        self._put_off(entry_id, candidate.due_ms)
+        return False
+
+    def _goes_again(self, entry_id: int) -> bool:
+        """Whether it was read before and can be dispatched now."""
+        return entry_id in self.replay
+
+    def _put_off(self, entry_id: int, due_ms: int) -> None:
+        """It is new, or a transaction gave it back that had named it before its time (INV-29)."""
+        if entry_id >= self._read_end:
+            self._pass_to(entry_id)
+        else:
+            self.replay.discard(entry_id)
+        self.delayed.add(min(due_ms, LATEST_MS), entry_id)
+
+    def _take(self, entry_id: int) -> None:
+        """Its turn has come: out of wherever it was."""
+        if entry_id >= self._read_end:
+            self._pass_to(entry_id)
+        elif not self.replay.discard(entry_id):
+            self.delayed.take_first()
+
+    def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
+        if entry_id > from_entry_id:
+            super()._pass_gap(from_entry_id, entry_id)
+            self.moved()
+
+    # What happens.
+
+    def left(self, consumer: ConsumerState, now_ms: int) -> None:
+        super().left(consumer, now_ms)
+        self._give_back(consumer, list(consumer.pending.by_entry))
+        if not self.consumers:
+            self.rewound()
+
+    def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
+        """Consumers may acknowledge what others hold."""
+        pending = consumer.pending
+        if entry_id not in pending.by_entry:
+            holder = holder_of(entry_id, self.consumers)
+            if holder is None:
+                if not messages_left:
+                    self._forget(entry_id)
+                return
+            consumer, pending = holder, holder.pending
+        if messages_left:
+            pending.shrink(entry_id, messages_left)
+        else:
+            pending.take(entry_id)
+            if self._redelivery_counts:
+                self._redelivery_counts.pop(entry_id, None)
+        self._has_room(consumer)
+
+    def _has_room(self, consumer: ConsumerState) -> None:
+        """The consumer holds less than before."""
+
+    def _forget(self, entry_id: int) -> None:
+        self.replay.discard(entry_id)
+        self.delayed.discard(entry_id)
+        self._redelivery_counts.pop(entry_id, None)
+
+    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
+        self._give_back(consumer, list(consumer.pending.by_entry) if entry_ids is None else entry_ids)
+
+    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+        for entry_id in entry_ids:
+            if consumer.pending.take(entry_id) is not None:
+                self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
+                self.replay.add(entry_id)
+        self._has_room(consumer)
+
+    def released(self, entry_ids: Sequence[int]) -> None:
+        """What was not read yet since the last rewind comes by itself."""
+        for entry_id in entry_ids:
+            if entry_id >= self._read_end or self.cursor.is_taken(entry_id):
+                continue
+            holder = holder_of(entry_id, self.consumers)
+            if holder is not None:  # of a batch: other messages of it are still there
+                self._give_back(holder, [entry_id])
+            elif self.replay.add(entry_id):
+                self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
+
+    def moved(self) -> None:
+        """Take out of the books what is acknowledged now."""
+        cursor = self.cursor
+        for consumer in self.consumers:
+            for entry_id in [one for one in consumer.pending.by_entry if cursor.is_acked(one)]:
+                consumer.pending.take(entry_id)
+        for entry_id in [one for one in self.replay if cursor.is_acked(one)]:
+            self.replay.discard(entry_id)
+        self.delayed.forget(cursor.acked_bits)
+        for entry_id in [one for one in self._redelivery_counts if cursor.is_acked(one)]:
+            del self._redelivery_counts[entry_id]
+
+    def rewound(self) -> None:
+        super().rewound()
+        self.replay.clear()
+        self.delayed.clear()
+        self._redelivery_counts.clear()
+        for consumer in self.consumers:
+            consumer.pending.clear()
+
+    def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
+        holder = consumer if entry_id in consumer.pending.by_entry else holder_of(entry_id, self.consumers)
+        if holder is None or self.cursor.ack_set_of(entry_id) is not None:
+            return None
+        return holder.pending.by_entry[entry_id]

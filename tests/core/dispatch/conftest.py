@@ -1,0 +1,13 @@
+"""The dispatcher of the dispatch tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.core.dispatch.dispatcher import Dispatcher
+from tests.core.dispatch.playbook import dispatcher
+
+
+@pytest.fixture
+def machine() -> Dispatcher:
+    return dispatcher()
