@@ -13,7 +13,6 @@ from emulator.broker.connection import (
     lookups,
     producers,
     schemas,
-    session,
     topic_watchers,
     transactions,
 )
@@ -24,11 +23,14 @@ from emulator.broker.connection.dispatch import (
     Execution,
     command_number,
 )
+from emulator.broker.replication import peer_auth
+from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import commands as wire
 from emulator.wire.codec_hot.consuming import decode_ack, decode_flow
 from emulator.wire.codec_hot.publishing import decode_send
 from emulator.wire.command_types import CommandType
+from emulator.wire.frames import PONG_FRAME
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -112,6 +114,47 @@ def _handshake(name: str, decode: Callable[[bytes], Any], handle: Callable[..., 
     return CommandSpec(name, decode, handle, None, _region, trust=TrustLevel.UNAUTHENTICATED)
 
 
+# The session of a client: CONNECT, the authentication of a region, PING and PONG.
+
+
+def _connect(connection: ClientConnection, command: wire.Connect) -> None:
+    if connection.trust is not TrustLevel.UNAUTHENTICATED or connection.handshake is not None:
+        raise ProtocolError(ServerError.UnknownError, "CONNECT may be sent once only", closes_connection=True)
+    config, method = connection.region.config, command.auth_method_name
+    if method == peer_auth.METHOD:
+        draw = connection.region.environment.random.randbytes
+        challenge = peer_auth.challenge(config, command.auth_data, draw)
+        connection.handshake = peer_auth.Handshake(command, challenge)
+        connection.answer(wire.AuthChallenge(method, challenge.nonce).encode())
+    else:
+        _welcome(connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data))
+
+
+def _prove(connection: ClientConnection, command: wire.AuthResponse) -> None:
+    handshake, connection.handshake = connection.handshake, None
+    if handshake is None:
+        sentence = "AUTH_RESPONSE without a challenge"
+        raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
+    peer = handshake.challenge.verify(connection.region.config, command.method, command.data)
+    _welcome(connection, handshake.greeting, peer)
+
+
+def _welcome(connection: ClientConnection, greeting: wire.Connect, peer: Peer | None) -> None:
+    connection.client_version = greeting.client_version
+    connection.peer = peer
+    connection.raise_trust(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
+    settings = connection.region.config.settings
+    connection.answer(wire.connected_response(greeting.protocol_version, settings.max_message_bytes).encode())
+
+
+def _ping(connection: ClientConnection, command: None) -> None:
+    connection.answer(PONG_FRAME)
+
+
+def _pong(connection: ClientConnection, command: None) -> None:
+    """No effect: every received byte shows that the client is alive."""
+
+
 def _end_by_another(connection: ClientConnection, command: object) -> None:
     sentence = "only coordinators of this region may end a transaction on its topics"
     raise ProtocolError(ServerError.NotAllowedError, sentence)
@@ -123,10 +166,10 @@ def _read_nothing(command: bytes) -> None:
 
 COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # The connection.
-    _handshake("CONNECT", wire.Connect.read, session.connect),
-    _handshake("AUTH_RESPONSE", wire.AuthResponse.read, session.prove),
-    _handshake("PING", _read_nothing, session.ping),
-    _handshake("PONG", _read_nothing, session.pong),
+    _handshake("CONNECT", wire.Connect.read, _connect),
+    _handshake("AUTH_RESPONSE", wire.AuthResponse.read, _prove),
+    _handshake("PING", _read_nothing, _ping),
+    _handshake("PONG", _read_nothing, _pong),
     # Lookups.
     _inline("LOOKUP", wire.Lookup, lookups.lookup, _topic, Action.LOOK_UP, _built_by(wire.lookup_failed)),
     _task(

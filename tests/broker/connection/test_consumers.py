@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.reading import last_message
 from emulator.client import Batching
@@ -66,15 +65,16 @@ async def test_acknowledgements_of_one_chunk_share_one_write_and_one_task(
 ) -> None:
     """Each gets a response, in order."""
     started: list[str] = []
-    start = TaskGroup.start
-
-    def counting(group: TaskGroup, work, done=None) -> None:  # type: ignore[no-untyped-def]
-        started.append(work.__name__)
-        start(group, work, done)
-
-    monkeypatch.setattr(TaskGroup, "start", counting)
 
     async with regions("us") as world, raw_client(world) as client:
+        (connection,) = world.running["us"].clients.connections
+        start = connection.tasks.start
+
+        def counting(work, done=None) -> None:  # type: ignore[no-untyped-def]
+            started.append(work.__name__)
+            start(work, done)
+
+        monkeypatch.setattr(connection.tasks, "start", counting)
         await publish(world, 20)
         await client.subscribe(initialPosition=pb.CommandSubscribe.Earliest)
         ids = await flow(client, 20)
