@@ -8,21 +8,24 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from emulator.broker.admin.request import Authorize, allow_clients
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
+from emulator.client import Client
 from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 
 DEADLINE_SECONDS = 10
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,20 @@ class Served:
             given = {"Content-Type": "application/json", "Content-Length": str(len(body))} | given
         head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{n}: {v}\r\n" for n, v in given.items())
         return reply_in(self.raw(head.encode("latin-1") + b"\r\n" + (body or b"")))
+
+    def ask_at_once(self, *requests: tuple[Any, ...]) -> list[int]:
+        """Send requests concurrently, each with the arguments of `ask`. Return their statuses."""
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return [reply.status for reply in pool.map(lambda request: self.ask(*request), requests)]
+
+    def run(self, scenario: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Run with a client of the region, which is closed at the end."""
+
+        async def within() -> T:
+            async with Client([f"pulsar://127.0.0.1:{self.service_port}"]) as client:
+                return await scenario(client)
+
+        return asyncio.run(within())
 
     def get(self, target: str) -> Any:
         reply = self.ask("GET", target)

@@ -18,13 +18,12 @@ BILLING = f"{TOPIC}/subscription/billing"
 def publish(
     us: Served, *payloads: bytes, topic: str = "persistent://public/default/orders", **options: Any
 ) -> None:
-    async def scenario() -> None:
-        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-            producer = await client.producer(topic, name="till")
-            for payload in payloads:
-                await producer.send(payload, **options)
+    async def scenario(client: Client) -> None:
+        producer = await client.producer(topic, name="till")
+        for payload in payloads:
+            await producer.send(payload, **options)
 
-    asyncio.run(scenario())
+    us.run(scenario)
 
 
 def numbered(us: Served, count: int) -> None:
@@ -174,15 +173,14 @@ def test_a_subscription_is_created_at_a_message_id(us: Served) -> None:
 def test_a_subscription_with_consumers_is_deleted_only_by_force(us: Served) -> None:
     numbered(us, 1)
 
-    async def scenario() -> list[int]:
-        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-            await client.subscribe("persistent://public/default/orders", "billing")
-            return [
-                (await asyncio.to_thread(us.ask, "DELETE", target)).status
-                for target in (BILLING, f"{BILLING}?force=true")
-            ]
+    async def scenario(client: Client) -> list[int]:
+        await client.subscribe("persistent://public/default/orders", "billing")
+        return [
+            (await asyncio.to_thread(us.ask, "DELETE", target)).status
+            for target in (BILLING, f"{BILLING}?force=true")
+        ]
 
-    assert asyncio.run(scenario()) == [412, 204]
+    assert us.run(scenario) == [412, 204]
 
 
 def test_all_partitions_are_moved_together(us: Served) -> None:
@@ -238,14 +236,13 @@ def test_properties_of_a_topic_with_partitions(us: Served) -> None:
 def test_stats_count_what_went_in_and_out(us: Served) -> None:
     numbered(us, 3)
 
-    async def scenario() -> Any:
-        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-            consumer = await client.subscribe("persistent://public/default/orders", "billing")
-            for _ in range(3):
-                await consumer.acknowledge(await consumer.receive())
-            return await asyncio.to_thread(us.get, f"{TOPIC}/stats")
+    async def scenario(client: Client) -> Any:
+        consumer = await client.subscribe("persistent://public/default/orders", "billing")
+        for _ in range(3):
+            await consumer.acknowledge(await consumer.receive())
+        return await asyncio.to_thread(us.get, f"{TOPIC}/stats")
 
-    stats = asyncio.run(scenario())
+    stats = us.run(scenario)
     assert (stats["msgInCounter"], stats["msgOutCounter"]) == (3, 3)
     assert stats["bytesInCounter"] > 0 < stats["bytesOutCounter"]
     assert stats["topicCreationTimeStamp"] > 0 < stats["lastPublishTimeStamp"]

@@ -54,16 +54,15 @@ REPLICATION = (
 def used(us: Served) -> dict[tuple[str, str], float]:
     """Return the metrics, by name and topic, of a region in which three messages were published and one consumed."""
 
-    async def scenario() -> dict[tuple[str, str], float]:
-        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-            consumer = await client.subscribe(TOPIC, "billing", initial_position=InitialPosition.EARLIEST)
-            producer = await client.producer(TOPIC)
-            for _ in range(3):
-                await producer.send(b"x")
-            await consumer.acknowledge(await consumer.receive(), confirmed=True)
-            return await asyncio.to_thread(samples, us)
+    async def scenario(client: Client) -> dict[tuple[str, str], float]:
+        consumer = await client.subscribe(TOPIC, "billing", initial_position=InitialPosition.EARLIEST)
+        producer = await client.producer(TOPIC)
+        for _ in range(3):
+            await producer.send(b"x")
+        await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        return await asyncio.to_thread(samples, us)
 
-    return asyncio.run(scenario())
+    return us.run(scenario)
 
 
 def samples(us: Served) -> dict[tuple[str, str], float]:

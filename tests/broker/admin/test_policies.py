@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-
 import pytest
 
 from emulator.broker.admin.resources.policies import policy_resources
-from emulator.client import Client, ClientError, ConsumerType
+from emulator.client import ClientError, ConsumerType
 from emulator.config.region import PeerConfig
 from emulator.core.policies.declaration import Scope
 from emulator.core.policies.topic_policies import REGISTRY
@@ -118,19 +115,7 @@ def test_an_unset_policy_of_a_namespace_is_no_value(us: Served) -> None:
 
 def test_of_concurrent_changes_of_one_policy_one_is_last_and_all_are_confirmed(us: Served) -> None:
     bodies = [b"true", b"false"] * 6
-    statuses: list[int] = []
-    asking = [
-        threading.Thread(
-            target=lambda body=body: statuses.append(
-                us.ask("POST", f"{NAMESPACE}/deduplication", body).status
-            )
-        )
-        for body in bodies
-    ]
-    for one in asking:
-        one.start()
-    for one in asking:
-        one.join()
+    statuses = us.ask_at_once(*(("POST", f"{NAMESPACE}/deduplication", body) for body in bodies))
     assert statuses == [204] * len(bodies)
     assert us.get(f"{NAMESPACE}/deduplication") in (True, False)
     assert us.get(f"{NAMESPACE}/replication") == ["us"]
@@ -261,11 +246,7 @@ def test_a_topic_s_ttl_is_a_query_parameter(us: Served) -> None:
 
 
 def subscribe(us: Served, type_: ConsumerType, subscription: str = "billing") -> None:
-    async def scenario() -> None:
-        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-            await client.subscribe(NAME, subscription, type_=type_)
-
-    asyncio.run(scenario())
+    us.run(lambda client: client.subscribe(NAME, subscription, type_=type_))
 
 
 def test_a_policy_reserves_the_creation_of_subscriptions_for_the_admin_api(us: Served) -> None:

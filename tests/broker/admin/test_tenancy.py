@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from emulator.config.region import PeerConfig
@@ -162,26 +160,12 @@ def test_regions_are_those_that_the_tenant_and_the_namespace_allow() -> None:
 
 def test_of_concurrent_creations_of_a_namespace_one_succeeds_and_the_others_are_refused(us: Served) -> None:
     assert status_of(us, "PUT", TENANT, US) == 204
-    statuses: list[int] = []
-    asking = [
-        threading.Thread(target=lambda: statuses.append(status_of(us, "PUT", NAMESPACE))) for _ in range(8)
-    ]
-    for one in asking:
-        one.start()
-    for one in asking:
-        one.join()
-    assert sorted(statuses) == [204] + [409] * 7
+    assert sorted(us.ask_at_once(*[("PUT", NAMESPACE)] * 8)) == [204] + [409] * 7
 
 
 def test_concurrent_changes_of_properties_keep_each_other_s(us: Served) -> None:
     with_namespace(us)
-    asking = [
-        threading.Thread(target=us.ask, args=("PUT", f"{NAMESPACE}/property/k{i}/v%2F{i}")) for i in range(12)
-    ]
-    for one in asking:
-        one.start()
-    for one in asking:
-        one.join()
+    us.ask_at_once(*(("PUT", f"{NAMESPACE}/property/k{i}/v%2F{i}") for i in range(12)))
     assert us.get(f"{NAMESPACE}/properties") == {f"k{i}": f"v/{i}" for i in range(12)}
 
 

@@ -3,7 +3,6 @@ ignored."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import zlib
 from pathlib import Path
@@ -124,11 +123,7 @@ def test_notes_on_a_subscription_come_and_go_with_it(us: Served) -> None:
 
 def test_a_consumer_above_its_subscribe_rate_is_refused(us: Served) -> None:
     def come() -> None:
-        async def scenario() -> None:
-            async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-                await client.subscribe(NAME, "billing", name="me")
-
-        asyncio.run(scenario())
+        us.run(lambda client: client.subscribe(NAME, "billing", name="me"))
 
     rate: dict[str, Any] = {"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 3_600}
     come()
@@ -146,16 +141,15 @@ def test_a_consumer_above_its_subscribe_rate_is_refused(us: Served) -> None:
 def test_internal_info_shows_the_stored_state_until_the_end_of_the_topic(us: Served) -> None:
     assert us.ask("PUT", SUBSCRIPTION).status == 204
 
-    async def scenario() -> None:
-        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
-            consumer = await client.subscribe(NAME, "billing", type_=ConsumerType.SHARED)
-            producer = await client.producer(NAME)
-            for number in range(3):
-                await producer.send(b"%d" % number)
-            found = [await consumer.receive() for _ in range(3)]
-            await consumer.acknowledge(found[2], confirmed=True)
+    async def scenario(client: Client) -> None:
+        consumer = await client.subscribe(NAME, "billing", type_=ConsumerType.SHARED)
+        producer = await client.producer(NAME)
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        found = [await consumer.receive() for _ in range(3)]
+        await consumer.acknowledge(found[2], confirmed=True)
 
-    asyncio.run(scenario())
+    us.run(scenario)
     stored = us.get(f"{TOPIC}/internal-info")
     ledger = stored["ledgers"][0]["ledgerId"]
     assert stored["ledgers"][0]["entries"] == 3
