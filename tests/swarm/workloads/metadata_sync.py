@@ -220,18 +220,27 @@ def stores_equal_event_fold(evidence: Evidence) -> Found:
     for cluster in sorted(evidence.metadata.stores):
         found = evidence.metadata.documents(cluster)
         for path in sorted(folded.keys() | found.keys()):
-            stored, expected = found.get(path, {}), folded.get(path, Folded()).document()
-            if _with_whole(path, stored) != _with_whole(path, expected):
+            stored = _elements(path, found.get(path, {}))
+            expected = _elements(path, folded.get(path, Folded()).document())
+            if wrong := {name for name in {*stored, *expected} if _differs(name, stored, expected)}:
                 yield (
-                    f"{path} is {stored} in {cluster}; its events give {expected}",
+                    f"{path} has {_only(wrong, stored)} in {cluster}; its events give {_only(wrong, expected)}",
                     {"path": path, "cluster": cluster},
                 )
 
 
-def _with_whole(path: str, document: Document) -> Document:
+def _elements(path: str, document: Document) -> Document:
     """A partitioned topic without properties equals one whose properties no event has set."""
     is_partitioned = isinstance(parse_path(path), PartitionedTopicPath)
     return {WHOLE: {}, **document} if document and is_partitioned else document
+
+
+def _differs(name: str, one: Document, other: Document) -> bool:
+    return (name in one) != (name in other) or one.get(name) != other.get(name)
+
+
+def _only(names: set[str], document: Document) -> dict[str, object]:
+    return {name or "exists": document[name] for name in sorted(names) if name in document}
 
 
 # INV-77
