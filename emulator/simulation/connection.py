@@ -69,6 +69,8 @@ class Endpoint:
         self.transport = SimulatedTransport(self, host.loop)
         self._peer = f"{peer_name[0]}:{peer_name[1]}"
         self._host = host
+        self._wake = self.transport.wake
+        self._window_bytes = host.settings.receive_buffer_bytes
         self._confirmed = False
         """The handshake is complete at both ends."""
         self._end_sent = False
@@ -82,7 +84,7 @@ class Endpoint:
         receiver = pipe.receiver
         assert receiver is not None, "data is only written once the connection is established"
         taken = pipe.in_flight_bytes + pipe.unacknowledged_bytes + receiver.incoming_bytes
-        return self._host.settings.receive_buffer_bytes - taken
+        return self._window_bytes - taken
 
     def flush(self) -> None:
         """Send as much of `unsent` as the window takes. Also called when an acknowledgement came back."""
@@ -160,7 +162,7 @@ class Endpoint:
             chunks = segment.chunks
             self.incoming.append(chunks[0] if len(chunks) == 1 else b"".join(chunks))
             self.incoming_bytes += segment.size_bytes
-            self.transport.wake()
+            self._wake()
         elif kind is SegmentKind.RST:
             self.reset()
         elif self.is_reset:
@@ -170,7 +172,7 @@ class Endpoint:
                 self.pipe.answer_with_reset()
         elif kind is SegmentKind.FIN:
             self.incoming.append(StreamMark.END)
-            self.transport.wake()
+            self._wake()
         elif kind is SegmentKind.SYN_ACK:
             self._confirm()
             self.pipe.send(SegmentKind.ACK)
@@ -196,7 +198,7 @@ class Endpoint:
             self.transport.fail(ConnectionResetError(*RESET))
         else:
             self.incoming.append(StreamMark.RESET)
-            self.transport.wake()
+            self._wake()
 
     def time_out(self) -> None:
         """What was sent was not acknowledged for too long."""
@@ -275,8 +277,6 @@ class SimulatedTransport(asyncio.Transport):
     def end(self) -> None:
         """The program does not hear of the connection any more."""
         self._closing = self._lost = True
-
-    # Writing.
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._end_wanted:
