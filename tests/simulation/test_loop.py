@@ -239,17 +239,17 @@ class TestEndings:
             ]
 
     def test_a_programs_own_exception_handler_is_asked(self):
-        heard: list[str] = []
+        received: list[str] = []
 
         async def program() -> None:
             loop = asyncio.get_running_loop()
-            loop.set_exception_handler(lambda _, context: heard.append(str(context["exception"])))
+            loop.set_exception_handler(lambda _, context: received.append(str(context["exception"])))
             loop.call_soon([].pop)
 
         with Simulation(1) as simulation:
             simulation.host("us").start(program())
             simulation.run_for(1)
-        assert heard == ["pop from empty list"]
+        assert received == ["pop from empty list"]
 
 
 class TestAsyncio:
@@ -321,10 +321,10 @@ class TestAsyncio:
         assert len(errors) == 1
 
     async def test_a_signal_reaches_its_handler(self, simulation: Simulation):
-        heard: list[int] = []
+        received: list[int] = []
 
         async def program() -> None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, heard.append, 15)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, received.append, 15)
 
         us, eu = simulation.host("us"), simulation.host("eu")
         us.start(program())
@@ -333,7 +333,7 @@ class TestAsyncio:
         eu.signal(signal.SIGTERM)
         await asyncio.sleep(1)
         assert (us.state.name, eu.state.name) == ("UP", "DOWN")
-        assert heard == [15]
+        assert received == [15]
 
     def test_an_asynchronous_generator_that_is_dropped_is_closed_on_its_loop(self):
         """Its `finally` runs, as asyncio does it."""

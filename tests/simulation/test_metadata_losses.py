@@ -11,11 +11,11 @@ from emulator.errors import StorageError
 from tests.simulation.test_metadata_sync import SimulatedScenario, play
 
 
-class StoryOfLosses(SimulatedScenario):
+class ScenarioWithLosses(SimulatedScenario):
     """A tombstone that is dropped too early makes clusters differ in the end."""
 
-    async def told(self) -> None:
-        await super().told()
+    async def run(self) -> None:
+        await super().run()
         await self._take_back()
         await self.world.simulation.until(self._are_alike, within_seconds=60)
 
@@ -47,10 +47,10 @@ class StoryOfLosses(SimulatedScenario):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_clusters_that_declared_each_other_lost_have_the_same_in_the_end(seed: int) -> None:
-    assert play(seed, kind=StoryOfLosses).acknowledged > 0
+    assert play(seed, kind=ScenarioWithLosses).acknowledged > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_clusters_that_declared_each_other_lost_have_the_same_with_many_seeds(seed: int) -> None:
-    play(seed, kind=StoryOfLosses)
+    play(seed, kind=ScenarioWithLosses)

@@ -14,7 +14,7 @@ from emulator.model.stored_keys import TenantPath
 from emulator.simulation.world import World
 from emulator.storage.configuration.contract import Conflict
 from tests.simulation.test_metadata_sync import EVENTS, SimulatedScenario, play, topology
-from tests.simulation.test_metadata_sync_unreachable import NAMESPACE, is_known, region, soon, told
+from tests.simulation.test_metadata_sync_unreachable import NAMESPACE, is_known, region, run_in_world, soon
 
 TENANT = TenantPath("acme").text
 OURS, THEIRS = b'{"adminRoles": ["ours"]}', b'{"adminRoles": ["theirs"]}'
@@ -42,7 +42,7 @@ def test_a_change_that_the_store_refused_takes_effect_only_where_it_is_published
         await soon(world, lambda: is_known(world.regions["eu"].broker))
         await soon(world, lambda: roles(world) == ({"theirs"} if proposal else {"ours"}))
 
-    told(scenario, proposal=proposal)
+    run_in_world(scenario, proposal=proposal)
 
 
 def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
@@ -56,7 +56,7 @@ def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
         await soon(world, lambda: roles(world) == {"theirs"})
         assert us.synchronizer.figures.sent == before, "the sync leader found nothing unsent"
 
-    told(scenario, proposal=True)
+    run_in_world(scenario, proposal=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -82,7 +82,7 @@ def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_e
         await soon(world, lambda: _is_same(world))
         assert _published(world) - published <= len(values)
 
-    told(scenario, proposal=True)
+    run_in_world(scenario, proposal=True)
 
 
 def _published(world: World) -> int:

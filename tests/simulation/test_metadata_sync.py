@@ -63,7 +63,7 @@ class SimulatedScenario:
         self.world = World(topology(of, hybrid=self.hybrid), seed, disk=DiskFaults(), overrides=overrides)
         self.acknowledged = 0
 
-    async def told(self) -> None:
+    async def run(self) -> None:
         for _ in range(STEPS):
             await asyncio.sleep(self.random.expovariate(1.2))
             await self._step()
@@ -153,17 +153,17 @@ class SimulatedScenario:
 def play(
     seed: int, overrides: Overrides = AS_SHIPPED, *, kind: type[SimulatedScenario] | None = None
 ) -> SimulatedScenario:
-    story = (kind or SimulatedScenario)(seed, overrides)
-    with story.world as world:
-        world.play(story.told(), within_seconds=3600)
+    scenario = (kind or SimulatedScenario)(seed, overrides)
+    with scenario.world as world:
+        world.play(scenario.run(), within_seconds=3600)
         fold: dict[str, DocumentRecord] = {}
-        for event in story.events().values():
+        for event in scenario.events().values():
             fold.setdefault(event.path, DocumentRecord(event.path)).merge(event, "nobody", 0)
         for cluster in world.configurations:
-            documents = story.documents(cluster)
+            documents = scenario.documents(cluster)
             for path, record in fold.items():
                 assert documents.get(path) == record.document(), (seed, cluster, path)
-    return story
+    return scenario
 
 
 @pytest.mark.parametrize("seed", range(6))

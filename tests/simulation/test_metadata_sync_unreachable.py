@@ -54,7 +54,7 @@ def is_known(region: Region | None) -> bool:
 SimulatedScenario = Callable[[World, Region], Awaitable[None]]
 
 
-def told(scenario: SimulatedScenario, *, requires: bool = False, proposal: bool = False) -> None:
+def run_in_world(scenario: SimulatedScenario, *, requires: bool = False, proposal: bool = False) -> None:
     """Run `scenario` on the region whose log fails; nothing else runs in its cluster."""
     plan = topology(
         {"us": "americas", "eu": "europe"},
@@ -99,7 +99,7 @@ def test_changes_go_on_without_the_event_topic_and_are_sent_later(fault: str) ->
         repair(world)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(scenario)
+    run_in_world(scenario)
 
 
 def test_what_a_region_that_is_being_fenced_off_acknowledged_is_sent_by_its_successor() -> None:
@@ -110,7 +110,7 @@ def test_what_a_region_that_is_being_fenced_off_acknowledged_is_sent_by_its_succ
         assert not is_known(world.regions["eu"].broker)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(scenario)
+    run_in_world(scenario)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -126,7 +126,7 @@ def test_changes_are_refused_without_the_event_topic_where_it_is_required(fault:
         await region(world, "us").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(scenario, requires=True)
+    run_in_world(scenario, requires=True)
 
 
 @pytest.mark.parametrize("requires", [False, True])
@@ -139,7 +139,7 @@ def test_a_slow_event_topic_is_waited_for_only_where_it_is_required(requires: bo
         assert took >= SLOW_SECONDS if requires else took < 0.5, took
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(scenario, requires=requires)
+    run_in_world(scenario, requires=requires)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -156,4 +156,4 @@ def test_with_the_proposal_s_order_nothing_is_changed_without_the_event_topic(fa
         await region(world, "us").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: is_known(world.regions["eu"].broker))
 
-    told(scenario, proposal=True)
+    run_in_world(scenario, proposal=True)

@@ -23,7 +23,7 @@ OF = {"us": "americas", "us2": "americas", "eu": "europe"}
 SimulatedScenario = Callable[[World], Awaitable[None]]
 
 
-def told(scenario: SimulatedScenario, *, proposal: bool, of: dict[str, str] = OF) -> None:
+def run_in_world(scenario: SimulatedScenario, *, proposal: bool, of: dict[str, str] = OF) -> None:
     plan = topology(of, hybrid=False)
     if proposal:
         plan = replace(plan, compatibility={"metadata_order": "upstream"})
@@ -85,7 +85,7 @@ def test_a_tombstone_goes_when_every_cluster_has_it(proposal: bool) -> None:
         await region(world, "eu").policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(world, lambda: bool(is_on(world, "us")))
 
-    told(scenario, proposal=proposal)
+    run_in_world(scenario, proposal=proposal)
 
 
 @pytest.mark.parametrize("proposal", [False, True])
@@ -113,4 +113,4 @@ def test_what_was_published_before_and_comes_after_a_tombstone_went_does_not_cou
         assert none_are_left(world)
         assert [document(world, one) for one in ("americas", "europe")] == [b"{}", b"{}"]
 
-    told(scenario, proposal=proposal)
+    run_in_world(scenario, proposal=proposal)

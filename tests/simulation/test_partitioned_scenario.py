@@ -25,11 +25,11 @@ ORDERS = "persistent://public/default/orders"
 PARTITIONS = [f"{ORDERS}-partition-{index}" for index in range(3)]
 
 
-def story_of(
+def scenario_of(
     tmp_path: Path, steps: str, *, partitions: str = "{orders: 3}", more: str = "", keyed: str = "true"
 ) -> SimulatedScenario:
     lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
-    path = tmp_path / "story.yaml"
+    path = tmp_path / "scenario.yaml"
     path.write_text(f"""
 name: story
 topic: {ORDERS}
@@ -62,7 +62,7 @@ drain: {within: 60s}
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_region_dies_and_nothing_of_any_partition_is_lost(tmp_path: Path, seed: int) -> None:
-    outcome = run_scenario(story_of(tmp_path, FAILOVER), seed)
+    outcome = run_scenario(scenario_of(tmp_path, FAILOVER), seed)
     assert outcome.violation is None
     assert {one.verdict for one in outcome.check_results} == {"valid"}
     published = Counter(one.topic for one in outcome.events if one.op == "publish" and one.outcome == "ok")
@@ -73,13 +73,13 @@ def test_a_region_dies_and_nothing_of_any_partition_is_lost(tmp_path: Path, seed
 
 
 def test_all_regions_have_the_partitions_and_nothing_else(tmp_path: Path) -> None:
-    outcome = run_scenario(story_of(tmp_path, "begin: all\nfinish: producers\ndrain: {within: 60s}"), 1)
+    outcome = run_scenario(scenario_of(tmp_path, "begin: all\nfinish: producers\ndrain: {within: 60s}"), 1)
     assert outcome.violation is None
     for region, logs in outcome.stored.logs.items():
         assert sorted(one.name for one in logs if one.name.startswith(ORDERS)) == PARTITIONS, region
 
 
-def judged(outcome: SimulationOutcome, run: Path) -> Evaluation:
+def evaluate(outcome: SimulationOutcome, run: Path) -> Evaluation:
     """Evaluate what the regions stored with the checks for real runs."""
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
@@ -90,11 +90,11 @@ def judged(outcome: SimulationOutcome, run: Path) -> Evaluation:
 def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path: Path) -> None:
     outcome = run_scenario(prepare_scenario(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
     assert outcome.violation is None
-    judgement = judged(outcome, tmp_path / "run")
-    wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
-    assert (judgement.verdict, wrong) == ("valid", [])
+    evaluation = evaluate(outcome, tmp_path / "run")
+    wrong = [one.sentence for one in evaluation.checks if one.verdict in ("invalid", "unknown")]
+    assert (evaluation.verdict, wrong) == ("valid", [])
     asked = sum(one.op == "publish" and one.outcome == "ok" for one in outcome.events)
-    (seen,) = [one for one in judgement.checks if one.name == "consumers-received-everything"]
+    (seen,) = [one for one in evaluation.checks if one.name == "consumers-received-everything"]
     assert seen.sentence.startswith(f"{asked:,} acknowledged messages: each was received")
 
 
@@ -105,9 +105,9 @@ def test_the_verdict_finds_the_one_message_that_is_missing_in_one_partition_of_o
     (log,) = [one for one in outcome.stored.logs["eu-central"] if one.name == PARTITIONS[1]]
     mine = [one for one in log.entries if not read_metadata(one[1]).HasField("marker_type")]
     log.entries.remove(mine[len(mine) // 2])
-    judgement = judged(outcome, tmp_path / "run")
-    assert judgement.verdict == "invalid"
-    found = [one for one in judgement.checks if one.verdict == "invalid"]
+    evaluation = evaluate(outcome, tmp_path / "run")
+    assert evaluation.verdict == "invalid"
+    found = [one for one in evaluation.checks if one.verdict == "invalid"]
     assert any(PARTITIONS[1] in str(one.witness) for one in found)
 
 
@@ -115,7 +115,7 @@ def test_a_message_that_is_lost_from_one_partition_is_noticed(tmp_path: Path) ->
     """With receipts before the disk, as for a topic without partitions."""
     overrides = overrides_without("receipt-before-durable")
     violations = (
-        run_scenario(story_of(tmp_path, FAILOVER), seed, overrides=overrides).violation
+        run_scenario(scenario_of(tmp_path, FAILOVER), seed, overrides=overrides).violation
         for seed in range(1, 21)
     )
     violation = next(filter(None, violations))
@@ -147,6 +147,6 @@ def test_what_cannot_have_partitions_is_refused_when_the_file_is_read(
     tmp_path: Path, partitions: str, more: str, rule: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        story_of(tmp_path, "begin: all", partitions=partitions, more=more)
+        scenario_of(tmp_path, "begin: all", partitions=partitions, more=more)
     assert rule in str(refusal.value)
     assert "partitions" in str(refusal.value)

@@ -146,13 +146,13 @@ class TestOwners:
         log: RemoteLog,
     ) -> None:
         """Its call was applied while it was frozen; later calls are rejected."""
-        heard: list[str] = []
+        received: list[str] = []
 
         async def program(log: RemoteLog) -> None:
             t, number = await open_log(await log.open_store(), "t"), 0
-            while "f" not in heard:
+            while "f" not in received:
                 number += 1
-                heard.append(
+                received.append(
                     spell((await asyncio.gather(t.append([b"%d" % number]), return_exceptions=True))[0])
                 )
 
@@ -160,14 +160,14 @@ class TestOwners:
         us.start(program(log))
         await asyncio.sleep(0.205)
         us.pause()
-        told = len(heard)
+        before = len(received)
         await asyncio.sleep(1)
         stored = len(log.entries("t"))
-        assert stored == told + 1
+        assert stored == before + 1
         new = await log.open_store()
         us.resume()
         await asyncio.sleep(1)
-        assert heard[: stored + 1] == ["+"] * stored + ["f"]
+        assert received[: stored + 1] == ["+"] * stored + ["f"]
         assert len(await read_all(await open_log(new, "t"))) == stored
 
     def test_calls_of_a_dead_owner_may_arrive_but_never_after_the_fence(self) -> None:

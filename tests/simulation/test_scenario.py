@@ -36,10 +36,10 @@ ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 
-def story_of(tmp_path: Path, steps: str, *, rate: int = 50) -> SimulatedScenario:
+def scenario_of(tmp_path: Path, steps: str, *, rate: int = 50) -> SimulatedScenario:
     """Return a scenario with two producers, a consumer with a replicated position, and these steps, one per line."""
     lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
-    path = tmp_path / "story.yaml"
+    path = tmp_path / "scenario.yaml"
     path.write_text(f"""
 name: story
 topic: persistent://public/default/orders
@@ -61,8 +61,8 @@ def facts(outcome: SimulationOutcome) -> list[tuple[str, str | None]]:
 
 
 def test_region_failover_completes_and_loses_nothing() -> None:
-    story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
-    outcome = run_scenario(story, 1)
+    scenario = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
+    outcome = run_scenario(scenario, 1)
     assert outcome.violation is None
     assert {one.verdict for one in outcome.check_results} == {"valid"}
     assert set(outcome.figures) == {
@@ -79,8 +79,8 @@ def test_region_failover_completes_on_remote_logs_too() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
-    story = story_of(tmp_path, "begin: all\nwait: 1s\nkill: us-west\nfinish: producers")
-    first, again, other = (run_scenario(story, seed) for seed in (1, 1, 2))
+    scenario = scenario_of(tmp_path, "begin: all\nwait: 1s\nkill: us-west\nfinish: producers")
+    first, again, other = (run_scenario(scenario, seed) for seed in (1, 1, 2))
     assert first.digest == again.digest
     assert first.events == again.events
     assert first.digest != other.digest
@@ -103,7 +103,7 @@ def test_a_run_is_the_same_under_another_hash_seed() -> None:
 
 
 def test_every_verb_has_its_effect_on_simulated_regions(tmp_path: Path) -> None:
-    story = story_of(
+    scenario = scenario_of(
         tmp_path,
         """
         begin: all
@@ -128,7 +128,7 @@ def test_every_verb_has_its_effect_on_simulated_regions(tmp_path: Path) -> None:
         drain: 20s
         """,
     )
-    outcome = run_scenario(story, 3)
+    outcome = run_scenario(scenario, 3)
     assert outcome.violation is None
     assert facts(outcome) == [
         ("pause", "us-west"),
@@ -145,7 +145,7 @@ def test_every_verb_has_its_effect_on_simulated_regions(tmp_path: Path) -> None:
 
 
 def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> None:
-    story = story_of(
+    scenario = scenario_of(
         tmp_path,
         """
         begin: all
@@ -158,7 +158,7 @@ def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> N
         """,
         rate=10,
     )
-    outcome = run_scenario(story, 1)
+    outcome = run_scenario(scenario, 1)
     assert outcome.violation is None
     slow_from, slow_until = (event.at_ms for event in outcome.events if event.op in ("latency", "heal"))
     asked = {
@@ -176,7 +176,7 @@ def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> N
 
 
 def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_path: Path) -> None:
-    story = story_of(
+    scenario = scenario_of(
         tmp_path,
         """
         begin: all
@@ -189,7 +189,7 @@ def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_pa
         finish: producers
         """,
     )
-    outcome = run_scenario(story, 1)
+    outcome = run_scenario(scenario, 1)
     assert outcome.violation is None
     publishes = [event for event in outcome.events if event.op == "publish" and event.producer == "east"]
     unknown = [event for event in publishes if event.outcome == "unknown"]
@@ -200,7 +200,7 @@ def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_pa
 
 
 def test_a_step_that_does_not_complete_is_reported_with_its_progress(tmp_path: Path) -> None:
-    story = story_of(
+    scenario = scenario_of(
         tmp_path,
         """
         begin: all
@@ -208,7 +208,7 @@ def test_a_step_that_does_not_complete_is_reported_with_its_progress(tmp_path: P
         wait_until: {subscription: billing, exists_in: us-west, within: 3s}
         """,
     )
-    violation = run_scenario(story, 1).violation
+    violation = run_scenario(scenario, 1).violation
     assert violation is not None
     assert (violation.invariant, violation.check) == ("story", "every-step-comes-true")
     assert violation.sentence.startswith("step 3 (wait_until: {subscription: billing")
@@ -220,7 +220,7 @@ def test_cut_links_and_killed_regions_are_repaired_before_the_final_checks(
     tmp_path: Path,
 ) -> None:
     steps = "begin: all\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
-    outcome = run_scenario(story_of(tmp_path, steps), 1)
+    outcome = run_scenario(scenario_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert {one.check for one in outcome.check_results} >= {"regions-converge", "replicated-everywhere"}
 
@@ -241,7 +241,7 @@ LOSS = """
 def test_messages_lost_with_a_region_are_measured_and_the_region_is_not_repaired(tmp_path: Path) -> None:
     """50 messages a second, one second after the cut: the loss takes some 50 messages."""
     steps = f"{LOSS}finish: producers\ndrain: {{within: 20s}}"
-    outcome = run_scenario(story_of(tmp_path, steps), 1)
+    outcome = run_scenario(scenario_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert {one.check for one in outcome.check_results} >= {"regions-converge", "replicated-everywhere"}
     assert [event.op for event in outcome.events if event.op in ("lose", "start", "restart")] == ["lose"]
@@ -252,7 +252,7 @@ def test_messages_lost_with_a_region_are_measured_and_the_region_is_not_repaired
 
 def test_a_lost_region_that_is_started_again_must_converge(tmp_path: Path) -> None:
     steps = f"{LOSS}heal: all\nstart: us-east\nfinish: producers\ndrain: {{within: 20s}}"
-    outcome = run_scenario(story_of(tmp_path, steps), 1)
+    outcome = run_scenario(scenario_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert not [what for what in outcome.figures if what.startswith("us-east")]
 
@@ -293,9 +293,9 @@ def stored(region: str, number: int) -> StoredMessage:
 
 def test_a_safeguard_that_is_missing_is_noticed() -> None:
     """Receipts before the disk: with a few seeds one kill falls between the two."""
-    story = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
+    scenario = prepare_scenario(find_scenario(Path("region-failover")), TOPOLOGY)
     overrides = overrides_without("receipt-before-durable")
-    violations = (run_scenario(story, seed, overrides=overrides).violation for seed in range(1, 11))
+    violations = (run_scenario(scenario, seed, overrides=overrides).violation for seed in range(1, 11))
     violation = next(filter(None, violations))
     assert (violation.invariant, violation.check) == ("INV-1", "acknowledged-stored")
 
@@ -303,7 +303,7 @@ def test_a_safeguard_that_is_missing_is_noticed() -> None:
 def test_topics_of_two_namespaces_are_refused(tmp_path: Path) -> None:
     other = NamespaceConfig("public/other", TOPOLOGY.region_names)
     topology = replace(TOPOLOGY, namespaces=(*TOPOLOGY.namespaces, other))
-    path = tmp_path / "story.yaml"
+    path = tmp_path / "scenario.yaml"
     path.write_text("""
 name: story
 topic: persistent://public/default/orders

@@ -59,7 +59,7 @@ def whole(number: int) -> set[bytes]:
 
 def deaths() -> tuple[int, set[str]]:
     """Return the number of steps, and every response that clients received."""
-    heard: set[str] = set()
+    seen: set[str] = set()
     for after in count(1):
         with world("us", seed=after) as w:
             killed = Killed(w, after)
@@ -69,7 +69,7 @@ def deaths() -> tuple[int, set[str]]:
                 outboxes = [await client.producer(topic) for topic in ("one", "other")]
                 await w.quiet()
                 killed.arm()
-                told = await asyncio.gather(
+                outcomes = await asyncio.gather(
                     *(transact(client, outboxes, number) for number in range(TRANSACTIONS))
                 )
                 await w.quiet()
@@ -78,22 +78,24 @@ def deaths() -> tuple[int, set[str]]:
                 await asyncio.sleep(TIMEOUT_SECONDS)
                 await w.quiet()
                 found = await readable(client, "one") | await readable(client, "other")
-                for number, said in enumerate(told):
+                for number, outcome in enumerate(outcomes):
                     shown = found & whole(number)
                     assert shown in (set(), whole(number)), f"{number} counts in part: {shown}"
-                    if said != UNKNOWN:
-                        assert bool(shown) is (said == COMMITTED), f"response to {number}: {said}: {shown}"
-                heard.update(told)
+                    if outcome != UNKNOWN:
+                        assert bool(shown) is (outcome == COMMITTED), (
+                            f"response to {number}: {outcome}: {shown}"
+                        )
+                seen.update(outcomes)
 
             w.play(scenario())
             if killed.stored is None:
-                return after - 1, heard
+                return after - 1, seen
     raise AssertionError("not reached")
 
 
 def test_many_transactions_that_share_writes_count_each_as_a_whole_behind_whatever_write_their_region_dies() -> (
     None
 ):
-    steps, heard = deaths()
+    steps, seen = deaths()
     assert 6 <= steps < 2 * TRANSACTIONS, f"{steps} writes: {TRANSACTIONS} transactions share them"
-    assert heard == {COMMITTED, ABORTED}, "every lost response is requested again"
+    assert seen == {COMMITTED, ABORTED}, "every lost response is requested again"

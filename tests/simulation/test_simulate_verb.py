@@ -33,12 +33,12 @@ def test_a_clean_seed_ends_with_0() -> None:
 def test_all_shipped_scenarios_are_listed() -> None:
     result = CliRunner().invoke(app, ["simulate", "--list"])
     assert result.exit_code == 0
-    told = {
+    listed = {
         name: about.strip() for name, _, about in (line.partition(" ") for line in result.stdout.splitlines())
     }
-    assert {"region-failover", "transaction-keys"} <= told.keys()
-    assert "swarm" not in told
-    assert all(told.values())
+    assert {"region-failover", "transaction-keys"} <= listed.keys()
+    assert "swarm" not in listed
+    assert all(listed.values())
 
 
 def test_a_failing_seed_prints_its_replay_command_and_leaves_a_run_folder(tmp_path: Path) -> None:

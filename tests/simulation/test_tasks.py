@@ -27,7 +27,7 @@ TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 
 
 @cache
-def told() -> SimulationOutcome:
+def shipped_outcome() -> SimulationOutcome:
     outcome = run_scenario(prepare_scenario(find_scenario(Path("transaction-keys")), TOPOLOGY), 1)
     assert outcome.violation is None
     return outcome
@@ -35,7 +35,7 @@ def told() -> SimulationOutcome:
 
 def processed(subscription: str) -> dict[int, set[str]]:
     """Return, by order number, the transactions that processed it and whose commit was confirmed."""
-    events = told().events
+    events = shipped_outcome().events
     committed = {
         event.transaction
         for event in events
@@ -59,7 +59,7 @@ def test_with_a_key_every_order_is_settled_once_and_without_one_some_are_settled
 
 def test_a_simulation_measures_what_was_processed_more_than_once() -> None:
     twice = sum(len(transactions) > 1 for transactions in processed("plain").values())
-    figures = told().figures
+    figures = shipped_outcome().figures
     assert figures["plain: processed more than once (messages)"] == twice > 0
     assert figures["keyed: processed more than once (messages)"] == 0
 
@@ -69,24 +69,27 @@ def verdict(outcome: SimulationOutcome, run: Path) -> Evaluation:
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
     (run / "topology.json").write_text(TOPOLOGY.to_json())
-    judgement = evaluate_run(EmbeddedEngine(), run)
-    wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
-    assert (judgement.verdict, wrong) == ("valid", [])
-    return judgement
+    evaluation = evaluate_run(EmbeddedEngine(), run)
+    wrong = [one.sentence for one in evaluation.checks if one.verdict in ("invalid", "unknown")]
+    assert (evaluation.verdict, wrong) == ("valid", [])
+    return evaluation
 
 
-def sentence(judgement: Evaluation, check: str) -> str:
-    (found,) = [one for one in judgement.checks if one.name == check]
+def sentence(evaluation: Evaluation, check: str) -> str:
+    (found,) = [one for one in evaluation.checks if one.name == check]
     assert found.verdict == "valid"
     return found.sentence
 
 
 def test_the_verdict_on_the_stored_logs_is_the_same(tmp_path: Path) -> None:
-    judgement = verdict(told(), tmp_path / "run")
-    assert sentence(judgement, "one-task-per-key").startswith("8 transactions of transaction keys")
-    assert sentence(judgement, "key-epochs-grow").startswith("3 epochs of transaction keys")
-    orders, twice = len(processed("keyed")), told().figures["plain: processed more than once (messages)"]
-    once = sentence(judgement, "processed-once")
+    evaluation = verdict(shipped_outcome(), tmp_path / "run")
+    assert sentence(evaluation, "one-task-per-key").startswith("8 transactions of transaction keys")
+    assert sentence(evaluation, "key-epochs-grow").startswith("3 epochs of transaction keys")
+    orders, twice = (
+        len(processed("keyed")),
+        shipped_outcome().figures["plain: processed more than once (messages)"],
+    )
+    once = sentence(evaluation, "processed-once")
     assert f"keyed: {orders:,} messages processed, each once." in once
     assert f"plain: {orders:,} messages processed, {twice:.0f} of them more than once." in once
 
@@ -134,15 +137,17 @@ def test_across_kills_every_order_is_settled_once_in_a_region_and_what_two_regio
     assert outcome.figures["settling: processed more than once (messages)"] == 0
 
 
-def silence_ms(consumer: str) -> float:
-    times = [event.at_ms for event in told().events if event.op == "receive" and event.actor == consumer]
+def longest_gap_ms(consumer: str) -> float:
+    times = [
+        event.at_ms for event in shipped_outcome().events if event.op == "receive" and event.actor == consumer
+    ]
     return max(after - before for before, after in pairwise(times))
 
 
 def test_what_a_dead_task_left_open_blocks_until_the_time_out_unless_a_newer_one_has_its_key() -> None:
     """A transaction covers 2 s of messages; the timeout is 8 s."""
-    assert silence_ms("books-keyed") < 4_000
-    assert silence_ms("books-plain") > 6_000
+    assert longest_gap_ms("books-keyed") < 4_000
+    assert longest_gap_ms("books-plain") > 6_000
 
 
 def entry(number: int, txn: tuple[int, int] | None = None) -> bytes:

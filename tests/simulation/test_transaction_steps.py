@@ -41,10 +41,10 @@ class Killed:
         """Durable steps of transactions at its death; None: it did not die."""
         self._commits: int | None = None
         disk = w.regions["us"].disk
-        tell = disk.on_event
+        report = disk.on_event
 
         def on_event(what: str) -> None:
-            tell(what)
+            report(what)
             if self._commits is not None and what.startswith("commit"):
                 self._commits += 1
                 if self._commits == self.after:
@@ -154,11 +154,11 @@ def killed_behind_every_step(scenario: SimulatedScenario, key: str | None = None
     raise AssertionError("not reached")
 
 
-async def _all_or_nothing(bench: Bench, told: str) -> None:
+async def _all_or_nothing(bench: Bench, outcome: str) -> None:
     found, consumed = await bench.results(), await bench.is_consumed()
-    assert (found, consumed) in (([b"result"], True), ([], False)), (told, found, consumed)
-    if told:
-        assert found == ([b"result"] if told == "committed" else []), (told, found)
+    assert (found, consumed) in (([b"result"], True), ([], False)), (outcome, found, consumed)
+    if outcome:
+        assert found == ([b"result"] if outcome == "committed" else []), (outcome, found)
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -168,17 +168,17 @@ def test_all_or_nothing_of_a_transaction_counts_behind_whatever_step_its_region_
 ) -> None:
     async def scenario(bench: Bench, killed: Killed) -> None:
         killed.arm()
-        told = ""
+        outcome = ""
         try:
             transaction = await bench.process()
             await (transaction.commit() if end == "committed" else transaction.abort())
-            told = end
+            outcome = end
         except ClientError:
-            told = "aborted"  # its messages are uncertain, so the program aborted it
+            outcome = "aborted"  # its messages are uncertain, so the program aborted it
         await bench.w.quiet()  # the coordinator's remaining writes are steps, too
         killed.disarm()
         await bench.w.ready()
-        await _all_or_nothing(bench, told)
+        await _all_or_nothing(bench, outcome)
 
     steps = killed_behind_every_step(scenario, key)
     last = [journal[-1] if journal else "" for journal in map(_of_journal, steps)]
@@ -240,11 +240,11 @@ def _watched(scenario: SimulatedScenario) -> SimulatedScenario:
     async def whole(bench: Bench, killed: Killed) -> None:
         die = killed._die
 
-        def looked_at() -> None:
+        def die_and_check() -> None:
             die()
             assert _open_at_once(bench.w) <= 1
 
-        killed._die = looked_at  # type: ignore[method-assign]
+        killed._die = die_and_check  # type: ignore[method-assign]
         await scenario(bench, killed)
 
     return whole

@@ -53,14 +53,14 @@ async def _live(path: str, life: int, chance: random.Random, pipe: int) -> None:
     numbers: dict[str, Iterator[int]] = {name: count() for name in (*LOGS, *KEYS)}
     window = asyncio.Semaphore(chance.choice((1, 4, 30)))
 
-    def tell(told: str, issued: asyncio.Future[int]) -> None:
-        os.write(pipe, told.format(issued.result()).encode())
+    def report(line: str, issued: asyncio.Future[int]) -> None:
+        os.write(pipe, line.format(issued.result()).encode())
         window.release()
 
     while True:
         await window.acquire()
-        told, issued = _write(store, chance.choice(logs), chance, life, numbers)
-        issued.add_done_callback(partial(tell, told))
+        line, issued = _write(store, chance.choice(logs), chance, life, numbers)
+        issued.add_done_callback(partial(report, line))
         if chance.random() < 0.02:
             log = chance.choice(logs)
             await log.trim(log.next_entry_id - chance.randrange(100))

@@ -45,8 +45,8 @@ class Known:
     """key -> (version, run, number): the last acknowledged."""
     trimmed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def hear(self, life: int, told: str) -> None:
-        match told.split():
+    def record(self, life: int, reported: str) -> None:
+        match reported.split():
             case ["e", log, first, number, count]:
                 for i in range(int(count)):
                     self.entries[log][int(first) + i] = (life, int(number) + i)
@@ -55,7 +55,7 @@ class Known:
             case ["t", log, before]:
                 self.trimmed[log] = max(self.trimmed[log], int(before))
             case _:
-                pytest.fail(f"not understood: {told!r}")
+                pytest.fail(f"not understood: {reported!r}")
 
 
 def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) -> list[str]:
@@ -64,20 +64,20 @@ def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) 
     child = processes.Process(target=live, args=(str(path), life, seed, theirs, seed % 2 == 1))
     child.start()
     theirs.close()
-    told = b""
+    reported = b""
     try:
-        while told.count(b"\n") < acknowledgements:
+        while reported.count(b"\n") < acknowledgements:
             assert ours.poll(DEADLINE_SECONDS), "the process prints nothing"
-            heard = os.read(ours.fileno(), 4096)
-            assert heard, "the process ended by itself"
-            told += heard
+            data = os.read(ours.fileno(), 4096)
+            assert data, "the process ended by itself"
+            reported += data
     finally:
         child.kill()
-    while heard := os.read(ours.fileno(), 65536):  # acknowledged, and not read before
-        told += heard
+    while data := os.read(ours.fileno(), 65536):  # acknowledged, and not read before
+        reported += data
     child.join()
     ours.close()
-    return told.decode().splitlines()
+    return reported.decode().splitlines()
 
 
 async def examine(path: Path, life: int, known: Known) -> None:
@@ -140,8 +140,8 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment(s
     known = Known()
     for life in range(KILLS_PER_FILE):
         acknowledgements = int(10 ** chance.uniform(0, 2.7))
-        for told in live_and_be_killed(path, life, chance.randrange(2**32), acknowledgements):
-            known.hear(life, told)
+        for reported in live_and_be_killed(path, life, chance.randrange(2**32), acknowledgements):
+            known.record(life, reported)
         examined = path
         if chance.random() < 0.5:
             examined = copy_files(path, tmp_path / f"remains-{life}")
