@@ -8,7 +8,8 @@ import pytest
 
 from emulator.client import AccessMode, ClientError
 from emulator.simulation.world import World
-from tests.broker.topic.test_exclusive_producers import TOPIC, Contender, broker_of, in_line
+from tests.broker.regions import broker_of
+from tests.broker.topic.test_exclusive_producers import TOPIC, Contender, in_line
 
 UNLOAD = "/admin/v2/persistent/public/default/orders/unload"
 EXPLAIN = "/geoemu/v1/explain/topic/orders"

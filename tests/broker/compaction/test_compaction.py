@@ -23,6 +23,7 @@ from emulator.model.stored_keys import CompactionKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import World
+from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
 PATH = "/admin/v2/persistent/public/default/orders"
@@ -195,7 +196,7 @@ async def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_concurrent_
 ) -> None:
     client = world.client("us")
     await send(client, ("a", b"1"))
-    topic = world.regions["us"].broker.directory.serving[TOPIC]  # type: ignore[union-attr]
+    topic = broker_of(world).directory.serving[TOPIC]
     namespace = "/admin/v2/namespaces/public/default/compactionThreshold"
     await ask(world, "PUT", namespace, 1_000)
     assert await ask(world, "GET", namespace) == 1_000
@@ -228,7 +229,7 @@ async def test_a_trimmed_topic_is_read_from_its_compacted_log(world: World) -> N
     client = world.client("us")
     await send(client, *PAIRS)
     await compact(world)
-    topic = world.regions["us"].broker.directory.serving[TOPIC]  # type: ignore[union-attr]
+    topic = broker_of(world).directory.serving[TOPIC]
     needed_from = topic.compaction.needed_from
     assert needed_from is not None
     await world.regions["us"].host.ask(topic.log.trim(needed_from))
@@ -280,8 +281,7 @@ async def test_a_row_that_was_stored_although_its_write_failed_names_an_existing
     world.start("us")
     await world.ready()
     host = world.regions["us"].host
-    broker = world.regions["us"].broker
-    assert broker is not None
+    broker = broker_of(world, "us")
     await host.ask(_open(broker.store, f"compacted://public/default/{row.generation + 1}/orders"))
     version = disk.values[key].version
     assert await left(client) == STAYS

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from struct import pack
 
 import pytest
 
-from emulator.broker.region import Region
 from emulator.broker.replication.entry_forms import RemoteSchemaVersions
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import InitialPosition, Message, Schema, SchemaType
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
+from emulator.config.region import BrokerSettings
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication.progress import ReplicatorState
 from emulator.core.schemas.compatibility import CompatibilityStrategy
 from emulator.errors import ProtocolError
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
-from emulator.simulation.world import SERVICE_PORT, World
+from emulator.simulation.world import World
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import raw_client
-from tests.broker.regions import regions
+from tests.broker.regions import broker_of, regions
+from tests.broker.topologies import clusters
 from tests.schemas_made import FIRST, RENAMED, STRING, WITH_DEFAULT, WITHOUT_DEFAULT, record
 from tests.swarm.faults import ConfigurationAway
 
@@ -41,43 +39,8 @@ def version(number: int) -> bytes:
     return pack(">q", number)
 
 
-def clusters(
-    *groups: Sequence[str], settings: BrokerSettings | None = None, latency_ms: float = 20.0
-) -> Topology:
-    """Return clusters with these regions."""
-    names = [name for group in groups for name in group]
-    chosen = settings or BrokerSettings()
-    return Topology(
-        name="world",
-        path=Path("topology.yaml"),
-        clusters=tuple(
-            ClusterSpec(
-                f"c-{group[0]}",
-                tuple(
-                    RegionSpec(name, f"c-{group[0]}", host=name, service_port=SERVICE_PORT, settings=chosen)
-                    for name in group
-                ),
-            )
-            for group in groups
-        ),
-        links=tuple(
-            LinkSpec(one, two, LinkShape(latency_ms=latency_ms))
-            for one in names
-            for two in names
-            if one != two
-        ),
-        namespaces=(NamespaceConfig("public/default", tuple(names), deduplication=True),),
-    )
-
-
-def broker(w: World, region: str) -> Region:
-    found = w.regions[region].broker
-    assert found is not None
-    return found
-
-
 def replicator(w: World, here: str, there: str) -> Replicator:
-    return broker(w, here).directory.serving[TOPIC].replicators[there]
+    return broker_of(w, here).directory.serving[TOPIC].replicators[there]
 
 
 async def received(w: World, region: str, count: int, topic: str = TOPIC) -> list[Message]:
@@ -126,10 +89,10 @@ async def test_clusters_have_their_own_version_numbers_for_the_same_schema(world
     for region in ("us", "ap"):
         found = await meaning(world, region, await received(world, region, 4))
         assert dict(found) == {b"ap": NEWEST_TO_OLDEST[0], **by_payload}
-    assert [broker(world, one).schemas.of(NAME).numbers() for one in ("us", "ap")] == [[0, 1, 2]] * 2
-    newest = [broker(world, one).schemas.of(NAME).find(NEWEST_TO_OLDEST[0]) for one in ("us", "ap")]
+    assert [broker_of(world, one).schemas.of(NAME).numbers() for one in ("us", "ap")] == [[0, 1, 2]] * 2
+    newest = [broker_of(world, one).schemas.of(NAME).find(NEWEST_TO_OLDEST[0]) for one in ("us", "ap")]
     assert [one.number for one in newest if one is not None] == [0, 0]
-    oldest = [broker(world, one).schemas.of(NAME).find(FIRST) for one in ("us", "ap")]
+    oldest = [broker_of(world, one).schemas.of(NAME).find(FIRST) for one in ("us", "ap")]
     assert [one.number for one in oldest if one is not None] == [1, 1]
 
 
@@ -157,7 +120,7 @@ async def test_messages_wait_until_the_other_cluster_accepts_their_schema(
 ) -> None:
     await publish(world, "ap", FIRST, b"ap")
     await world.quiet()
-    await broker(world, "us").policies.set(
+    await broker_of(world, "us").policies.set(
         NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_COMPATIBLE
     )
     await publish(world, "us", FIRST, b"0")
@@ -168,7 +131,7 @@ async def test_messages_wait_until_the_other_cluster_accepts_their_schema(
     assert held.life.state is ReplicatorState.HELD
     assert "number" in held.life.why_not, "with the reason of the region that rejects it"
     assert held.backlog == 2, "earlier messages arrived, and later ones wait in order"
-    await broker(world, "ap").policies.set(
+    await broker_of(world, "ap").policies.set(
         NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_COMPATIBLE
     )
     await world.quiet()
@@ -182,7 +145,7 @@ async def test_replicators_need_no_schema_and_register_new_ones(world: World) ->
     """Policies about the schemas of clients do not apply to replicators."""
     await publish(world, "ap", FIRST, b"ap")
     for policy, value in ((SCHEMA_UPDATES, False), (SCHEMA_VALIDATION, True)):
-        await broker(world, "ap").policies.set(NAMESPACE, policy, value)
+        await broker_of(world, "ap").policies.set(NAMESPACE, policy, value)
     await publish(world, "us", WITH_DEFAULT, b"0")
     await world.quiet()
     assert (b"0", WITH_DEFAULT) in await meaning(world, "ap", await received(world, "ap", 2))
@@ -263,11 +226,11 @@ async def test_schemas_of_other_types_are_replicated(world: World) -> None:
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
 async def test_the_compatibility_strategy_of_the_remote_cluster_applies(world: World) -> None:
-    await broker(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
+    await broker_of(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await publish(world, "us", WITHOUT_DEFAULT, b"0")
     await publish(world, "us", FIRST, b"1")
     await world.simulation.until(lambda: replicator(world, "us", "ap").life.state is ReplicatorState.HELD)
-    await broker(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
+    await broker_of(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await world.quiet()
     assert len(await received(world, "ap", 2)) == 2
 

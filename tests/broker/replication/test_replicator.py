@@ -16,6 +16,7 @@ from emulator.config.region import BrokerSettings, LinkShape
 from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import ServerError
 from emulator.simulation.world import World, world
+from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
 TARGET = "/admin/v2/persistent/public/default/orders"
@@ -34,8 +35,7 @@ async def ask(w: World, region: str, method: str, target: str, body: Any = None)
 
 
 def replicator_of(w: World, here: str, there: str) -> Replicator:
-    broker = w.regions[here].broker
-    assert broker is not None
+    broker = broker_of(w, here)
     return broker.directory.serving[TOPIC].replicators[there]
 
 
@@ -154,8 +154,7 @@ ACTIONS = st.sampled_from(
 
 async def act(w: World, action: str, producer: Producer) -> None:
     """Apply one random event to a replicator, from inside its region."""
-    broker = w.regions["us"].broker
-    assert broker is not None
+    broker = broker_of(w, "us")
     match action:
         case "publish":
             await producer.send(b"x")

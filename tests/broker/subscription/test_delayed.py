@@ -12,7 +12,8 @@ from emulator.client import ClientError, Consumer, ConsumerType, InitialPosition
 from emulator.core.policies.consuming import DELAYED_DELIVERY, Delays
 from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
 from emulator.simulation.world import World
-from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
+from tests.broker.regions import broker_of
+from tests.broker.subscription.test_subscription import TOPIC, subscription_of
 
 BOTH = pytest.mark.parametrize("type_", [ConsumerType.SHARED, ConsumerType.KEY_SHARED])
 

@@ -8,7 +8,8 @@ from emulator.client import Consumer, ConsumerType, InitialPosition, Message
 from emulator.core.policies.consuming import UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION
 from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
 from emulator.simulation.world import World
-from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
+from tests.broker.regions import broker_of
+from tests.broker.subscription.test_subscription import TOPIC, subscription_of
 
 NAMESPACE = NamespacePath("public/default")
 STATS = "/admin/v2/persistent/public/default/orders/stats"

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from emulator.broker.explain.access import access_sentences
 
+from emulator.broker.explain.topics import access_sentences
 from emulator.broker.topic import checkpoints
 from emulator.broker.topic import topic as topics
 from emulator.broker.topic.access_store import newest_grant
@@ -17,12 +17,12 @@ from emulator.model.stored_keys import GrantKey, WaitQueueKey
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World
 from emulator.storage.contract import Versioned
+from tests.broker.regions import broker_of
 from tests.broker.topic.test_exclusive_producers import (
     PATIENT,
     SLOW,
     TOPIC,
     Contender,
-    broker_of,
     contenders,
     entries,
     fenced,

@@ -5,42 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from emulator.client import AccessMode, ClientError
-from emulator.config.region import LinkShape, NamespaceConfig
-from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ServerError
 from emulator.net.http import NoHttpResponse
 from emulator.simulation.world import World
 from tests.broker.regions import broker_of
 from tests.broker.topic.test_exclusive_producers import TOPIC, Contender
+from tests.broker.topologies import clusters
 
 EXCLUSIVE, WAITING = AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE
 REGIONS = ("us", "eu", "ap")
-
-
-def clusters(home: str = "us") -> Topology:
-    """Three regions, each in a cluster of its own: they share no configuration store."""
-    names = REGIONS
-    return Topology(
-        name="world",
-        path=Path("topology.yaml"),
-        clusters=tuple(
-            ClusterSpec(
-                f"c-{name}",
-                (RegionSpec(name, f"c-{name}", host=name),),
-            )
-            for name in names
-        ),
-        links=tuple(
-            LinkSpec(one, two, LinkShape(latency_ms=20.0)) for one in names for two in names if one != two
-        ),
-        namespaces=(NamespaceConfig("public/default", names, deduplication=True, exclusive_home=home),),
-    )
+THREE_CLUSTERS = clusters(*((name,) for name in REGIONS), exclusive_home="us")
+"""They share no configuration store."""
 
 
 def owners(w: World) -> list[str]:
@@ -78,7 +58,7 @@ async def rival(w: World, region: str, number: int) -> None:
                 await asyncio.sleep(0.2)
 
 
-@pytest.mark.world(topology=clusters())
+@pytest.mark.world(topology=THREE_CLUSTERS)
 async def test_clients_publish_in_the_exclusive_region_only(world: World) -> None:
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
@@ -92,7 +72,7 @@ async def test_clients_publish_in_the_exclusive_region_only(world: World) -> Non
     assert world.regions["eu"].disk.entries(TOPIC), "replication continues"
 
 
-@pytest.mark.world(topology=clusters())
+@pytest.mark.world(topology=THREE_CLUSTERS)
 async def test_a_waiting_producer_is_promoted_when_the_exclusive_region_moves_there(world: World) -> None:
     await world.ready()
     owner = await world.client("us").producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
@@ -110,7 +90,7 @@ async def test_a_waiting_producer_is_promoted_when_the_exclusive_region_moves_th
     await waiter.producer.send(b"mine")
 
 
-@pytest.mark.world(topology=clusters())
+@pytest.mark.world(topology=THREE_CLUSTERS)
 async def test_a_disconnected_exclusive_region_stays_exclusive(world: World) -> None:
     """No other region may take over: it cannot ask whether this one still has an owner."""
     await world.ready()
@@ -124,7 +104,7 @@ async def test_a_disconnected_exclusive_region_stays_exclusive(world: World) -> 
     assert owners(world) == ["owner"]
 
 
-@pytest.mark.world(topology=clusters())
+@pytest.mark.world(topology=THREE_CLUSTERS)
 async def test_a_former_exclusive_region_grants_nothing_when_it_returns(world: World) -> None:
     """Follow the order of docs/components/access.md: first the old region's cluster gets the change, then the new
     one's."""
@@ -144,7 +124,7 @@ async def test_a_former_exclusive_region_grants_nothing_when_it_returns(world: W
 def test_there_is_never_more_than_one_owner_in_all_regions(seed: int) -> None:
     """Whatever is killed, cut and moved, as long as the exclusive region is moved in the documented order."""
     chance = Random(f"home {seed}")
-    with World(clusters()) as w:
+    with World(THREE_CLUSTERS) as w:
 
         async def watch() -> None:
             while True:

@@ -20,6 +20,7 @@ from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 from emulator.simulation.world import World
+from tests.broker.regions import broker_of
 
 TOPIC = "non-persistent://public/default/ticks"
 PATH = "/admin/v2/non-persistent/public/default"
@@ -140,8 +141,7 @@ async def test_it_is_replicated_live_and_messages_sent_during_a_cut_are_dropped(
     us, eu = world.client("us"), world.client("eu")
     producer = await us.producer(TOPIC)
     consumer = await eu.subscribe(TOPIC, "s")
-    broker = world.regions["us"].broker
-    assert broker is not None
+    broker = broker_of(world, "us")
     replicator = broker.directory.serving[TOPIC].replicators["eu"]
     await world.simulation.until(lambda: replicator.life.is_connected)
     for number in range(200):
@@ -170,8 +170,7 @@ async def test_messages_that_a_slow_replicator_never_sent_are_counted(world: Wor
     us, eu = world.client("us"), world.client("eu")
     producer = await us.producer(TOPIC)
     await eu.subscribe(TOPIC, "s")
-    broker = world.regions["us"].broker
-    assert broker is not None
+    broker = broker_of(world, "us")
     replicator = broker.directory.serving[TOPIC].replicators["eu"]
     await world.simulation.until(lambda: replicator.life.is_connected)
     target = "/admin/v2/namespaces/public/default/replicatorDispatchRate"
@@ -195,8 +194,7 @@ async def test_messages_that_a_slow_replicator_never_sent_are_counted(world: Wor
         return
     assert (await world.ask_admin("us", "DELETE", target)).status == 204
     await producer.send(b"last")
-    there = world.regions["eu"].broker
-    assert there is not None
+    there = broker_of(world, "eu")
     arrived = there.directory.serving[TOPIC].metrics.published
     await world.simulation.until(lambda: arrived.messages == 10 + waiting + 1)
     stats = await ask(world, "GET", f"{PATH}/ticks/stats")
