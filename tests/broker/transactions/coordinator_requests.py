@@ -28,34 +28,44 @@ def store_of(world: Regions) -> MemoryStore:
     return store
 
 
-async def connect(
-    client: RawClient, coordinator: int = 0, *, key: str = "", epoch: int = -1, process: str = ""
-) -> pb.CommandTcClientConnectResponse:
-    body = pb.CommandTcClientConnectRequest(request_id=7, tc_id=coordinator)
+def ids(txn: pb.CommandNewTxnResponse) -> dict[str, int]:
+    return {"txnid_most_bits": txn.txnid_most_bits, "txnid_least_bits": txn.txnid_least_bits}
+
+
+def connect_command(
+    coordinator: int, key: str = "", epoch: int = -1, process: str = "", request_id: int = 7
+) -> pb.BaseCommand:
+    body = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator)
     if key:
         body.transaction_key = key
         body.transaction_key_epoch = epoch & NO_EPOCH
         body.transaction_key_process = process
-    command = pb.BaseCommand(type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=body)
+    type_ = pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST
+    return pb.BaseCommand(type=type_, tcClientConnectRequest=body)
+
+
+async def connect(
+    client: RawClient, coordinator: int = 0, *, key: str = "", epoch: int = -1, process: str = ""
+) -> pb.CommandTcClientConnectResponse:
+    command = connect_command(coordinator, key, epoch, process)
     return (await client.ask(command)).tcClientConnectResponse
+
+
+def begin_command(coordinator: int, timeout_ms: int = 60_000) -> pb.BaseCommand:
+    body = pb.CommandNewTxn(request_id=8, txn_ttl_seconds=timeout_ms, tc_id=coordinator)
+    return pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body)
 
 
 async def begin(
     client: RawClient, coordinator: int = 0, timeout_ms: int = 60_000
 ) -> pb.CommandNewTxnResponse:
-    body = pb.CommandNewTxn(request_id=8, txn_ttl_seconds=timeout_ms, tc_id=coordinator)
-    return (await client.ask(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body))).newTxnResponse
+    return (await client.ask(begin_command(coordinator, timeout_ms))).newTxnResponse
 
 
 async def add_partition(
     client: RawClient, txn: pb.CommandNewTxnResponse, topic: str = TOPIC
 ) -> pb.CommandAddPartitionToTxnResponse:
-    body = pb.CommandAddPartitionToTxn(
-        request_id=9,
-        txnid_most_bits=txn.txnid_most_bits,
-        txnid_least_bits=txn.txnid_least_bits,
-        partitions=[topic],
-    )
+    body = pb.CommandAddPartitionToTxn(request_id=9, partitions=[topic], **ids(txn))
     command = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
     return (await client.ask(command)).addPartitionToTxnResponse
 
@@ -63,23 +73,15 @@ async def add_partition(
 async def add_subscription(
     client: RawClient, txn: pb.CommandNewTxnResponse, subscription: str, topic: str = TOPIC
 ) -> pb.CommandAddSubscriptionToTxnResponse:
-    body = pb.CommandAddSubscriptionToTxn(
-        request_id=9,
-        txnid_most_bits=txn.txnid_most_bits,
-        txnid_least_bits=txn.txnid_least_bits,
-        subscription=[pb.Subscription(topic=topic, subscription=subscription)],
-    )
+    named = pb.Subscription(topic=topic, subscription=subscription)
+    body = pb.CommandAddSubscriptionToTxn(request_id=9, subscription=[named], **ids(txn))
     command = pb.BaseCommand(type=pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, addSubscriptionToTxn=body)
     return (await client.ask(command)).addSubscriptionToTxnResponse
 
 
 def end_command(txn: pb.CommandNewTxnResponse, *, commit: bool) -> pb.BaseCommand:
-    body = pb.CommandEndTxn(
-        request_id=10,
-        txnid_most_bits=txn.txnid_most_bits,
-        txnid_least_bits=txn.txnid_least_bits,
-        txn_action=pb.COMMIT if commit else pb.ABORT,
-    )
+    action = pb.COMMIT if commit else pb.ABORT
+    body = pb.CommandEndTxn(request_id=10, txn_action=action, **ids(txn))
     return pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body)
 
 

@@ -133,8 +133,7 @@ ODD = ["a/b", "..", ".", "a%2Fb", "%", 'say "so"\\', "?x#y", "ключ 🗝", " 
 
 @pytest.mark.parametrize("path", KEYS)
 def test_a_key_with_special_characters_is_addressed_by_its_encoded_name_and_listed_in_metrics(
-    at: Served,
-    path: str,
+    at: Served, path: str
 ) -> None:
     for key in ODD:
         play(at, begin, key)

@@ -17,29 +17,19 @@ from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.transactions.coordinator_requests import (
     KEY,
-    NO_EPOCH,
     TOPIC,
     add_partition,
     add_subscription,
     begin,
+    begin_command,
     connect,
+    connect_command,
     end,
     home,
+    ids,
     status,
     store_of,
 )
-
-
-def connect_command(coordinator: int, key: str, epoch: int = -1, request_id: int = 7) -> pb.BaseCommand:
-    body = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator)
-    body.transaction_key, body.transaction_key_epoch = key, epoch & NO_EPOCH
-    type_ = pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST
-    return pb.BaseCommand(type=type_, tcClientConnectRequest=body)
-
-
-def begin_command(coordinator: int, timeout_ms: int = 60_000) -> pb.BaseCommand:
-    body = pb.CommandNewTxn(request_id=8, txn_ttl_seconds=timeout_ms, tc_id=coordinator)
-    return pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body)
 
 
 async def test_a_transaction_requested_right_after_its_key_belongs_to_that_key() -> None:
@@ -189,12 +179,11 @@ def sent(
     sequence_id: int = 0,
     **fields: int,
 ) -> bytes:
-    ids = {"txnid_most_bits": txn.txnid_most_bits, "txnid_least_bits": txn.txnid_least_bits}
     metadata = pb.MessageMetadata(
         producer_name=name,
         sequence_id=sequence_id,
         publish_time=1,
-        **ids,
+        **ids(txn),
         **fields,  # type: ignore[arg-type]
     )
     return send_frame(
@@ -207,11 +196,10 @@ def sent(
 
 
 def forged_ends(txn: pb.CommandNewTxnResponse, action: pb.TxnAction) -> list[pb.BaseCommand]:
-    ids = {"txnid_most_bits": txn.txnid_most_bits, "txnid_least_bits": txn.txnid_least_bits}
-    at_topic = pb.CommandEndTxnOnPartition(request_id=1, topic=TOPIC, txn_action=action, **ids)
+    at_topic = pb.CommandEndTxnOnPartition(request_id=1, topic=TOPIC, txn_action=action, **ids(txn))
     place = pb.Subscription(topic=TOPIC, subscription="s")
     at_subscription = pb.CommandEndTxnOnSubscription(
-        request_id=1, subscription=place, txn_action=action, **ids
+        request_id=1, subscription=place, txn_action=action, **ids(txn)
     )
     return [
         pb.BaseCommand(type=pb.BaseCommand.END_TXN_ON_PARTITION, endTxnOnPartition=at_topic),
