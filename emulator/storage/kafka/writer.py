@@ -62,7 +62,7 @@ class KafkaWrite:
             self.lane.failed(error)
 
 
-class AppendLane(Lane, Protocol):
+class KafkaAppendLane(Lane, Protocol):
     def stored(self, first: int, count: int, size: int) -> None:
         """An append is durable: its first entry id, and the number and bytes of its entries."""
         ...
@@ -72,9 +72,11 @@ class KafkaAppend(KafkaWrite):
     """Entries of a log."""
 
     __slots__ = ("entries",)
-    lane: AppendLane
+    lane: KafkaAppendLane
 
-    def __init__(self, lane: AppendLane, future: asyncio.Future[int], entries: tuple[bytes, ...]) -> None:
+    def __init__(
+        self, lane: KafkaAppendLane, future: asyncio.Future[int], entries: tuple[bytes, ...]
+    ) -> None:
         super().__init__(lane, future, sum(map(len, entries)))
         self.entries = entries
 

@@ -55,17 +55,17 @@ class SqliteWrite:
             self.lane.failed(error)
 
 
-class AppendLane(Lane, Protocol):
+class SqliteAppendLane(Lane, Protocol):
     def stored(self, append: SqliteAppend) -> int: ...
 
 
 class SqliteAppend(SqliteWrite):
     __slots__ = ("entries", "first", "log_id", "size_bytes")
-    lane: AppendLane
+    lane: SqliteAppendLane
 
     def __init__(
         self,
-        lane: AppendLane,
+        lane: SqliteAppendLane,
         future: asyncio.Future[int],
         log_id: int,
         first: int,
