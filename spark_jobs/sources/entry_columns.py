@@ -4,14 +4,24 @@ A log of millions of messages passes through here. The usual entry, one message 
 shortcut: one regular expression extracts its producer, sequence id and publish time, and another one the property with
 its position in its origin's log. The rest of its metadata is nearly always bytes that were parsed before. All other
 entries are parsed by `wire.metadata`. A test compares both ways on every kind of entry.
+
+An entry is compared with the publish request and between regions by digests:
+
+    payload     of the payload as the application published it: decompressed, never encrypted
+    attributes  of key, ordering key, event time and properties; 0 when there are none (emulator.run.history)
+    bytes       of all that every region must store alike: those two, the rest of the metadata, the publish time
+
+Replication adds two fields to the metadata, the origin region and the source position; they are left out.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,20 +30,15 @@ from crc32c import crc32c
 from emulator.errors import ProtocolError, StorageError
 from emulator.model import markers
 from emulator.model.values import SOURCE_POSITION_PROPERTY
-from emulator.run.history_events import transaction_text
+from emulator.run.history_events import attributes_digest, transaction_text
 from emulator.storage.group import decode_group
+from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryDetails, EntryInfo, read_entry
 from emulator.wire.payloads import decompress, split_batch
+from emulator.wire.protobuf import UNREADABLE, malformed
 from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.sources.contract import Group
-from spark_jobs.sources.entry_digests import (
-    NO_ATTRIBUTES,
-    bytes_digest,
-    digest_of,
-    metadata_digests,
-    single_attributes,
-)
 
 ROW_SCHEMA = schema(
     "region string, damage string, topic string, ledger_id bigint, entry_id bigint, batch_index int,"
@@ -43,12 +48,24 @@ ROW_SCHEMA = schema(
     " transaction string"
 )
 """`damage` is null except in rows for unreadable data; those set only `region` besides. `batch_index` is -1 outside
-batches, as in message ids. The source is the position in the origin's log that the entry carries. Digests:
-`entry_digests`; that of a payload is null where only an encrypted or otherwise unreadable form is known, or one chunk
+batches, as in message ids. The source is the position in the origin's log that the entry carries. The
+digest of a payload is null where only an encrypted or otherwise unreadable form is known, or one chunk
 of several. `is_sound`: the entry matches its checksum. `marker`: the content of a snapshot or an update, as JSON.
 `transaction`: `most,least` of the transaction that a message belongs to, or that a marker ends."""
 
 _NO_BATCH = -1
+
+NO_ATTRIBUTES = 0
+
+_OF_THE_REGION = (
+    "producer_name",
+    "sequence_id",
+    "publish_time",
+    "replicated_from",
+    "txnid_least_bits",
+    "txnid_most_bits",
+)
+"""Known by other columns; what a transaction publishes leaves its region without it."""
 
 _VARINT = rb"([\x80-\xff]*[\x00-\x7f])"
 _HEAD = re.compile(
@@ -255,7 +272,7 @@ def _split_fully(info: EntryInfo, payload: bytes) -> list[Message]:
     for index, (single, message) in enumerate(split_batch(info, payload)):
         number = _signed(single.sequence_id) if single.HasField("sequence_id") else first + index
         digest = digest_of(message)
-        messages.append((index, number, len(message), digest, digest, single_attributes(single)))
+        messages.append((index, number, len(message), digest, digest, _attributes(single)))
     return messages
 
 
@@ -315,3 +332,42 @@ def _varint(encoded: bytes) -> int:
 
 _time = lru_cache(maxsize=64)(_varint)
 """Where it matters, many messages share their millisecond."""
+
+
+def digest_of(data: bytes) -> int:
+    """64 bits, signed; as `emulator.run.history.payload_digest` writes them."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
+
+
+def bytes_digest(payload: int, attributes: int, rest: int, publish_time_ms: int) -> int:
+    """Python's hash of numbers: quick, 64 bits, the same in every process."""
+    return hash((payload, attributes, rest, publish_time_ms))
+
+
+def metadata_digests(metadata: bytes) -> tuple[int, int]:
+    """(attributes, everything else but producer, sequence id, publish time and transaction) of an entry's metadata."""
+    try:
+        message = pb.MessageMetadata.FromString(metadata)
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+    attributes = _attributes(message)
+    for name in _OF_THE_REGION:
+        message.ClearField(name)
+    kept = [pair for pair in message.properties if pair.key != SOURCE_POSITION_PROPERTY]
+    if len(kept) != len(message.properties):
+        del message.properties[:]
+        message.properties.extend(kept)
+    return attributes, digest_of(message.SerializePartialToString(deterministic=True))
+
+
+def _attributes(message: pb.MessageMetadata | pb.SingleMessageMetadata) -> int:
+    key: str | bytes | None = message.partition_key if message.HasField("partition_key") else None
+    if key is not None and message.partition_key_b64_encoded:
+        try:
+            key = base64.b64decode(key, validate=True)
+        except ValueError as problem:
+            raise malformed("key", problem, closes_connection=False) from None
+    properties = {pair.key: pair.value for pair in message.properties}
+    ordering_key = message.ordering_key if message.HasField("ordering_key") else None
+    digest = attributes_digest(key, properties, message.event_time, ordering_key)
+    return NO_ATTRIBUTES if digest is None else int.from_bytes(bytes.fromhex(digest), "big", signed=True)
