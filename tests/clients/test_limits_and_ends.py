@@ -70,4 +70,4 @@ async def test_a_producer_above_the_publish_rate_is_slowed_down(scene: Scene) ->
     await scene.region.policies.set(NAMESPACE, PUBLISH_RATE, RateLimit(10, 0, 1))
     await scene.program.producer()
     await scene.program.send(*map(str, range(15)))
-    assert (await loaded(scene)).stored_end == 15
+    assert (await loaded(scene)).state.stored_end == 15
