@@ -58,7 +58,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    from emulator.model import renamed
+    from emulator.config import renamed
 
     if name in renamed.PYTHON:
         raise AttributeError(f"geoemu.{renamed.sentence(name, renamed.PYTHON[name])}")

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from emulator.config.loading import load_topology
+from emulator.config.renamed import renamed_arguments
 from emulator.errors import RuntimeFailure
-from emulator.model.renamed import renamed_arguments
 from emulator.model.values import TopicName, seconds_in
 from emulator.recording import recorded
 from emulator.recording.context import environment_variables

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from emulator.model import renamed
 from emulator.model.values import seconds_in
 
 LIMITS_FILE = "limits"
@@ -24,6 +23,8 @@ LIMITS_FILE = "limits"
 COUNTS = ("unrecovered", "redelivered")
 DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag")
 MEASURES = (*COUNTS, *DURATIONS)
+RENAMED = {"repeated": "redelivered"}
+"""Old names of measures. The file `limits` of a run directory may have them."""
 _WRITTEN = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
 
 
@@ -67,7 +68,7 @@ def read_limits(text: str) -> tuple[Limit, ...]:
 
 
 def _present_name(measure: re.Match[str]) -> str:
-    return renamed.MEASURES.get(measure[0], measure[0])
+    return RENAMED.get(measure[0], measure[0])
 
 
 def parse_limit(text: str) -> Limit:
@@ -78,8 +79,8 @@ def parse_limit(text: str) -> Limit:
             f"{text.strip()!r} is not a limit: write for example gap<=5s, unrecovered=0 or outage[orders]<=3s"
         )
     measure, actor, operator, value = found.groups()
-    if measure in renamed.MEASURES:
-        raise ValueError(renamed.sentence(measure, renamed.MEASURES[measure]))
+    if measure in RENAMED:
+        raise ValueError(f"{measure} was renamed to {RENAMED[measure]}")
     if measure not in MEASURES:
         near = difflib.get_close_matches(measure, MEASURES, n=1)
         guess = f" (did you mean {near[0]!r}?)" if near else ""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from emulator.config.renamed import report_renamed
 from emulator.config.topology import Topology
 from emulator.config.yaml_errors import KeyPath, one_of
 from emulator.config.yaml_source import YamlFile, parse_yaml, read_yaml
 from emulator.errors import ConfigurationError, Problem
-from emulator.model.renamed import report_renamed
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 from emulator.run.limits import Limit

@@ -24,8 +24,8 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.config.renamed import VALUES
 from emulator.config.yaml_errors import rule
-from emulator.model.renamed import VALUES
 from emulator.model.values import TopicName, seconds_in
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")

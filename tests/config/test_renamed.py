@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import geoemu
+from emulator.config import renamed
 from emulator.config.loading import load_topology
 from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError
-from emulator.model import renamed
-from emulator.run.limits import Limit, parse_limit, read_limits
+from emulator.run.limits import RENAMED, Limit, parse_limit, read_limits
 from emulator.scenarios.scenario import parse_scenario
 
 NEW = """\
@@ -103,13 +103,13 @@ def test_an_old_name_of_a_group_names_no_actor(name: str, topology: Topology) ->
     assert "is reserved" in problem
 
 
-@pytest.mark.parametrize(("old", "new"), renamed.MEASURES.items())
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_an_old_measure_of_a_limit_is_an_error_that_names_the_new_one(old: str, new: str) -> None:
     with pytest.raises(ValueError, match=f"^{old} was renamed to {new}$"):
         parse_limit(f"{old}<=5")
 
 
-@pytest.mark.parametrize(("old", "new"), renamed.MEASURES.items())
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_the_limits_of_an_earlier_run_are_read(old: str, new: str) -> None:
     """Its directory has the old name."""
     assert read_limits(f"{old}[s]<=5,gap<1s\n") == (Limit(new, "s", "<=", 5), Limit("gap", None, "<", 1))

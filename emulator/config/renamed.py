@@ -1,4 +1,4 @@
-"""Renamed names of scenario files, limits and the Python API: old and new, in one table.
+"""Renamed names of scenario files and the Python API: old and new, in one table.
 
 An old name is an error that names the new one. Stored files keep their old names and are read as before.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-if TYPE_CHECKING:
-    from emulator.config.yaml_errors import KeyPath
-    from emulator.config.yaml_source import YamlFile
+from emulator.config.yaml_errors import KeyPath
+from emulator.config.yaml_source import YamlFile
 
 ITEM = "*"
 """In a place: any index of a list."""
@@ -37,8 +36,6 @@ VALUES: dict[tuple[str, ...], dict[str, str]] = {
     ("steps", ITEM, "heal", "between"): {"everything": "all"},
 }
 """Place of a value in a scenario file, and its old and new names."""
-MEASURES = {"repeated": "redelivered"}
-"""Of limits (docs/LIMITS.md). The file `limits` of a run directory may have the old name."""
 PYTHON = {"Answers": "Contract"}
 """Of the package `geoemu`."""
 ARGUMENTS = {"answers": "contract"}
