@@ -121,7 +121,7 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
     if strangers:
         names = sorted({f"{one['producer']} on {one['topic']}" for one in examples(strangers)})
         sentences.append(
-            f"{count(total(strangers, 'stranger'))} are of producers or topics that are not in the history"
+            f"{count(total(strangers, 'unknown producer'))} of producers or topics that are not in the history"
             f" ({', '.join(names)}): another program published them, or a part of the history is missing."
         )
         verdict = "invalid" if verdict == "invalid" else "unknown"
