@@ -1,4 +1,4 @@
-"""Answers to "why": one shape for every kind of thing, and the kinds there are (docs/components/explain.md)."""
+"""Explanations: one type for the state of every kind of object, and the table of kinds (docs/components/explain.md)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from emulator.model.reasons import Cause, Reason
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What one region says about one thing."""
+    """One region's explanation of the state of one object."""
 
     region: str
     kind: str
     name: str
-    """In full, its words separated by spaces."""
+    """Full name; its parts are separated by spaces."""
     what: str
-    """How it is, one sentence."""
+    """The state, as one sentence."""
     since_ms: int | None = None
-    """Since when, by the region's own clock; None when it does not know."""
+    """When the state began, by the region's own clock; None when that is unknown."""
     why: str = ""
-    """Why it is like that; empty when it is as it should be."""
+    """The reason of the state; empty in the normal state."""
     waits_for: tuple[str, ...] = ()
-    """What has to happen before it changes, a sentence each."""
+    """Events that end the state, one sentence each."""
     causes: tuple[str, ...] = ()
-    """The rows of `emulator.model.reasons` that `why` was made from."""
+    """Codes of the rows of `emulator.model.reasons` in `why`."""
     replicates_to: tuple[str, ...] | None = None
-    """Of a subscription: regions that its position is sent to. None: it is not replicated."""
+    """For a subscription: regions to which its position is sent. None: it is not replicated."""
     not_applied: tuple[str, ...] = ()
-    """Of a subscription that is not replicated: regions that sent a position, which is not applied."""
+    """For a subscription that is not replicated: regions that sent a position, which was not applied."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +46,7 @@ class Explanation:
 def explained(
     region: str, kind: str, name: str, what: str, since_ms: int | None, reasons: Iterable[Reason]
 ) -> Explanation:
-    """Make an explanation from reasons of the table; empty ones are left out."""
+    """Return an explanation with reasons of the table; empty reasons are left out."""
     given = [reason for reason in reasons if reason]
     return Explanation(
         region,
@@ -60,10 +60,11 @@ def explained(
     )
 
 
-def with_conflicts(said: Sequence[Explanation]) -> list[Explanation]:
-    """Add what no region can know by itself: that one of them sends a subscription's position to another one where the
-    subscription is not replicated. Both sides are given a reason; links between the regions are not needed."""
-    return [_with_reasons(one, list(_conflicts(one, said))) for one in said]
+def with_conflicts(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """Add conflicts that no region can detect alone: a region sends a subscription's position to another one, where the
+    subscription is not replicated. The explanations of both regions receive a reason. This needs no links between the
+    regions."""
+    return [_with_reasons(one, list(_conflicts(one, explanations))) for one in explanations]
 
 
 def _with_reasons(one: Explanation, conflicts: Sequence[Reason]) -> Explanation:
@@ -76,9 +77,9 @@ def _with_reasons(one: Explanation, conflicts: Sequence[Reason]) -> Explanation:
     )
 
 
-def _conflicts(one: Explanation, said: Sequence[Explanation]) -> Iterator[Reason]:
-    """Of one region's subscription."""
-    others = [other for other in said if (one.kind, one.name) == ("subscription", other.name)]
+def _conflicts(one: Explanation, explanations: Sequence[Explanation]) -> Iterator[Reason]:
+    """Yield the conflicts of one region's subscription."""
+    others = [other for other in explanations if (one.kind, one.name) == ("subscription", other.name)]
     for other in others:
         if _does_not_apply(other, one):
             yield Cause.POSITION_NOT_APPLIED_THERE(region=other.region)
@@ -93,10 +94,10 @@ def _does_not_apply(target: Explanation, source: Explanation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of thing that can be asked about."""
+    """A kind of object that `geoemu explain` describes."""
 
     words: tuple[str, ...]
-    """What its name consists of."""
+    """The parts of its name."""
     doc: str
 
 

@@ -1,10 +1,10 @@
-"""Prometheus and Grafana beside the regions of a run in containers: their configuration. Pure, as `compose_file`.
+"""Builds the configuration of Prometheus and Grafana for a run in containers. Has no side effects, like `compose_file`.
 
-They are in the file that `geoemu render --dashboards` writes, and are started only when asked for:
+Both are services of the file that `geoemu render --dashboards` writes. They start only with their Compose profile:
 
     docker compose --profile dashboards up --detach --wait
 
-Prometheus calls regions its job `broker`, as Pulsar's own dashboards expect, so that they can be put beside ours.
+Prometheus scrapes the regions under the job name `broker`, which Pulsar's own dashboards expect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 PROFILE: Final = "dashboards"
-"""Of Compose; also the folder of the run directory."""
+"""Name of the Compose profile, and of the folder in the run directory."""
 PROMETHEUS_SERVICE: Final = "prometheus"
 GRAFANA_SERVICE: Final = "grafana"
 DASHBOARD_SERVICES: Final = (PROMETHEUS_SERVICE, GRAFANA_SERVICE)
@@ -23,16 +23,16 @@ PROMETHEUS_PORT: Final = 9090
 GRAFANA_PORT: Final = 3000
 PROVISIONING: Final = PurePosixPath("/etc/grafana/provisioning")
 BOARDS: Final = PurePosixPath("/var/lib/geoemu-dashboards")
-"""In Grafana's container."""
+"""Folder of the dashboards in Grafana's container."""
 SOURCE_UID: Final = "geoemu"
 COLUMNS: Final = 24
-"""Of Grafana's grid."""
+"""Width of Grafana's grid."""
 PANEL_WIDTH: Final = 8
 PANEL_HEIGHT: Final = 7
 
 
 class Panel(NamedTuple):
-    """A drawing of one query."""
+    """A Grafana panel that plots one query."""
 
     title: str
     query: str
@@ -84,7 +84,7 @@ PANELS: Final = (
 
 
 def prometheus_file(targets: Mapping[str, str], *, interval_seconds: int = 5) -> str:
-    """prometheus.yml: whom to ask, host and port by region."""
+    """Return prometheus.yml. `targets`: host and port by region."""
     found = [
         {"targets": [target], "labels": {"instance": region}} for region, target in sorted(targets.items())
     ]
@@ -98,7 +98,7 @@ def prometheus_file(targets: Mapping[str, str], *, interval_seconds: int = 5) ->
 
 
 def grafana_source_file() -> str:
-    """Where Grafana finds the figures."""
+    """Return the file that declares Prometheus as Grafana's data source."""
     source = {
         "name": "regions",
         "uid": SOURCE_UID,
@@ -111,14 +111,14 @@ def grafana_source_file() -> str:
 
 
 def grafana_boards_file() -> str:
-    """Where Grafana finds its dashboards: others that are put into that folder are shown, too."""
+    """Return the file that declares the folder of Grafana's dashboards. Further dashboards in it are shown, too."""
     provider = {"name": "geoemu", "type": "file", "options": {"path": str(BOARDS)}}
     return _yaml({"apiVersion": 1, "providers": [provider]})
 
 
 def board(name: str) -> str:
-    """The dashboard itself."""
-    panels = [_panel(at, panel) for at, panel in enumerate(PANELS)]
+    """Return the dashboard of the run `name`, as JSON."""
+    panels = [_panel(index, panel) for index, panel in enumerate(PANELS)]
     return (
         json.dumps(
             {
@@ -135,17 +135,17 @@ def board(name: str) -> str:
     )
 
 
-def _panel(at: int, panel: Panel) -> dict[str, Any]:
-    across = COLUMNS // PANEL_WIDTH
+def _panel(index: int, panel: Panel) -> dict[str, Any]:
+    panels_per_row = COLUMNS // PANEL_WIDTH
     source = {"type": "prometheus", "uid": SOURCE_UID}
     return {
-        "id": at + 1,
+        "id": index + 1,
         "type": "timeseries",
         "title": panel.title,
         "datasource": source,
         "gridPos": {
-            "x": at % across * PANEL_WIDTH,
-            "y": at // across * PANEL_HEIGHT,
+            "x": index % panels_per_row * PANEL_WIDTH,
+            "y": index // panels_per_row * PANEL_HEIGHT,
             "w": PANEL_WIDTH,
             "h": PANEL_HEIGHT,
         },
@@ -155,7 +155,7 @@ def _panel(at: int, panel: Panel) -> dict[str, Any]:
 
 
 def files(name: str, regions: Mapping[str, str]) -> dict[str, str]:
-    """All of them, by path in the folder of the run directory."""
+    """Return all configuration files, by path in the folder `PROFILE` of the run directory."""
     return {
         "prometheus.yml": prometheus_file(regions),
         "provisioning/datasources/regions.yaml": grafana_source_file(),
@@ -165,14 +165,14 @@ def files(name: str, regions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
-    """JSON is YAML."""
+    """Encode a document as JSON, which is valid YAML."""
     return json.dumps(document, indent=1) + "\n"
 
 
-def services(plan_user: str, images: tuple[str, str], labels: str) -> str:
-    """The two services of the Compose file; `images`: Prometheus' and Grafana's, quoted."""
+def services(user: str, images: tuple[str, str], labels: str) -> str:
+    """Return the two services of the Compose file. `images`: the quoted names of Prometheus' and Grafana's image."""
     return _SERVICES.format(
-        user=plan_user,
+        user=user,
         prometheus_image=images[0],
         grafana_image=images[1],
         labels=labels,

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 SILENCE_SECONDS = 2.0
-"""Longest time without output. On a terminal one line is rewritten more often."""
+"""Interval between lines of output that is not a terminal. On a terminal one line is rewritten more often."""
 REWRITE_SECONDS = 0.5
 
 
 @contextmanager
 def spinner(text: str | Callable[[], str], stream: IO[str]) -> Iterator[None]:
-    """Meanwhile `text`, with the seconds that have passed, appears on `stream`."""
+    """Print `text` and the elapsed seconds on `stream` until the end of the block."""
     over = threading.Event()
     thread = threading.Thread(target=_repeat, args=(text, stream, over), daemon=True)
     thread.start()

@@ -20,11 +20,11 @@ Listener = Callable[[float, str, str], None]
 """Called with (virtual time, host, what happened)."""
 
 HOST_STEP = float(1 << 24)
-"""A step is two numbers: its time, and host and size in one; 24 bits are room enough for sizes."""
+"""A step is two numbers: its time, and host and size combined; sizes have 24 bits."""
 ARRIVAL = float(1 << 48)
-"""Tells an arrival at a host (`ARRIVAL + host * HOST_STEP + size`) from a turn of it."""
+"""Offset that distinguishes an arrival at a host (`ARRIVAL + host * HOST_STEP + size`) from a turn of the host."""
 EVENT = float(1 << 49)
-"""And an event from both."""
+"""Offset that distinguishes an event from turns and arrivals."""
 
 
 class Trace:
@@ -33,11 +33,10 @@ class Trace:
         self._listener = listener
         self._hash = blake2b(digest_size=16)
         self.steps: list[float] = []
-        """What is not hashed yet: the numbers of steps, one after the other. A turn of a host, `time` and
-        `host * HOST_STEP + callbacks`, and an arrival are added by those they happen to: no call is cheap enough
-        for that."""
+        """Numbers of the steps that are not hashed yet, in one flat list. Hosts append their turns (`time` and
+        `host * HOST_STEP + callbacks`) and arrivals directly, because a method call would be too slow."""
         self._known: dict[str, float] = {}
-        """Events that were hashed as text once: later only their number is."""
+        """Number of each event whose text was hashed; later only the number is."""
 
     def hexdigest(self) -> str:
         """Return the hash so far."""
@@ -45,7 +44,7 @@ class Trace:
         return self._hash.hexdigest()
 
     def callback(self, now: float, host: str, callback: Callable[..., Any]) -> None:
-        """One of them. Only called with `detail`."""
+        """A callback of a host runs. Only called with `detail`."""
         name = callback_name(callback)
         self._add(name.encode())
         self._report(now, host, name)
@@ -57,7 +56,7 @@ class Trace:
         self._report(now, host, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
 
     def event(self, now: float, host: str, what: str) -> None:
-        """Something else that no program does: a fault, a group that became durable."""
+        """Record an event that is neither a turn nor an arrival, such as a fault or a group that became durable."""
         number = self._known.get(what)
         if number is None:
             number = self._known[what] = EVENT + len(self._known)
@@ -72,7 +71,7 @@ class Trace:
             self._hash.update(part)
 
     def flush(self) -> None:
-        """Hash what was noted."""
+        """Hash the recorded steps."""
         self._hash.update(array("d", self.steps))
         del self.steps[:]
 

@@ -1,4 +1,4 @@
-"""The interface of an engine. Everything else is DataFrame code (`frames.py`)."""
+"""The interface of a query engine. All other query code uses DataFrames (`frames.py`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartitionedSource(Protocol):
         ...
 
     def size_bytes(self) -> int | None:
-        """About how much there is to read; None when that is not known before it was read."""
+        """Return the approximate size; None when it is unknown before reading."""
         ...
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]: ...
@@ -39,28 +39,28 @@ class QueryEngine(Protocol):
     window: Any
     """As `pyspark.sql.Window`."""
     parallel_queries: int
-    """Number of queries that are faster when they are submitted at the same time."""
+    """Number of queries to submit at the same time."""
 
     def tune(self, evidence_bytes: int) -> None:
         """Choose settings for this much evidence."""
         ...
 
     def table(self, rows: pa.Table) -> DataFrame:
-        """A frame of rows that are in memory."""
+        """Return a frame of rows that are in memory."""
         ...
 
     def read(self, source: PartitionedSource) -> DataFrame:
-        """All parts of a source, wherever they are read."""
+        """Return a frame of all parts of a source; any task may read a part."""
         ...
 
     def cached(self, frame: DataFrame) -> DataFrame:
-        """The same rows, computed once however often they are used."""
+        """Return a frame of the same rows that are computed only once."""
         ...
 
     def coalesced(self, frame: DataFrame) -> DataFrame:
-        """The same rows, in as few tasks as the amount of evidence requires."""
+        """Return a frame of the same rows in as few tasks as the amount of evidence allows."""
         ...
 
     def fields_of(self, array: str, field: str) -> Column:
-        """Of an array of structs, the array of one field."""
+        """Return the array of one field of an array of structs."""
         ...

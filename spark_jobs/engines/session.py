@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 LOCAL_MASTER = "local[2]"
 LARGE_BYTES = 32 * 1024 * 1024
-"""Evidence of this size is worth Spark's own optimisations."""
+"""Spark's own optimisations pay off for evidence of at least this size."""
 TASK_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS_MAX = 5.0
-"""How long the master of a cluster may take to accept a connection."""
+"""Time limit of a connection to the master of a cluster."""
 EXECUTOR_SECONDS_MAX = 60.0
-"""How long work may wait for a cluster without an executor."""
+"""Time limit for jobs that wait in a cluster without an executor."""
 _HOME = Path(__file__).resolve().parents[2]
 _INSTALL = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
@@ -60,20 +60,20 @@ _LOCAL = {
     "spark.driver.memory": "2g",
 }
 _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=256m"
-"""A small verdict is over before a second compiler or a second thread of garbage collection would pay."""
-_ROOM = "-Xms1g -Xmn640m"
-"""Given from the start, a small verdict is over nearly without garbage collection."""
+"""JVM options for small evidence: its verdict ends before a second compiler tier or parallel collection pays off."""
+_INITIAL_HEAP = "-Xms1g -Xmn640m"
+"""Initial heap size, with which a small verdict runs almost without garbage collection."""
 _LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
 
-LEFT_OUT = (
+EXCLUDED_JARS = (
     *("*kubernetes*", "vertx-*"),
     *("hive-*", "spark-hive*", "datanucleus-*", "derby*"),
     *("*mllib*", "breeze*", "spire*", "algebra*", "cats-kernel*", "*pack-*", "*pack_*", "JTransforms*"),
     *("scala-compiler*", "spark-repl*", "jline*", "spark-connect_*", "rocksdbjni*"),
     *("*-osx-*", "*-windows-*"),
 )
-"""Other cluster managers, Hive, machine learning, the shell, Spark Connect, stores for streams, other systems. The
-image that computes verdicts leaves out the same (compose/spark/leave-out). A verdict needs none of them, and they take
+"""Jars that no verdict needs: other cluster managers, Hive, machine learning, the shell, Spark Connect, stores for
+streams, other systems. The image that computes verdicts excludes the same ones (compose/spark/leave-out). They take
 half of the start time: Java searches the jars one by one for each class."""
 
 
@@ -82,7 +82,7 @@ class SparkUnavailable(EngineUnavailable):
 
 
 def java_problem() -> str | None:
-    """Why there is no Java for Spark, as one sentence; None when there is one."""
+    """Return why there is no Java for Spark, as one sentence; None when there is one."""
     java = _java_program()
     if java is None:
         home = os.environ.get("JAVA_HOME")
@@ -95,7 +95,7 @@ def java_problem() -> str | None:
 
 
 def _java_program() -> Path | None:
-    """The one that Spark will take."""
+    """Return the Java executable that Spark will start."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     return Path(found) if found else None
@@ -115,9 +115,9 @@ def _java_version(home: Path) -> int | None:
 def spark_session(
     master: str | None = None, *, evidence_bytes: int = 0, archive_to: Path | None = None
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block. What Spark and its Java print goes to a file that is shown only if
-    the start fails. `archive_to` makes Java leave a class archive behind. Raises SparkUnavailable, also out of the
-    block when the cluster has no executor."""
+    """Start a session that ends with the block. The output of Spark and its Java is written to a file, which is shown
+    only if the start fails. `archive_to`: Java writes a class archive there. Raises SparkUnavailable if Spark does not
+    start, or from the block if the cluster provides no executor."""
     master = master or LOCAL_MASTER
     problem = java_problem() or cluster_problem(master)
     if problem is not None:
@@ -134,8 +134,8 @@ def spark_session(
 
 
 def cluster_problem(master: str) -> str | None:
-    """Why a standalone cluster cannot be used, as one sentence; None when it can, or when it is none. Spark itself
-    would try for a minute and then report another problem."""
+    """Return why a standalone cluster cannot be used, as one sentence; None when it can, or `master` is not one. Spark
+    itself would retry for a minute and then report another problem."""
     if not master.startswith("spark://"):
         return None
     refusals = []
@@ -154,7 +154,7 @@ def cluster_problem(master: str) -> str | None:
 
 @contextlib.contextmanager
 def _watched(session: SparkSession, master: str) -> Iterator[None]:
-    """Cancel work that no executor takes, and raise SparkUnavailable with the reason: Spark would wait for ever."""
+    """Cancel jobs that no executor takes, and raise SparkUnavailable with the reason: Spark would wait for ever."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     ended, given_up = threading.Event(), threading.Event()
@@ -163,7 +163,7 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
         context = session.sparkContext
         waiting_since = time.monotonic()
         while not ended.wait(1.0):
-            # The driver is one of them.
+            # The driver counts as an executor.
             if context._jsc.sc().getExecutorMemoryStatus().size() > 1 or not _active_jobs(session):
                 waiting_since = time.monotonic()
             elif time.monotonic() - waiting_since > EXECUTOR_SECONDS_MAX:
@@ -171,7 +171,7 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
                 context.cancelAllJobs()
 
     def watch_while_java_runs() -> None:
-        # The thread that waits for a result gets the same error.
+        # The thread that waits for a result receives the same error and reports it.
         with contextlib.suppress(Py4JError, OSError):
             watch()
 
@@ -196,17 +196,17 @@ def _active_jobs(session: SparkSession) -> list[int]:
 
 
 def in_a_sentence(problem: Exception) -> str:
-    """What went wrong, without the pages of where it was."""
+    """Return the error as one sentence, without stack traces."""
     if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(problem):
         return "the cluster lost an executor and its results; run the verification again"
     lines = [line.strip() for line in str(problem).strip().splitlines()]
     if not lines:
         return type(problem).__name__
-    # py4j: which method was called, and in the next line what Java threw.
+    # py4j prints the called method, and in the next line the exception of Java.
     thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     if thrown:
         return thrown[0]
-    # Python in a task or a planner: what Spark makes of it, and after the traceback what was raised.
+    # An error of Python in a task or a planner: Spark's message, a traceback, and the exception of Python.
     first = lines[0].removesuffix("Traceback (most recent call last):").rstrip(": ")
     raised = [line for line in lines[1:] if _RAISED.match(line)]
     return f"{first}: {raised[-1]}" if raised else first
@@ -216,7 +216,7 @@ _RAISED = re.compile(r"([\w$]+\.)*\w*(Error|Exception)\w*: \S")
 
 
 def class_archive() -> Path:
-    """Where the classes that Spark loads may be kept ready for this Java and this Spark (`engines/archive.py`)."""
+    """Return the path of the class archive for this Java and this Spark (`engines/archive.py`)."""
     import pyspark
 
     java = _java_program()
@@ -228,7 +228,7 @@ def class_archive() -> Path:
 
 
 def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
-    """Of the Java that is started here: all of a local Spark, the driver of a cluster's."""
+    """Return the options of the JVM that is started here: a whole local Spark, or the driver of a cluster."""
     if evidence_bytes >= LARGE_BYTES:
         return _LARGE_JVM
     if archive_to is not None:
@@ -238,14 +238,15 @@ def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
 
 
 def tune(session: SparkSession, evidence_bytes: int) -> None:
-    """Set options for this much evidence. Ten thousand messages are evaluated faster than code for them is compiled."""
+    """Set options for this much evidence. For ten thousand messages code
+    generation takes longer than the evaluation."""
     large = evidence_bytes >= LARGE_BYTES
     settings = {
         "spark.sql.shuffle.partitions": str(1 + evidence_bytes // TASK_BYTES if large else 1),
         "spark.sql.adaptive.enabled": str(large).lower(),
         "spark.sql.codegen.wholeStage": str(large).lower(),
         "spark.sql.codegen.factoryMode": "FALLBACK" if large else "NO_CODEGEN",
-        # Hints keep small plans small. A map of a million messages may not fit: what is sorted can be put on the disk.
+        # Hints keep small plans small. A hash map of a million messages may exceed the memory; a sort can spill.
         "spark.sql.optimizer.disableHints": str(large).lower(),
     }
     for key, value in settings.items():
@@ -267,7 +268,7 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
         )
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
-        java_options += f" {_ROOM}"
+        java_options += f" {_INITIAL_HEAP}"
     else:
         settings["spark.submit.pyFiles"] = str(_packed(scratch))
     settings["spark.driver.extraJavaOptions"] = java_options
@@ -276,7 +277,7 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
     try:
         with _output_to(log), _lean_spark() if _is_local(master) else contextlib.nullcontext():
             session = builder.getOrCreate()
-    except Exception as problem:  # whatever Java, Spark or the network came up with
+    except Exception as problem:  # any error of Java, Spark or the network
         raise SparkUnavailable(
             f"Spark did not start with master {master}: {_reason(log, problem)}"
         ) from problem
@@ -285,8 +286,8 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
 
 
 def lean_home(spark_home: Path, home: Path) -> Path:
-    """`home`, with links to the jars that are needed; `spark_home` itself where nothing can be made there. The folder
-    is fixed because a class archive (`engines/archive.py`) is valid for one path only."""
+    """Create `home` with links to the required jars and return it; return `spark_home` if that fails. The folder is
+    fixed because a class archive (`engines/archive.py`) is valid for one path only."""
     if home.is_dir():
         return home
     partial = home.with_name(f"{home.name}.{secrets.token_hex(4)}.partial")
@@ -294,18 +295,18 @@ def lean_home(spark_home: Path, home: Path) -> Path:
         (partial / "jars").mkdir(parents=True)
         (partial / "bin").symlink_to(spark_home / "bin")
         for jar in (spark_home / "jars").iterdir():
-            if not any(fnmatch(jar.name, pattern) for pattern in LEFT_OUT):
+            if not any(fnmatch(jar.name, pattern) for pattern in EXCLUDED_JARS):
                 (partial / "jars" / jar.name).symlink_to(jar)
         os.rename(partial, home)
     except OSError:
-        # Nothing can be written there, or another process was faster.
+        # The folder is not writable, or another process created it first.
         return home if home.is_dir() else spark_home
     return home
 
 
 @contextlib.contextmanager
 def _lean_spark() -> Iterator[None]:
-    """What is started within has fewer jars. A SPARK_HOME that is set stays as it is."""
+    """Let Spark start with fewer jars until the end of the block, unless SPARK_HOME is set."""
     import pyspark
 
     if "SPARK_HOME" in os.environ:
@@ -324,7 +325,7 @@ def _is_local(master: str) -> bool:
 
 
 def _reason(log: Path, problem: Exception) -> str:
-    """Spark complains in its log; Java, when it does not even begin, in whatever it printed."""
+    """Return the last error in Spark's log, or the output of a Java that did not start."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     errors = [found[1] for line in lines if (found := re.search(r" ERROR [\w.$]+: (.+)", line))]
     if errors:
@@ -345,7 +346,7 @@ def _logging_file(scratch: Path) -> Path:
 
 
 def _packed(scratch: Path) -> Path:
-    """The code that runs in tasks, for machines that do not have it. Spark puts a .zip on their import path."""
+    """Pack the code that runs in tasks, for machines that do not have it. Spark adds the .zip to their import path."""
     archive = scratch / "geoemu.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for package in ("spark_jobs", "emulator"):
@@ -356,7 +357,7 @@ def _packed(scratch: Path) -> Path:
 
 @contextlib.contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Send what this process and the children it starts meanwhile print to `log`. Java keeps it for good."""
+    """Redirect the output of this process and of children started meanwhile to `log`. A JVM stays redirected."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

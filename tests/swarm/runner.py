@@ -20,7 +20,7 @@ from emulator.simulation.evidence import Disks, full, have_converged, seconds_of
 from emulator.simulation.outcome import (
     SimulationOutcome,
     configurations_of,
-    play_to_the_end,
+    run_to_the_end,
     stored_state,
     without_gc_and_logging,
 )
@@ -88,7 +88,7 @@ def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listene
     ):
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
-        program_failure = play_to_the_end(world, run.story(), within_seconds=seconds_max)
+        program_failure = run_to_the_end(world, run.story(), within_seconds=seconds_max)
         return Outcome(
             name=plan.kind,
             seed=plan.seed,

@@ -29,15 +29,15 @@ def text() -> str:
     return HEAD + "\n".join([*head, *rows, ""])
 
 
-def _row(workload: Workload, kind: str) -> str:
+def _row(workload: Workload, run_by: str) -> str:
     checks = ", ".join(f"`{check.name}` ({check.invariant})" for check in workload.checks)
     mutants = ", ".join(f"`{mutant.name}`" for mutant in workload.mutants)
-    cells = (f"`{workload.name}`", f"`{kind}`", _meaning(workload), checks or "-", mutants or "-")
+    cells = (f"`{workload.name}`", f"`{run_by}`", _description(workload), checks or "-", mutants or "-")
     return f"| {' | '.join(cells)} |"
 
 
-def _meaning(workload: Workload) -> str:
-    """The first sentence of its file, without the names of other files."""
+def _description(workload: Workload) -> str:
+    """Return the first sentence of the workload's module, without the names of other files."""
     text = " ".join((sys.modules[workload.draw.__module__].__doc__ or "").split())
     text = re.sub(r" \(`\w+\.py`\)", "", text)
     return f"{text.partition('. ')[0].rstrip('.')}.".replace("|", "/")

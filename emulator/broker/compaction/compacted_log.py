@@ -1,5 +1,5 @@
-"""The compacted log of a topic: the row that names it, its entries by their ids in the topic's own log, and the source
-for consumers that read compacted."""
+"""The compacted log of a topic: the row that names it, the view that finds entries by their ids in the topic's own log,
+and the source of messages for consumers that read compacted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from emulator.storage.contract import Log, Store
 
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 _ID: Final = Struct(">Q")
-PLACES_MAX: Final = 64
+KNOWN_IDS_MAX: Final = 64
 """Number of sequential readers whose position is found without a search."""
 
 
@@ -94,34 +94,35 @@ class CompactedView:
     def __init__(self, log: Log, row: CompactedRow) -> None:
         self.log = log
         self.row = row
-        self._places: OrderedDict[int, int] = OrderedDict()
-        """Id in the topic's log -> id here of the first entry at or behind it; where reads ended."""
+        self._known_ids: OrderedDict[int, int] = OrderedDict()
+        """Where reads ended: id in the topic's log -> id in this log of the first entry at or after it."""
         self._reads = 0
-        self._unread: Callable[[], None] | None = None
+        self._on_unused: Callable[[], None] | None = None
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Return entries from an id of the topic's log on; empty at the end. StorageError when the store fails."""
         self._reads += 1
         try:
-            at = await self._place_of(from_entry_id)
+            at = await self._id_of(from_entry_id)
             found = await self.log.read(at, entries_max, bytes_max)
         finally:
             self._reads -= 1
-            self._report_if_unread()
+            self._report_if_unused()
         if not found:
             return []
         entries = [StoredEntry.read(_ID.unpack_from(data)[0], data[_ID.size :]) for _, data in found]
         self._remember(entries[-1].entry_id + 1, found[-1].entry_id + 1)
         return entries
 
-    def _remember(self, entry_id: int, place: int) -> None:
-        self._places[entry_id] = place
-        if len(self._places) > PLACES_MAX:
-            self._places.popitem(last=False)
+    def _remember(self, entry_id: int, compacted_id: int) -> None:
+        self._known_ids[entry_id] = compacted_id
+        if len(self._known_ids) > KNOWN_IDS_MAX:
+            self._known_ids.popitem(last=False)
 
-    async def _place_of(self, entry_id: int) -> int:
-        """Binary search; ids here may have gaps, too (S3)."""
-        known = self._places.pop(entry_id, None)
+    async def _id_of(self, entry_id: int) -> int:
+        """Return the id in this log of the first entry at or after an id of the topic's log. A binary search; ids in
+        this log may have gaps, too (S3)."""
+        known = self._known_ids.pop(entry_id, None)
         if known is not None:
             return known
         low, high = self.log.first_entry_id, self.log.next_entry_id
@@ -134,20 +135,20 @@ class CompactedView:
                 low = found[0].entry_id + 1
         return low
 
-    def retire(self, unread: Callable[[], None]) -> None:
-        """Accept no new reads. `unread` is called once, when the last read has ended."""
-        self._unread = unread
-        self._report_if_unread()
+    def retire(self, on_unused: Callable[[], None]) -> None:
+        """Accept no new reads. `on_unused` is called once, when the last read has ended."""
+        self._on_unused = on_unused
+        self._report_if_unused()
 
-    def _report_if_unread(self) -> None:
-        if self._unread is not None and self._reads == 0:
-            report, self._unread = self._unread, None
+    def _report_if_unused(self) -> None:
+        if self._on_unused is not None and self._reads == 0:
+            report, self._on_unused = self._on_unused, None
             report()
 
 
 class CompactedReading:
-    """Reads the compacted log below the horizon, and the topic's own from there on, or altogether without a compacted
-    one."""
+    """Reads the compacted log below the horizon, and the topic's own log from there on. Without a compacted log it
+    reads only the topic's own."""
 
     def __init__(self, topic: Readable) -> None:
         self._topic = topic
@@ -164,7 +165,7 @@ class CompactedReading:
 
     @property
     def first_entry_id(self) -> int:
-        """Entries trimmed from the topic's log may still be in the compacted one."""
+        """Return 0 with a compacted log: entries trimmed from the topic's log may still be in it."""
         return self._topic.first_entry_id if self.view is None else 0
 
     @property
@@ -173,7 +174,7 @@ class CompactedReading:
 
     @property
     def last_data(self) -> LastData | None:
-        """If everything was compacted, the last message that is left."""
+        """Return the last message; if everything was compacted, the last one in the compacted log."""
         last = self._topic.last_data
         if self.view is None or (last is not None and last.entry_id >= self.horizon):
             return last

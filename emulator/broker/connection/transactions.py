@@ -84,14 +84,14 @@ async def _begin_when_possible(connection: ClientConnection, command: NewTransac
     """Begin a transaction that has a key, or has to wait for something first."""
     lock = connection.transaction_keys.requests.get(command.coordinator)
     if lock is not None:
-        await _key_granted(connection, command, lock)
+        await _wait_for_key(connection, command, lock)
     coordinator = connection.region.coordinators.accepting(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
     txn = await coordinator.begin(command.timeout_ms, holder)
     connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
-async def _key_granted(connection: ClientConnection, command: NewTransaction, lock: asyncio.Lock) -> None:
+async def _wait_for_key(connection: ClientConnection, command: NewTransaction, lock: asyncio.Lock) -> None:
     """INV-90: wait for the key. Without it nothing would fence the transaction of a client that requested one, whether
     or not it has read the response yet."""
     async with lock:

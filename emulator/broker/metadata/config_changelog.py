@@ -1,10 +1,10 @@
-"""The changes of its cluster's configuration that a region received, and when: `regions/<name>/metadata.jsonl`.
+"""Records the configuration changes that a region received, and when: `regions/<name>/metadata.jsonl`.
 
 One JSON object a line: `at_ms` (the region's clock), `region`, `revision`, `path`, `version` and `value` (text; null:
-the path was deleted; `sha256:…` for a schema, which may be large and is no policy). A verdict about replication uses
+the path was deleted; `sha256:…` for a schema, which may be large). A verdict about replication uses
 the changes that were *delivered* here, not the content of the store (M3). Each start writes all current values again,
-with the revisions at which they were set. A line with `away` in place of a change records that the store stopped
-answering, and why; with null, that it answers again.
+with the revisions at which they were set. A line with `away` instead of a change records why the store became
+unavailable; null: it is available again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ConfigChangelog:
     """Writes one region's lines, each as the change is delivered."""
 
     def __init__(self, write: Callable[[str], None], region: str, environment: Environment) -> None:
-        """`write`: takes a line without its newline, and loses none."""
+        """`write`: appends a line, which it receives without a newline; it must not lose any."""
         self._write_line = write
         self._region = region
         self._environment = environment
 
     def follow(self, metadata: Metadata) -> None:
-        """Follow all changes from now on, in one step, so that none is missed or written twice."""
+        """Write all current values, then each later change. No change is missed or written twice."""
         for change in sorted(metadata.list(""), key=lambda change: change.revision):
             self._write(change)
         metadata.watch("", self._write)
@@ -44,8 +44,8 @@ class ConfigChangelog:
             value=None if change.value is None else _value(change.path, change.value),
         )
 
-    def _record(self, **what: Any) -> None:
-        line = {"at_ms": self._environment.wall_clock_ms(), "region": self._region, **what}
+    def _record(self, **fields: Any) -> None:
+        line = {"at_ms": self._environment.wall_clock_ms(), "region": self._region, **fields}
         self._write_line(json.dumps(line, separators=(",", ":")))
 
 

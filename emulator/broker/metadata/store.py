@@ -1,7 +1,7 @@
 """The cluster's configuration store, as one region uses it (docs/components/metadata.md).
 
 Reads are synchronous and cannot fail: they use the mirror. `get` and `watch` do not wait, so a caller that reads a
-value and watches it in one step misses nothing. A change waits for the medium, and fails when that is away.
+value and watches it in one step misses nothing. A change waits for the medium, and fails when it is unavailable.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ChangePublisher(Protocol):
 
 
 class Metadata:
-    """One per region."""
+    """One region's access to the configuration store of its cluster."""
 
     def __init__(
         self, medium: ConfigurationMedium, spawn: Callable[[Coroutine[Any, Any, Any]], None]
@@ -66,7 +66,7 @@ class Metadata:
         """Callers that wait for a revision."""
         self._retry_seconds = RETRY_SECONDS
         self.away: StorageError | None = None
-        """Why the mirror may be outdated. None: the store answered the last request."""
+        """Why the store is unavailable, so that the mirror may be outdated. None: it answered the last request."""
         self._on_away: list[Callable[[StorageError | None], None]] = []
         self._closed = False
         self.shared: SharedPaths | None = None
@@ -78,7 +78,7 @@ class Metadata:
         """Read everything once, and follow it from there. StorageError when the store is not available."""
         reading = await self._medium.read(-1)
         self._mirror.replace(reading.revision, reading.changes)
-        self._medium.listen(self._look)
+        self._medium.listen(self._start_reading)
 
     # Reads, from the mirror.
 
@@ -170,18 +170,18 @@ class Metadata:
         await self._until(reading.revision)
 
     async def _until(self, revision: int) -> None:
-        """Wait for the mirror. StorageError when the store goes away meanwhile: the change is made, but this region
-        cannot confirm it."""
+        """Wait until the mirror has a revision. StorageError when the store becomes unavailable meanwhile: the change
+        is made, but this region cannot confirm it."""
         if self._mirror.revision >= revision:
             return
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((revision, seen))
-        self._look()
+        self._start_reading()
         await seen
 
     # Following.
 
-    def _look(self) -> None:
+    def _start_reading(self) -> None:
         """Read the store again: there may be new commits."""
         if self._reading:
             self._read_again = True
@@ -198,7 +198,7 @@ class Metadata:
                 failure if isinstance(failure, StorageError) else StorageError(str(failure), definite=False)
             )
             if not isinstance(failure, StorageError):
-                raise  # it is reported, and the store is read again all the same
+                raise  # reported by the loop; the store is read again anyway
             return
         self._reading = False
         if self.away is not None:
@@ -212,10 +212,10 @@ class Metadata:
         self._resolve_waiting()
         if self._read_again:
             self._read_again = False
-            self._look()
+            self._start_reading()
 
     def _failed(self, failure: StorageError) -> None:
-        """M2: the region continues with its mirror."""
+        """The store is unavailable: the region continues with its mirror (M2)."""
         if self._closed:
             return
         if self.away is None:
@@ -229,7 +229,7 @@ class Metadata:
         for _, seen in waiting:
             if not seen.done():
                 seen.set_exception(StorageError(str(failure), definite=False))
-        asyncio.get_running_loop().call_later(self._retry_seconds, self._look)
+        asyncio.get_running_loop().call_later(self._retry_seconds, self._start_reading)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def _set_away(self, failure: StorageError | None) -> None:
@@ -240,15 +240,15 @@ class Metadata:
                 on_away(failure)
 
     def _resolve_waiting(self) -> None:
-        still = []
+        remaining = []
         for revision, seen in self._waiting:
             if seen.done():
                 continue
             if revision <= self._mirror.revision:
                 seen.set_result(None)
             else:
-                still.append((revision, seen))
-        self._waiting = still
+                remaining.append((revision, seen))
+        self._waiting = remaining
 
     async def close(self) -> None:
         self._closed = True

@@ -30,7 +30,7 @@ MESSAGES_AT_ONCE = 4
 
 
 class SyncLeader:
-    """From when a region acquires the lease until it loses it, or its event topic is loaded again."""
+    """Exists from when a region acquires the lease until it loses it, or until its event topic is loaded again."""
 
     def __init__(self, state: ClusterState, figures: SyncMetrics, channel: EventTopic) -> None:
         self._state = state
@@ -58,7 +58,8 @@ class SyncLeader:
         figures: SyncMetrics,
         on_news: Callable[[], None],
     ) -> SyncLeader:
-        """ProtocolError or StorageError when the event topic or the store is not available now."""
+        """Open the event topic and become the leader. ProtocolError or StorageError when the topic or the store is not
+        available now."""
         state = ClusterState(metadata, settings)
         channel = await EventTopic.open(host, settings.topic, on_news)
         try:
@@ -98,7 +99,7 @@ class SyncLeader:
     def _record_changed(self, change: Change) -> None:
         key = parse_path(change.path)
         if isinstance(key, SyncRecordPath) and change.value is not None:
-            with suppress(StorageDamaged):  # found and replaced by `DamagedRows`
+            with suppress(StorageDamaged):  # `DamagedRows` finds and replaces it
                 self._note(stored_record(key.of, change))
 
     def _note(self, record: DocumentRecord) -> None:

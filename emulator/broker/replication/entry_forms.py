@@ -5,8 +5,8 @@ replicator first requests the version of an entry's schema in the other region, 
 sends the entry with that version. So a region has the schema of an entry before it has the entry (INV-42).
 
 Forms are computed once for all remote regions. The replicators of a topic are rarely far apart, so a region caches the
-newest forms, up to a bound. They are not stored with the entries that topics cache: they would double that memory, long
-after they were sent.
+newest forms, up to a bound. They are not cached together with a topic's entries: they would double that
+memory, long after they were sent.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from emulator.model.values import Position, Schema, TopicName
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
-"""Limit of one region: two windows of 1,000 entries of 1 KiB. Larger entries are copied, which costs them little."""
+"""Limit of one region: two windows of 1,000 entries of 1 KiB. Forms of larger entries are
+computed again more often, which costs little per byte."""
 FORM_OVERHEAD_BYTES = 300
-"""Memory of a form besides its bytes: their header, its key, its slots."""
+"""Memory of a form besides its bytes: the header of the bytes object, the key, the slots in two collections."""
 
 _new_tuple: Final = tuple.__new__
 """Creates a NamedTuple in half the time of its constructor; values in the order of the fields."""
 
 
 class ReplicatedEntryCache:
-    """One per region."""
+    """Caches the newest replicated forms of the entries of one region."""
 
     def __init__(self, region: str, account: MemoryBudget) -> None:
         self._region = region

@@ -22,14 +22,14 @@ from emulator.config.region import LinkShape
 from emulator.net.network import Listener, Network
 
 TIMER_GRAIN_SECONDS = 0.0005
-"""The system waits in whole milliseconds, so a timer is late by half of one on average. Aiming that much earlier makes
-the mean delay the declared one."""
+"""The system waits in whole milliseconds, so a timer is late by half a millisecond on average. Timers are set that much
+earlier, so that the mean delay is the declared one."""
 LINE_BYTES_MAX = 16_777_216
 """With more bytes than this in flight in one direction, the sender is asked to pause."""
 
 
 class DelayLine:
-    """One direction of one connection: delivers the bytes that it receives later."""
+    """One direction of one connection: delays the bytes that it receives."""
 
     def __init__(self, shape: LinkShape, random: Random, deliver: Callable[[bytes], None]) -> None:
         self.shape = shape
@@ -86,7 +86,8 @@ class DelayLine:
         self._schedule()
 
     def set_shape(self, shape: LinkShape) -> None:
-        """Change the shape. Waiting bytes keep their time of arrival, or leave when the line is up again."""
+        """Change the shape. Waiting bytes keep their time of arrival; once it has passed they arrive as soon as the
+        line is up."""
         self.shape = shape
         if shape.state != "up" and self._timer is not None:
             self._timer.cancel()
@@ -103,20 +104,20 @@ class DelayLine:
 class EmulatedTransport(asyncio.Transport):
     """The transport of the dialling protocol."""
 
-    def __init__(self, transport: asyncio.Transport, shaped: EmulatedProtocol) -> None:
+    def __init__(self, transport: asyncio.Transport, emulated: EmulatedProtocol) -> None:
         super().__init__()
         self._transport = transport
-        self._shaped = shaped
+        self._emulated = emulated
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._shaped.send(bytes(data))
+        self._emulated.send(bytes(data))
 
     def close(self) -> None:
-        self._shaped.close()
+        self._emulated.close()
         self._transport.close()
 
     def abort(self) -> None:
-        self._shaped.close()
+        self._emulated.close()
         self._transport.abort()
 
     def is_closing(self) -> bool:
@@ -126,7 +127,7 @@ class EmulatedTransport(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size() + self._shaped.outbound.waiting_bytes
+        return self._transport.get_write_buffer_size() + self._emulated.outbound.waiting_bytes
 
 
 class EmulatedProtocol(asyncio.Protocol):
@@ -207,7 +208,7 @@ class EmulatedLink:
         return shape
 
     async def admit(self) -> None:
-        """Wait until a connection may be attempted, and as long as connecting takes. OSError while the link is cut."""
+        """Wait until a connection may be attempted, and then for one round trip. OSError while the link is cut."""
         while "held" in (self.outbound.state, self.inbound.state):
             await self._changed.wait()
         if "cut" in (self.outbound.state, self.inbound.state):

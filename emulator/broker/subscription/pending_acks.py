@@ -56,7 +56,7 @@ class PendingAcksOfSubscription:
     # Acknowledging.
 
     def acknowledge(self, consumer: ConsumerState, txn: TxnId, claims: Sequence[ClaimedAck]) -> None:
-        """Hold all of these acknowledgements for the transaction, or none of them: ProtocolError."""
+        """Hold all of these acknowledgements for the transaction. ProtocolError: none of them is held."""
         subscription = self._subscription
         claims = [self._checked(claim) for claim in claims]
         self.acks.acknowledge(txn, claims, subscription.cursor)
@@ -67,7 +67,7 @@ class PendingAcksOfSubscription:
         subscription.dispatcher.held(consumer, entry_ids)
 
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck) -> None:
-        """Hold the acknowledgement of everything up to this message, or nothing: ProtocolError."""
+        """Hold the acknowledgement of everything up to this message. ProtocolError: nothing is held."""
         cursor = self._subscription.cursor
         self.acks.acknowledge_cumulative(txn, self._checked(claim), cursor)
         self._rows.moved(cursor.generation, txn)
@@ -99,8 +99,8 @@ class PendingAcksOfSubscription:
     async def end(self, txn: TxnId, *, committed: bool) -> None:
         """Apply the acknowledgements of the transaction, or release them. Durable when it returns."""
         if committed and self._subscription.durable and self._rows.awaits(txn):
-            # Until the cursor is durable only the rows survive a restart; rows that left the state cannot be written
-            # again.
+            # Until the cursor is durable only the rows survive a restart. Rows can be written only while `acks` holds
+            # the transaction.
             await self.persisted()
         held = self.acks.end(txn)
         if held is None:
@@ -130,8 +130,8 @@ class PendingAcksOfSubscription:
         self._write_soon()
 
     def is_settling(self) -> bool:
-        """A cumulative acknowledgement is committed, or may be, and is not in the cursor yet. Messages that it covers
-        must not be dispatched (PA9). The commit resumes dispatch when it ends."""
+        """Whether a cumulative acknowledgement is committed, or may be, and is not in the cursor yet. Messages that it
+        covers must not be dispatched (PA9). The commit resumes dispatch when it ends."""
         txn = self.acks.cumulative
         if txn is None:
             return False
@@ -144,7 +144,7 @@ class PendingAcksOfSubscription:
         return status is None or status.is_committed
 
     def why_held(self) -> Reason:
-        """Return the open transaction that acknowledged messages of the subscription first."""
+        """Return a reason that names the open transaction with the oldest pending acknowledgements."""
         for txn in self.acks.by_txn:
             return Cause.HELD_BY_TRANSACTION(transaction=txn.text)
         return NO_REASON
@@ -198,7 +198,7 @@ class PendingAcksOfSubscription:
             self.end_orphans()
 
     def sought(self) -> None:
-        """The cursor was reset: acknowledgements of open transactions belong to the position before (PA7)."""
+        """Drop all pending acknowledgements after a seek: they belong to the position before it (PA7)."""
         self.acks.clear()
         self._rows.clear()
         self._write_soon()

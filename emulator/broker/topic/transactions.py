@@ -1,4 +1,4 @@
-"""The transactions of one topic: admits their messages and ends them.
+"""Admits the messages of transactions to one topic, and ends its part of them.
 
 Guarantees: docs/components/transaction-buffer.md. Open transactions are folded from the log
 (`core.transactions.buffer`). This module only keeps markers that are being written.
@@ -28,7 +28,7 @@ ASK_AGAIN_SECONDS = 1.0
 
 
 class TopicTransactions:
-    """Owned by its topic; the attachment that writes its commit and abort markers."""
+    """The transactions of one topic, owned by it. Also the `Attachment` that writes commit and abort markers."""
 
     def __init__(self, topic: PublishingTopic) -> None:
         self.publisher: Publisher = OwnRegion(topic.region.config.region)
@@ -42,8 +42,9 @@ class TopicTransactions:
     # Publishing.
 
     def check(self, txn: TxnId) -> None:
-        """ProtocolError unless a message of the transaction may be stored here now: it is open, and its coordinator
-        knows that this topic takes part. Checked for each message, so a late one is rejected, too (INV-64)."""
+        """Raise ProtocolError unless a message of the transaction may be stored here now: the transaction is open, and
+        its coordinator knows that this topic takes part. Checked for each message, so a late one is rejected, too
+        (INV-64)."""
         if self._topic.state.buffer.is_full:
             raise ProtocolError(
                 ServerError.NotAllowedError,
@@ -64,26 +65,26 @@ class TopicTransactions:
     # Ending.
 
     def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """Commit or abort what a transaction published here. Done when the marker is durable."""
+        """Commit or abort what a transaction published here. The future completes when the marker is durable."""
         self.ended_upto(txn.most, low_watermark)
         return self.end(txn, committed=committed)
 
     def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
-        """Write the marker, unless there is one or the topic has no message of the transaction. Done when it is
-        durable. StorageError or ProtocolError when that is not known: then the caller retries. Must not be
-        cancelled."""
+        """Write the marker, unless there is one or the topic has no message of the transaction. The future completes
+        when the marker is durable, and must not be cancelled. StorageError or ProtocolError when that is not known:
+        then the caller retries."""
         under_way = self._ends.get(txn)
         if under_way is not None:
             return under_way
         if not self._topic.closed and (txn in self._topic.state.buffer.open or txn in self._admitted):
             return self._write_marker(txn, committed)
-        nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._topic.closed:
-            nothing.set_exception(self._being_loaded())
-            nothing.exception()
+            done.set_exception(self._being_loaded())
+            done.exception()
         else:
-            nothing.set_result(None)
-        return nothing
+            done.set_result(None)
+        return done
 
     def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -104,7 +105,7 @@ class TopicTransactions:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
 
     def holds(self) -> list[LogHold]:
-        """A restart folds the log from the first message of an open transaction."""
+        """Hold the log from the first message of the oldest open transaction: a restart folds it from there."""
         blocking = self._topic.state.buffer.blocking
         return (
             []
@@ -113,7 +114,7 @@ class TopicTransactions:
         )
 
     def owner_lost(self, name: str, why: str) -> None:
-        """The owner with this name has lost the topic: abort its open transactions."""
+        """Abort the open transactions of an exclusive producer that has lost the topic."""
         for txn, transaction in list(self._topic.state.buffer.open.items()):
             if name in transaction.producers:
                 logger.info("%s: transaction %s is aborted: %s", self._topic.full_name, txn.text, why)
@@ -168,4 +169,4 @@ class TopicTransactions:
         ends, self._ends = self._ends, {}
         for under_way in ends.values():
             under_way.set_exception(StorageError(str(self._being_loaded()), definite=False))
-            under_way.exception()  # the caller may be gone
+            under_way.exception()  # retrieved here: the caller may be gone

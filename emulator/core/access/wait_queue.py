@@ -1,4 +1,4 @@
-"""Producers that wait for exclusive access (PIP-440), and those that wait for the outcome of a write of the grant."""
+"""Producers that wait for exclusive access (PIP-440), and claims that wait until a grant is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WaitQueue:
         self._postponed: deque[QueueEntry] = deque()
         """Claims that arrived during a write of the grant. Some may have left since."""
         self._by_claimant: dict[Claimant, QueueEntry] = {}
-        """Of all that are in `entries` or `_postponed`."""
+        """Every entry in `entries` or `_postponed`."""
         self._by_name: dict[str, Claimant] = {}
 
     def __bool__(self) -> bool:

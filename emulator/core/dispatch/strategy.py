@@ -1,5 +1,4 @@
-"""What all strategies share: how far the log was read, which reads still count, what a gap in the log means;
-why messages wait.
+"""The base of all dispatch strategies: read position, outdated reads, gaps in the log, and why messages wait.
 
              everything acknowledged       dispatched, acknowledged or in replay       unread
 ────────────────────────────────────────┤─────────────────────────────────────────────├──────────▶ log
@@ -21,7 +20,7 @@ ENTRIES_PER_READ_MAX = 500
 
 
 class DispatchStrategy(ABC):
-    """How the entries of one subscription are given to its consumers. Owned by a Dispatcher."""
+    """Decides which consumer of a subscription receives which entry. Owned by a Dispatcher."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         self.cursor = cursor
@@ -29,7 +28,7 @@ class DispatchStrategy(ABC):
         self.consumers: list[ConsumerState] = []
         """In order of arrival."""
         self.active: ConsumerState | None = None
-        """The one consumer that is served, where only one is."""
+        """The only consumer that receives messages, in strategies that serve one."""
         self._read_end = cursor.mark_delete + 1
         self._token = object()
 
@@ -44,16 +43,16 @@ class DispatchStrategy(ABC):
         have moved mark-delete past what was read here."""
         return max(self._read_end, self.cursor.mark_delete + 1)
 
-    # Questions and answers. `next` changes nothing (DI2).
+    # Reads and deliveries. `next` changes nothing (DI2).
 
     @abstractmethod
     def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
-        """What the shell is to do now. `end_entry_id`: exclusive end of what is readable. `now_ms`: of a clock that
-        only goes forward; `wall_ms`: of the one that clients mean."""
+        """Return what the dispatch loop must do now: read entries, or wait for a time. `end_entry_id`: exclusive end of
+        the readable entries. `now_ms`: monotonic time; `wall_ms`: wall-clock time, to which delays of clients refer."""
 
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        """Hand out what `read` found: every entry from its start on, in log order, nothing left out. What no consumer
-        can take stays unread."""
+        """Dispatch the result of `read`: all entries from its start on, in log order. Entries that no consumer can
+        receive stay unread."""
         if self.is_overtaken(read):
             return []
         self._pass_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
@@ -75,14 +74,14 @@ class DispatchStrategy(ABC):
     def _dispatch(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
-        """The next entries that were never offered. Jumps over what is acknowledged already."""
+        """Return a read of the next entries that were never offered. Skips acknowledged entries."""
         from_entry_id = self.cursor.next_unacked(self.read_entry_id)
         if from_entry_id >= end_entry_id:
             return None
         return Read(from_entry_id, min(entries_max, ENTRIES_PER_READ_MAX), end_entry_id, self._token)
 
     def _read_of(self, ids: IdSet, end_entry_id: int, permits: int) -> Read:
-        """From the first of them on, no further than the last one that such a read may reach."""
+        """Return a read from the first of these ids to the last one within its limit of entries."""
         first = ids.first
         last = ids.last_before(first + min(permits, ENTRIES_PER_READ_MAX))
         return Read(first, last - first + 1, end_entry_id, self._token)
@@ -98,7 +97,7 @@ class DispatchStrategy(ABC):
             self.cursor.ack_range(self._read_end, entry_id - 1)
         self._read_end = entry_id + 1
 
-    # What happens. These change state and nothing else.
+    # Events. They change state and nothing else.
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
         self.consumers.append(consumer)
@@ -132,13 +131,14 @@ class DispatchStrategy(ABC):
         """The cursor went forward by itself: by a cumulative acknowledgement or an update of another region."""
 
     def rewound(self) -> None:
-        """Start again at the first unacknowledged entry. Entries that were dispatched or are being read do not count:
-        they are dispatched again."""
+        """Start again at the first unacknowledged entry. Entries that were dispatched or are being read are dispatched
+        again."""
         self._read_end = self.cursor.mark_delete + 1
         self._token = object()
 
     def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
-        """Messages in an entry the consumer holds and has acknowledged nothing of; None when that is not known."""
+        """Return the number of messages in an entry that was dispatched to the consumer, which has acknowledged none of
+        them; None when that is not known."""
         return None
 
 
@@ -165,16 +165,19 @@ def reasons_of(
     groups: Iterable[WaitingMessages],
     consumers: Sequence[ConsumerState],
     limits: DispatchLimits,
-    given: int | None,
+    unacked_by_active: int | None,
 ) -> Iterator[Reason]:
-    """`given`: messages that the only served consumer has not acknowledged, where the strategy counts none itself."""
+    """Yield the reasons why these messages wait. `unacked_by_active`: unacknowledged messages of the active consumer,
+    for strategies that do not count them themselves."""
     for group in groups:
         if group.has_no_consumer:
             yield Cause.NO_OWNER_OF_KEYS(count=counted(group.number))
         elif group.holder is not None:
             yield Cause.KEY_MOVED(count=counted(group.number), consumer=group.holder.name)
         elif group.consumer is not None:
-            yield from _why_not_to(group.consumer, group.number, limits, given, Cause.WAITS_FOR_CONSUMER)
+            yield from _why_not_to(
+                group.consumer, group.number, limits, unacked_by_active, Cause.WAITS_FOR_CONSUMER
+            )
         else:
             yield from _why_to_none(consumers, group.number, limits)
 
@@ -187,9 +190,13 @@ def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: Dispatc
 
 
 def _why_not_to(
-    consumer: ConsumerState, count: int, limits: DispatchLimits, given: int | None, without_permits: ReasonRow
+    consumer: ConsumerState,
+    count: int,
+    limits: DispatchLimits,
+    unacked_by_active: int | None,
+    without_permits: ReasonRow,
 ) -> Iterator[Reason]:
-    unacknowledged = consumer.unacked_messages if given is None else given
+    unacknowledged = consumer.unacked_messages if unacked_by_active is None else unacked_by_active
     if consumer.unacked_messages >= limits.unacked_messages_per_consumer_max:
         yield Cause.CONSUMER_UNACKED_MAX(
             count=counted(count),

@@ -24,15 +24,15 @@ from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
 PACK_CHARACTERS: Final = 262_144
-"""Characters at which a pack is full."""
+"""Size at which a pack, the events of one message, is full."""
 EVENTS_MAX: Final = 20_000
-"""Of one pack; each takes some 200 characters at least, so a full one has fewer."""
+"""Maximum number of events in a pack. An event takes at least 200 characters, so a full pack has fewer."""
 
 
 PARTS_MAX: Final = 100_000
-"""Of one answer. A part has at least one event, and the store of a cluster far fewer documents."""
+"""Maximum number of parts of one answer. A part has at least one event, and a cluster far fewer documents."""
 ANSWER_EVENTS_MAX: Final = 1_000_000
-"""Of all parts of one answer together."""
+"""Maximum number of events in all parts of one answer together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Events:
     """A cluster that had everything up to `after` has everything up to here after applying the pack."""
     events: tuple[SyncEvent, ...]
     seen_to: Mapping[str, int] = field(default_factory=dict)
-    """Which declarations of others that it is lost the source has seen to."""
+    """By declaring cluster: the last declaration that the source is lost which the source has processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class VersionReport:
     vector: Mapping[str, int]
     asks: bool = False
     declared: Mapping[str, int] = field(default_factory=dict)
-    """How often it declared other clusters lost."""
+    """By cluster: how many times the source declared it lost."""
     excluded: Excluded = ()
-    """Paths that it keeps to itself."""
+    """Paths that the source does not synchronise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class CatchUpRequest:
     to: str
     vector: Mapping[str, int]
     number: int = 0
-    """Of the answer to it; 0: the cluster that answers chooses one."""
+    """Number that the answer will carry; 0: the answering cluster chooses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ class CatchUpResponse:
     source: str
     to: str
     number: int
-    """Of the answer, so that parts of two are not taken for one."""
+    """Number of the answer, which distinguishes its parts from those of another answer."""
     part: int
     parts: int
     vector: Mapping[str, int]
-    """What the asker has once it has all parts."""
+    """Version vector of the requester after it has applied all parts."""
     events: tuple[SyncEvent, ...]
     is_whole: bool = False
-    """The parts together are all that counts there, not only what the asker lacked."""
+    """Whether the parts contain the whole state of the source, not only the events that the requester lacked."""
     declared: int = 0
-    """How often it had declared the asker lost by then."""
+    """How many times the source had declared the requester lost."""
     seen_to: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -103,7 +103,12 @@ def encode(message: Message) -> bytes:
     }
     match message:
         case Events(_, incarnation, after, upto, events, seen_to):
-            raw |= {"incarnation": incarnation, "after": after, "upto": upto, "events": _all(events)}
+            raw |= {
+                "incarnation": incarnation,
+                "after": after,
+                "upto": upto,
+                "events": _events_to_json(events),
+            }
             raw |= {"seenTo": dict(seen_to)}
         case VersionReport(_, vector, asks, declared, excluded):
             raw |= {"vector": dict(vector), "asks": asks, "declared": dict(declared)}
@@ -113,16 +118,16 @@ def encode(message: Message) -> bytes:
         case CatchUpResponse(_, to, number_, part, parts, vector, events, is_whole, declared_times, seen_to):
             raw |= {"to": to, "number": number_, "part": part, "parts": parts}
             raw |= {"whole": is_whole, "declared": declared_times, "seenTo": dict(seen_to)}
-            raw |= {"vector": dict(vector), "events": _all(events)}
+            raw |= {"vector": dict(vector), "events": _events_to_json(events)}
     return json.dumps(raw, separators=(",", ":")).encode()
 
 
-def _all(events: Iterable[SyncEvent]) -> list[dict[str, Any]]:
+def _events_to_json(events: Iterable[SyncEvent]) -> list[dict[str, Any]]:
     return [event.to_json() for event in events]
 
 
 def decode(payload: bytes) -> Message:
-    """The gate: what was published as a message of the event topic. ValueError, with the rule, when it is none."""
+    """Decode and validate a payload of the event topic. ValueError, with the violated rule, when it is invalid."""
     raw = json.loads(payload)
     if not isinstance(raw, Mapping) or raw.get("version") != VERSION:
         raise ValueError("it is not a pack of this version")
@@ -132,9 +137,9 @@ def decode(payload: bytes) -> Message:
             incarnation = str(raw.get("incarnation"))
             after, upto = number(raw, "after"), number(raw, "upto")
             events = _events(raw)
-            strangers = [one for one in events if one.stamp.origin != f"{source}:{incarnation}"]
-            if strangers:
-                raise ValueError(f"{source} speaks for {strangers[0].stamp.source}")
+            foreign = [one for one in events if one.stamp.origin != f"{source}:{incarnation}"]
+            if foreign:
+                raise ValueError(f"{source} speaks for {foreign[0].stamp.source}")
             return Events(source, incarnation, after, upto, events, vector_from_json(raw.get("seenTo", {})))
         case "standing":
             vector = vector_from_json(raw.get("vector"))
@@ -182,7 +187,7 @@ def _events(raw: Mapping[str, Any]) -> tuple[SyncEvent, ...]:
 def portions(
     events: Iterable[SyncEvent], characters_max: int = PACK_CHARACTERS
 ) -> Iterator[tuple[SyncEvent, ...]]:
-    """As many as fit into one message, each time; what is larger alone comes alone."""
+    """Split events into tuples that fit into one message each. An event that exceeds the limit gets its own."""
     portion: list[SyncEvent] = []
     size = 0
     for event in events:
@@ -204,16 +209,16 @@ class EventOutbox:
         self._cluster = cluster
         self.incarnation = incarnation
         self.published = published
-        """Up to this sequence of the cluster."""
+        """Events up to this sequence of the cluster are published."""
         self._paths: dict[str, None] = {}
         """Documents with unpublished changes."""
 
     def begins_with(self, record: DocumentRecord) -> None:
-        """A record was so when this region began to carry."""
+        """Note the state of a record when this region becomes the sync leader."""
         self.noted(record)
 
     def noted(self, record: DocumentRecord) -> None:
-        """A record has changed."""
+        """Note a change of a record."""
         if any(self._is_due(event.stamp) for event in record.events()):
             self._paths[record.path] = None
 
@@ -222,7 +227,7 @@ class EventOutbox:
 
     @property
     def due(self) -> Sequence[str]:
-        """Paths whose records are wanted by `packs`."""
+        """Paths of the records that `packs` must receive."""
         return list(self._paths)
 
     def packs(
@@ -248,13 +253,13 @@ class EventOutbox:
         return made if settled > self.published else []
 
     def heard(self, pack: Events) -> None:
-        """A pack of this cluster arrived by the event topic: the region that made the change published it."""
+        """Note a pack of this cluster from the event topic: the region that made the change published it."""
         if pack.incarnation == self.incarnation and pack.after <= self.published:
             self.published = max(self.published, pack.upto)
 
     def sent(self, packs: Sequence[Events], records: Iterable[DocumentRecord]) -> None:
-        """They are durable in the event topic. `records`: those that were due, as they are now. What was changed while
-        the packs were under way is due again."""
+        """Note that packs are durable in the event topic. `records`: the records that were due, in their current state.
+        Those that changed while the packs were being published are due again."""
         if packs:
             self.published = max(self.published, packs[-1].upto)
         for record in records:

@@ -1,4 +1,4 @@
-"""A producer at work with the real Pulsar client."""
+"""A producer actor that uses Pulsar's own Python client."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, Pulsar
 from emulator.scenarios.actors.specs import Counts, ProducerSpec
 
 IDLE_SECONDS_MAX = 0.05
-"""Longest time before the actor looks for commands again."""
+"""Longest time before the actor checks for commands again."""
 _ACCESS_MODES = {
     "shared": pulsar.ProducerAccessMode.Shared,
     "exclusive": pulsar.ProducerAccessMode.Exclusive,
     "fencing": pulsar.ProducerAccessMode.ExclusiveWithFencing,
 }
 POLL_SECONDS = 0.005
-"""How often outcomes are looked for when nothing else can be done."""
+"""Interval between checks for outcomes while the actor cannot publish."""
 BURST = 64
-"""Most publishes before the actor looks for commands again."""
+"""Maximum number of publishes before the actor checks for commands again."""
 LATE_SECONDS_MAX = 0.1
 """A producer that fell further behind its rate than this does not catch up."""
 
 
 class ProducerActor(PulsarActor):
-    """Publishes at a steady rate and writes down what becomes of each message."""
+    """Publishes at a steady rate and records the outcome of each message."""
 
     def __init__(self, part: ProducerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
         super().__init__(part.region, history, log, pause)
         self._part = part
         self._senders = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
-        """Callbacks come from the client's threads."""
+        """Protects the counters: the client's threads call back."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
         self._waiting: dict[tuple[str, int], dict[str, Any]] = {}
         """Publishes without an outcome, by topic and sequence id."""
@@ -83,7 +83,7 @@ class ProducerActor(PulsarActor):
                     sender.topic,
                     producer_name=self._part.name,
                     send_timeout_millis=self._part.send_timeout_ms,
-                    # Our own limit comes first, so that a send never blocks.
+                    # The actor's own limit is lower, so that a send never blocks.
                     max_pending_messages=self._part.max_pending + BURST,
                     block_if_queue_full=True,
                     batching_enabled=self._part.batching,
@@ -120,7 +120,7 @@ class ProducerActor(PulsarActor):
             self._note_outcome(message, "unknown", error="the client was closed")
 
     def act(self) -> None:
-        """Publish what is due."""
+        """Publish the messages that are due."""
         for _ in range(BURST):
             if self.idle_seconds() > 0:
                 return
@@ -134,7 +134,7 @@ class ProducerActor(PulsarActor):
         return min(IDLE_SECONDS_MAX, self._next_due - time.monotonic())
 
     def _publish_one(self) -> None:
-        # Where there are partitions, their numbers are not the message's own: those of several are alike.
+        # With partitions the key contains the count of publishes: sequence ids of different partitions repeat.
         key_number = self._asked if self._part.partitions else self._senders[0].next_sequence_id
         key = f"{self._part.name}-{key_number}" if self._part.keyed else None
         sender = choose(self._senders, key, self._asked)
@@ -143,12 +143,12 @@ class ProducerActor(PulsarActor):
         identity = {**self._place(sender), "session": sender.session, "sequence_id": sequence_id}
         payload = self._payload(sequence_id)
         message = sender.topic, sequence_id
-        said = {
+        content = {
             "payload_digest": payload_digest(payload),
             "attributes_digest": attributes_digest(key),
             "key": key,
         }
-        self._history.write("publish", "asked", **said, **identity)
+        self._history.write("publish", "asked", **content, **identity)
         with self._lock:
             self._asked += 1
             self._waiting[message] = identity
@@ -185,7 +185,7 @@ class ProducerActor(PulsarActor):
         with self._lock:
             identity = self._waiting.pop(message, None)
         if identity is None:
-            return  # disconnected meanwhile
+            return  # noted already, when the client was closed
         self._history.write("publish", outcome, **fields, **identity)
         with self._lock:
             self._outcomes[outcome] += 1
@@ -196,7 +196,7 @@ Opened = TypeVar("Opened")
 
 @dataclass(slots=True)
 class PartitionSender(Generic[Opened]):
-    """To one topic."""
+    """Numbers the messages to one topic or partition; `producer` sends them."""
 
     topic: str
     producer: Opened | None = None
@@ -204,16 +204,16 @@ class PartitionSender(Generic[Opened]):
     next_sequence_id: int = 0
 
     def opened(self, producer: Opened, session: str, last_sequence_id: int) -> None:
-        """A region that remembers the producer's name returns where its numbering stopped."""
+        """Continue after the last sequence id that the region knows for the producer's name."""
         self.producer, self.session = producer, session
         self.next_sequence_id = max(self.next_sequence_id, last_sequence_id + 1)
 
     def number(self) -> int:
-        """For the next message."""
+        """Return the sequence id of the next message."""
         number, self.next_sequence_id = self.next_sequence_id, self.next_sequence_id + 1
         return number
 
 
 def choose(senders: Sequence[PartitionSender[Opened]], key: str | None, turn: int) -> PartitionSender[Opened]:
-    """`turn`: how many messages there were before."""
+    """Return the sender of a message: by its key, or without a key in turn. `turn`: number of earlier messages."""
     return senders[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(senders)]

@@ -35,7 +35,7 @@ from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, have
 from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.outcome import (
     SimulationOutcome,
-    play_to_the_end,
+    run_to_the_end,
     stored_state,
     without_gc_and_logging,
 )
@@ -106,7 +106,7 @@ def run_scenario(
         World(topology, disks=disks, simulation=simulation, overrides=overrides) as world,
     ):
         run = _Run(simulated, world)
-        program_failure = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
+        program_failure = run_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return SimulationOutcome(
             name=simulated.scenario.name,
             seed=seed,

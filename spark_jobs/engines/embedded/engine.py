@@ -1,4 +1,4 @@
-"""DuckDB as an engine."""
+"""The query engine that runs DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from spark_jobs.engines.embedded.columns import Window
 from spark_jobs.engines.embedded.frames import QueryFrame
 
 LARGE_BYTES = 32 * 1024 * 1024
-"""Evidence of this size is stored in a file, compressed."""
-MEMORY = "2GB"
-"""Limit of the rows in memory then; the others are in that file."""
+"""Evidence of at least this size is stored in a compressed database file instead of in memory."""
+MEMORY_LIMIT = "2GB"
+"""DuckDB's memory limit for such evidence; rows beyond it stay in the file."""
 
 
 @contextlib.contextmanager
 def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
-    """Until the end of the block. Raises EngineUnavailable for what fails within."""
+    """Open the engine until the end of the block. Raises EngineUnavailable for errors of DuckDB within it."""
     with tempfile.TemporaryDirectory(prefix="geoemu-verdict-") as folder:
         engine = EmbeddedEngine(Path(folder) if evidence_bytes >= LARGE_BYTES else None)
         try:
@@ -39,7 +39,7 @@ def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
 
 
 class EmbeddedEngine:
-    """A database in this process: in memory, or for much evidence in a folder that the caller removes."""
+    """A database in this process: in memory, or for large evidence in a folder that the caller removes."""
 
     functions: Any = functions
     window: Any = Window
@@ -48,7 +48,7 @@ class EmbeddedEngine:
     def __init__(self, folder: Path | None = None) -> None:
         self._database = duckdb.connect(":memory:" if folder is None else str(folder / "evidence.duckdb"))
         if folder is not None:
-            self._database.execute(f"SET memory_limit = '{MEMORY}'")
+            self._database.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self._database.execute("CREATE MACRO size(one) AS len(one)")
         self._tables = 0
         self._lock = threading.RLock()
@@ -57,15 +57,15 @@ class EmbeddedEngine:
         self._database.close()
 
     def tune(self, evidence_bytes: int) -> None:
-        """DuckDB needs no settings for an amount."""
+        """Do nothing: DuckDB needs no settings for the amount of evidence."""
 
     def table(self, rows: pa.Table) -> Any:
         with self._registered(rows) as name:
             return self._stored(f"SELECT * FROM {name}", rows.schema.names)
 
     def read(self, source: PartitionedSource) -> Any:
-        """Batch by batch, so that what was read does not wait in memory for the rest; by this thread, because DuckDB
-        would fetch each in another one, and a reader may not be passed between threads."""
+        """Insert batch by batch, so that only one batch is in memory. This thread reads the batches: DuckDB would fetch
+        each one in another thread, and a reader must not be passed between threads."""
         frame = self.table(source.schema.empty_table())
         for part in source.parts():
             for batch in source.read(part):
@@ -88,7 +88,7 @@ class EmbeddedEngine:
 
     @contextlib.contextmanager
     def _registered(self, rows: pa.Table) -> Iterator[str]:
-        """Rows in memory, under a name that queries know until the end of the block."""
+        """Register rows under a table name that queries can use until the end of the block."""
         with self._lock:
             self._database.register("arrived", rows)
             try:

@@ -177,7 +177,7 @@ class MetadataContract:
             for number in range(place.changes_kept + 5):
                 await us.put("moves", b"%d" % number)
             eu._reading = False
-            eu._look()
+            eu._start_reading()
             await told(lambda: eu.revision == us.revision, us, eu)
             assert eu.list("") == us.list("")
             assert {change.path for change in heard} == {"moves", "gone"}

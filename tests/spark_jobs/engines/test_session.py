@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.session import (
+    EXCLUDED_JARS,
     LARGE_BYTES,
-    LEFT_OUT,
     _java_options,
     class_archive,
     java_problem,
@@ -100,4 +100,4 @@ def test_where_no_lean_spark_can_be_made_the_whole_one_is_taken(tmp_path: Path) 
 def test_the_image_leaves_out_the_same_jars() -> None:
     listed = (Path(__file__).parents[3] / "compose/spark/leave-out").read_text().splitlines()
     jars = {line.removeprefix("pyspark/jars/") for line in listed if line.startswith("pyspark/jars/")}
-    assert jars == set(LEFT_OUT)
+    assert jars == set(EXCLUDED_JARS)

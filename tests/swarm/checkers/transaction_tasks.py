@@ -39,12 +39,15 @@ class Grant:
     """A program received the epoch of its connection under a key."""
 
     who: str
+    """Name of the program."""
     process: int
     """A number that is unique to the client."""
     task: Task
     epoch: int
     asked: float
+    """When it requested the connection."""
     reported: float
+    """When it received the response."""
 
 
 @dataclass(slots=True)
@@ -58,15 +61,15 @@ class Work:
     sent: dict[str, float] = field(default_factory=dict)
     """Text of a result -> when it was sent."""
     stored: set[str] = field(default_factory=set)
-    """Those with a receipt."""
+    """Results with a receipt."""
     end_asked: float | None = None
     reported: str = ""
-    """committed, aborted, or nothing certain."""
+    """`committed` or `aborted`; empty: unknown."""
 
 
 @dataclass(slots=True)
 class Tasks:
-    """Everything that programs with a key noted."""
+    """All records of the programs with a key."""
 
     grants: list[Grant] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
@@ -88,13 +91,14 @@ class Result(NamedTuple):
     """A message of an outbox."""
 
     text: str
-    """`place of its message in the inbox|transaction|who`."""
+    """`position of its message in the inbox|transaction|who`."""
     txn: Txn | None
     place: str
+    """Position in the outbox, `ledger:entry`."""
 
     @property
     def source(self) -> str:
-        """Place of the message that it is the result of."""
+        """Position of the message in the inbox that it is the result of."""
         return self.text.partition("|")[0]
 
 
@@ -128,17 +132,17 @@ def read_outbox(log: DurableLog) -> Outbox:
 
 @dataclass(slots=True)
 class StoredTasks:
-    """Of all regions."""
+    """What the disks of all regions store of tasks."""
 
     outboxes: dict[Task, Outbox] = field(default_factory=dict)
     journals: dict[tuple[str, int], list[list[Any]]] = field(default_factory=dict)
-    """(region, coordinator) -> what its log says, entry by entry."""
+    """(region, coordinator) -> the decoded entries of its log."""
     epochs: dict[Task, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """That were granted, in the order of the log."""
+    """Granted epochs, in the order of the log."""
 
 
 def stored_tasks(disks: Mapping[str, Medium]) -> StoredTasks:
-    """What the disks hold of tasks."""
+    """Read the outboxes and the logs of coordinators and keys from the disks."""
     found = StoredTasks()
     for region, disk in disks.items():
         for name, log in disk.logs.items():
@@ -148,8 +152,8 @@ def stored_tasks(disks: Mapping[str, Medium]) -> StoredTasks:
                 number = int(name.removeprefix(COORDINATOR_LOG))
                 found.journals[region, number] = list(_lines(log))
             elif name.startswith(KEY_LOG):
-                for what, *rest in _lines(log):
-                    if what == "granted":
+                for kind, *rest in _lines(log):
+                    if kind == "granted":
                         found.epochs[region, rest[1]].append(rest[2])
     return found
 
@@ -166,6 +170,6 @@ class TaskEvidence:
     reported: Tasks = field(default_factory=Tasks)
     stored: StoredTasks = field(default_factory=StoredTasks)
     tasks: tuple[Task, ...] = ()
-    """The tasks that have a running program until the end."""
+    """Tasks of which a program runs until the end."""
     inbox: str = ""
     """Full name of the topic that all tasks read."""

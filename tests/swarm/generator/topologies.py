@@ -19,7 +19,7 @@ REGION_NAMES = ("us", "eu", "ap", "sa", "af")
 
 
 def draw_topology(random: Random, size: int, count: int | None = None) -> Topology:
-    """Draw the clusters of `size` regions: `count` of them, or a random number."""
+    """Draw a topology of `size` regions in `count` clusters; None: in a random number of clusters."""
     names = REGION_NAMES[:size]
     settings = _settings(random)
     count = random.randint(1, min(3, size)) if count is None else count

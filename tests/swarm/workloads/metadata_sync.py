@@ -1,8 +1,8 @@
 """Administrators of several clusters who change the same metadata at the same time (PIP-136).
 
-Namespaces are made and deleted, their policies set and unset, partitioned topics made, grown and deleted: over HTTP, in
-any region of 2 to 5 clusters, while regions die, links are cut, clocks are wrong or stand still, and stores are away or
-lose answers. Each cluster also has a namespace that no other cluster changes.
+Namespaces are created and deleted, their policies set and unset, partitioned topics created, grown and deleted: over
+HTTP, in any region of 2 to 5 clusters. Meanwhile regions die, links are cut, clocks are wrong or stopped, and
+configuration stores are unavailable or lose responses. Each cluster also has a namespace that no other cluster changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.swarm.workload import Act, ActContext, Workload
 NAME = "change-metadata"
 WORKLOAD = Workload(NAME)
 PUBLISHED_FIRST = "metadata-sync-upstream"
-"""Worlds of the same acts in which a change is published before it is made."""
+"""Kind of the runs with the same acts in which a change is published before it is made."""
 NAMESPACES = ("public/a", "public/b")
 TOPICS = ("one", "two")
 POLICIES = {
@@ -52,9 +52,9 @@ POLICIES = {
     "keepAliveInterval": ("POST", tuple(range(1_000, 30_000, 1_000))),
     "compactionThreshold": ("PUT", tuple(range(100_000, 130_000))),
 }
-"""Path of a policy -> how it is set, and to what."""
+"""Path of a policy -> (HTTP method, possible values)."""
 OWN_POLICY, OWN_FIELD = "compactionThreshold", "compaction_threshold"
-STANDS_STILL_PPM = -1_000_000.0
+STOPPED_CLOCK_PPM = -1_000_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class MetadataChangeAct(Act):
 
     method: str
     path: str
-    """Behind `/admin/v2/`."""
+    """Path below `/admin/v2/`."""
     body: Any = None
 
     workload: ClassVar[str] = NAME
@@ -77,7 +77,7 @@ class MetadataChangeAct(Act):
         except NoHttpResponse:
             context.note_result("nothing", began=began, **about)
             return
-        # What a region could not do it may have done, as far as it knows.
+        # After a server error the outcome is unknown: the region may have made the change.
         outcome = {2: "accepted", 4: "refused"}.get(answer.status // 100, "nothing")
         context.note_result(outcome, began=began, **about)  # type: ignore[arg-type]
 
@@ -97,11 +97,11 @@ def draw(random: Random, plan: Plan) -> Plan:
         metadata_sync_hybrid_clocks=random.random() < 0.4,
     )
     clusters = {one.name: [region.name for region in one.regions] for one in topology.clusters}
-    acts = [act for cluster in clusters for act in _own(random, plan, cluster, clusters[cluster])]
-    acts += [_act(random, plan) for _ in range(random.randint(10, 50))]
+    acts = [act for cluster in clusters for act in _own_changes(random, plan, cluster, clusters[cluster])]
+    acts += [_change(random, plan) for _ in range(random.randint(10, 50))]
     if random.random() < 0.4:
-        acts += _races(random, plan, [members[0] for members in clusters.values()])
-    faults = [_trouble(random, plan, list(clusters)) for _ in range(random.randint(0, 10))]
+        acts += _concurrent_changes(random, plan, [members[0] for members in clusters.values()])
+    faults = [_fault(random, plan, list(clusters)) for _ in range(random.randint(0, 10))]
     return replace(
         plan,
         topology=topology,
@@ -112,11 +112,11 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def _clocks(random: Random, regions: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
-    """All clocks are correct, or each is wrong in its own way, or all stand still, so that all events have the same
+    """Draw clocks that are all correct, or each wrong in its own way, or all stopped, so that all events have the same
     time."""
     kind = random.choice(("right", "wrong", "wrong", "still"))
     if kind == "still":
-        return tuple((name, 0.0, STANDS_STILL_PPM) for name in regions)
+        return tuple((name, 0.0, STOPPED_CLOCK_PPM) for name in regions)
     offsets = (0.0,) if kind == "right" else (0.0, -3_000.0, -200.0, 200.0, 3_000.0)
     return tuple((name, random.choice(offsets), random.gauss(0, 100)) for name in regions)
 
@@ -125,7 +125,7 @@ def _at(random: Random, plan: Plan) -> float:
     return round(random.uniform(0.5, plan.break_seconds), 3)
 
 
-def _own(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[MetadataChangeAct]:
+def _own_changes(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[MetadataChangeAct]:
     """Draw changes of the namespace that only this cluster changes. Each value is unique."""
     path = f"namespaces/{own_namespace(cluster)}"
     acts = [MetadataChangeAct(0.6, random.choice(regions), "PUT", path)]
@@ -137,7 +137,7 @@ def _own(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[M
     return acts
 
 
-def _act(random: Random, plan: Plan) -> MetadataChangeAct:
+def _change(random: Random, plan: Plan) -> MetadataChangeAct:
     at, region = _at(random, plan), random.choice(plan.regions)
     namespace = f"namespaces/{random.choice(NAMESPACES)}"
     topic = f"persistent/{NAMESPACE}/{random.choice(TOPICS)}/partitions"
@@ -155,7 +155,7 @@ def _act(random: Random, plan: Plan) -> MetadataChangeAct:
     return MetadataChangeAct(at, region, method, path, body)
 
 
-def _races(random: Random, plan: Plan, regions: list[str]) -> list[MetadataChangeAct]:
+def _concurrent_changes(random: Random, plan: Plan, regions: list[str]) -> list[MetadataChangeAct]:
     """Every cluster changes one policy at one moment, again and again."""
     path = f"namespaces/{NAMESPACES[0]}"
     acts = [MetadataChangeAct(0.6, regions[0], "PUT", path)]
@@ -168,7 +168,7 @@ def _races(random: Random, plan: Plan, regions: list[str]) -> list[MetadataChang
     return acts
 
 
-def _trouble(random: Random, plan: Plan, clusters: list[str]) -> Fault:
+def _fault(random: Random, plan: Plan, clusters: list[str]) -> Fault:
     at = _at(random, plan)
     lasts = round(min(random.expovariate(1.0) * random.choice((0.3, 1.0, 4.0)), plan.break_seconds), 3)
     region, cluster = random.choice(plan.regions), random.choice(clusters)
@@ -201,9 +201,9 @@ def all_events_received(evidence: Evidence) -> Found:
     """After healing every cluster has applied all metadata events of the others."""
     if evidence.metadata is None:
         return
-    for cluster, other, heard, there_are in evidence.metadata.lacking():
+    for cluster, other, applied, newest in evidence.metadata.lacking():
         yield (
-            f"{cluster} has the metadata events of {other} up to number {heard}; number {there_are} exists there",
+            f"{cluster} has the metadata events of {other} up to number {applied}; number {newest} exists there",
             {"cluster": cluster, "other": other},
         )
 
@@ -213,7 +213,7 @@ def all_events_received(evidence: Evidence) -> Found:
 
 @WORKLOAD.checker("stores-equal-event-fold", "INV-53", only_healed=True, applies=_has_metadata)
 def stores_equal_event_fold(evidence: Evidence) -> Found:
-    """After healing every cluster's store has what all events together mean."""
+    """After healing every cluster's store equals the fold of all events."""
     if evidence.metadata is None:
         return
     folded = fold(evidence.metadata.events)
@@ -247,9 +247,9 @@ def _only(names: set[str], document: Document) -> dict[str, object]:
 
 
 @WORKLOAD.checker("own-changes-persist", "INV-77", only_healed=True, applies=_has_metadata)
-def own_changes_last(evidence: Evidence) -> Found:
-    """After healing every cluster has the last change of what only one cluster changes, among the changes with a known
-    outcome."""
+def own_changes_persist(evidence: Evidence) -> Found:
+    """After healing every cluster has the last change of the values that only one cluster changes; changes with an
+    unknown outcome may be the last one, too."""
     if evidence.metadata is None:
         return
     for owner, operations in sorted(_of_owners(evidence).items()):
@@ -277,7 +277,8 @@ def _of_owners(evidence: Evidence) -> dict[str, list[OperationResult]]:
 
 
 def _possibly_last(operations: list[OperationResult]) -> set[str]:
-    """The last accepted change, those that overlapped with it, and those with an unknown outcome."""
+    """Return the details of the last accepted change, of changes that overlapped with it, and of those with an unknown
+    outcome."""
     unknown = {one.detail for one in operations if one.outcome == "nothing"}
     accepted = [one for one in operations if one.outcome == "accepted"]
     if not accepted:
@@ -299,20 +300,22 @@ class _OutboxInMemory(EventOutbox):
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         super().__init__(cluster, incarnation, published)
-        self._from_before: set[SyncStamp] = set()
+        self._stored_at_start: set[SyncStamp] = set()
 
     def begins_with(self, record: DocumentRecord) -> None:
-        self._from_before.update(event.stamp for event in record.events())
+        self._stored_at_start.update(event.stamp for event in record.events())
 
     def packs(self, records: Iterable[DocumentRecord], settled: int, *how: Any) -> list[Events]:
-        seen = [self._seen(record) for record in records]
+        seen = [self._without_earlier(record) for record in records]
         newest = max((event.stamp.sequence for record in seen for event in record.events()), default=0)
         return super().packs(seen, min(settled, newest), *how)
 
-    def _seen(self, record: DocumentRecord) -> DocumentRecord:
-        entries = {name: one for name, one in record.entries.items() if one.stamp not in self._from_before}
+    def _without_earlier(self, record: DocumentRecord) -> DocumentRecord:
+        entries = {
+            name: one for name, one in record.entries.items() if one.stamp not in self._stored_at_start
+        }
         return DocumentRecord(
-            record.path, entries, None if record.deleted in self._from_before else record.deleted
+            record.path, entries, None if record.deleted in self._stored_at_start else record.deleted
         )
 
 

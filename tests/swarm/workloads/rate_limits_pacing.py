@@ -15,7 +15,7 @@ from tests.swarm.workloads.expiring_program import STEP_SECONDS, OwnTopicProgram
 from tests.swarm.workloads.rate_limits_crowd import NAME, SETTLES_SECONDS
 
 TOO_FAST, STARVED = "too fast: ", "starved: "
-PUBLISH, DISPATCH, OF_SUBSCRIPTION = "publishRate", "dispatchRate", "subscriptionDispatchRate"
+PUBLISH, DISPATCH, SUBSCRIPTION_DISPATCH = "publishRate", "dispatchRate", "subscriptionDispatchRate"
 LASTS_SECONDS = 6.0
 SLOW_READ_SECONDS = 0.25
 """What a slow disk may take for one entry."""
@@ -28,7 +28,7 @@ class Paced(OwnTopicProgram):
     allowance: Allowance
     clients: int
     at_once: int
-    """So many messages each has under way when it publishes."""
+    """Maximum number of in-flight publishes of each client."""
 
     workload: ClassVar[str] = NAME
 
@@ -39,7 +39,7 @@ class Paced(OwnTopicProgram):
     async def perform(self, context: ActContext) -> None:
         if not await self.retry_until_done(context, "POST", *self.policy(), done=(204,)):
             return
-        await self._live_through(context)
+        await self._run_during_faults(context)
         await self.wait_for_repair(context)
         await asyncio.sleep(SETTLES_SECONDS)
         reported = await self.measured(context)
@@ -49,19 +49,19 @@ class Paced(OwnTopicProgram):
         raise NotImplementedError
 
     async def measured(self, context: ActContext) -> str:
-        """Return what is wrong; empty: nothing."""
+        """Return the violation; empty: none."""
         raise NotImplementedError
 
-    async def _live_through(self, context: ActContext) -> None:
+    async def _run_during_faults(self, context: ActContext) -> None:
         """Publish and consume during the faults, without checks."""
         client = self.client_of(context, "broken")
         published: list[float] = []
-        taking = asyncio.ensure_future(self._take_some(client, context))
+        consuming = asyncio.ensure_future(self._consume_during_faults(client, context))
         await self.publish(client, context, "broken", self.faults_end_seconds - 1.0, published)
-        taking.cancel()
+        consuming.cancel()
         await client.close()
 
-    async def _take_some(self, client: Client, context: ActContext) -> None:
+    async def _consume_during_faults(self, client: Client, context: ActContext) -> None:
         with contextlib.suppress(ClientError):
             consumer = await self.opened(client, context, 0)
             while True:
@@ -80,20 +80,20 @@ class Paced(OwnTopicProgram):
         )
 
     async def publish(
-        self, client: Client, context: ActContext, life: str, until: float, at: list[float]
+        self, client: Client, context: ActContext, suffix: str, until: float, receipt_times: list[float]
     ) -> None:
-        """As fast as receipts come, no more than there is use for. `at`: when they came."""
+        """Publish as fast as receipts arrive, up to `published_max` messages. `receipt_times`: is appended to."""
         with contextlib.suppress(ClientError, TimeoutError):
             async with asyncio.timeout(STEP_SECONDS):
-                producer = await client.producer(self.topic(context), name=f"{context.name}-{life}")
+                producer = await client.producer(self.topic(context), name=f"{context.name}-{suffix}")
 
-            async def send_on() -> None:
-                while context.now < until and len(at) < self.published_max:
-                    await producer.send(b"%d" % len(at))
-                    at.append(context.now)
+            async def publish_in_sequence() -> None:
+                while context.now < until and len(receipt_times) < self.published_max:
+                    await producer.send(b"%d" % len(receipt_times))
+                    receipt_times.append(context.now)
 
             async with asyncio.timeout(max(0.0, until - context.now)):
-                await asyncio.gather(*(send_on() for _ in range(self.at_once)))
+                await asyncio.gather(*(publish_in_sequence() for _ in range(self.at_once)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ class Publishing(Paced):
             await client.close()
         under_way = self.clients * self.at_once
         over = too_fast(taken, self.allowance, under_way)
-        quiet = _longest_pause([began, *sorted(taken), began + LASTS_SECONDS])
+        pause = _longest_pause([began, *sorted(taken), began + LASTS_SECONDS])
         if over:
             return f"{TOO_FAST}{over}"
-        # What was read before a region said stop is waited for.
-        if quiet > 2.0 + (under_way + 1) / self.allowance.amount:
-            return f"{STARVED}nothing was accepted for {quiet:.3f} s, the rate is {self.allowance.amount} per second"
+        # The pause includes the time for the messages that the region read before it stopped reading.
+        if pause > 2.0 + (under_way + 1) / self.allowance.amount:
+            return f"{STARVED}nothing was accepted for {pause:.3f} s, the rate is {self.allowance.amount} per second"
         return ""
 
 
@@ -133,13 +133,13 @@ def _longest_pause(times: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Draining(Paced):
-    """Several subscriptions have a backlog, and a rate of their own or one together."""
+    """Several subscriptions consume a backlog, each at a rate of its own or all at a common rate."""
 
     of_subscription: bool
 
     @property
     def published_max(self) -> int:
-        """A backlog."""
+        """Size of the backlog."""
         return self.messages
 
     def policy(self) -> tuple[str, Any]:
@@ -148,7 +148,7 @@ class Draining(Paced):
             "dispatchThrottlingRateInByte": -1,
             "ratePeriodInSecond": self.allowance.period_seconds,
         }
-        return f"/{OF_SUBSCRIPTION if self.of_subscription else DISPATCH}", rate
+        return f"/{SUBSCRIPTION_DISPATCH if self.of_subscription else DISPATCH}", rate
 
     async def measured(self, context: ActContext) -> str:
         writer = self.client_of(context, "writer")
@@ -161,24 +161,24 @@ class Draining(Paced):
         count = min(len(stored), self.messages)
         try:
             tasks = [
-                asyncio.ensure_future(self._take(client, context, number, count, arrived[number]))
+                asyncio.ensure_future(self._consume(client, context, number, count, arrived[number]))
                 for number, client in enumerate(clients)
             ]
-            await asyncio.wait(tasks, timeout=self._patience_seconds(count))
+            await asyncio.wait(tasks, timeout=self._timeout_seconds(count))
             for task in tasks:
                 task.cancel()
         finally:
             for client in clients:
                 await client.close()
-        return self._wrong(arrived, count, context.now - since)
+        return self._violation(arrived, count, context.now - since)
 
-    def _patience_seconds(self, count: int) -> float:
+    def _timeout_seconds(self, count: int) -> float:
         """Return the time limit for `count` messages of each subscription: the rate, and the reads of a slow disk."""
         together = 1 if self.of_subscription else self.clients
         of_rate = together * count * self.allowance.period_seconds / self.allowance.amount
         return 1.5 * of_rate + count * SLOW_READ_SECONDS * self.clients + 5.0
 
-    async def _take(
+    async def _consume(
         self, client: Client, context: ActContext, number: int, count: int, arrived: list[float]
     ) -> None:
         with contextlib.suppress(ClientError):
@@ -188,7 +188,7 @@ class Draining(Paced):
                 arrived.append(context.now)
                 await consumer.acknowledge(message)
 
-    def _wrong(self, arrived: list[list[float]], count: int, seconds: float) -> str:
+    def _violation(self, arrived: list[list[float]], count: int, seconds: float) -> str:
         together = arrived if self.of_subscription else [[at for times in arrived for at in times]]
         for times in together:
             over = too_fast(times, self.allowance, 0)

@@ -55,13 +55,13 @@ class KeyTakeoverAct(Act):
     """Another program connects under the key, publishes in a transaction, and ends it late or never."""
 
     key: str
-    hears: bool
+    connects_twice: bool
     """It connects twice at once and receives both responses; otherwise it closes before the first one, and connects
     again."""
-    hesitates_seconds: float
-    """From its connection to its transaction."""
-    waits_seconds: float
-    """From its message to its wish to commit."""
+    begin_delay_seconds: float
+    """Time from its connection to the request of its transaction."""
+    commit_delay_seconds: float
+    """Time from its last message to the request of its commit."""
     commits: bool
 
     workload: ClassVar[str] = "come-between"
@@ -73,7 +73,7 @@ class KeyTakeoverAct(Act):
         try:
             connection, epoch = await self._connect(context, client, process, number)
             context.note_result("accepted", detail=f"epoch {epoch}")
-            await asyncio.sleep(self.hesitates_seconds)
+            await asyncio.sleep(self.begin_delay_seconds)
             await self._publish(context, client, connection, epoch)
         finally:
             await client.close()
@@ -81,23 +81,26 @@ class KeyTakeoverAct(Act):
     async def _connect(
         self, context: ActContext, client: Client, process: str, number: int
     ) -> tuple[BrokerConnection, int]:
-        if not self.hears:
+        if not self.connects_twice:
             connection = await self._connection(client)
-            asking = asyncio.create_task(self._ask(context, client, connection, process, number, heard=False))
+            connecting = asyncio.create_task(
+                self._connect_once(context, client, connection, process, number, is_received=False)
+            )
             await asyncio.sleep(context.random.choice((0.001, 0.02, 0.2)) * context.random.random())
             connection.abort()
             with contextlib.suppress(ClientError):
-                await asking
+                await connecting
         connection = await self._connection(client)
         asked = [
-            self._ask(context, client, connection, process, number) for _ in range(2 if self.hears else 1)
+            self._connect_once(context, client, connection, process, number)
+            for _ in range(2 if self.connects_twice else 1)
         ]
         return connection, max(await asyncio.gather(*asked))
 
     async def _connection(self, client: Client) -> BrokerConnection:
         return await client.connection_for(f"{COORDINATORS}-partition-{coordinator_of(self.key, COUNT)}")
 
-    async def _ask(
+    async def _connect_once(
         self,
         context: ActContext,
         client: Client,
@@ -105,13 +108,13 @@ class KeyTakeoverAct(Act):
         process: str,
         number: int,
         *,
-        heard: bool = True,
+        is_received: bool = True,
     ) -> int:
         asked, request_id = context.now, client.new_id()
         connect = ConnectCoordinator(request_id, coordinator_of(self.key, COUNT), self.key, NO_EPOCH, process)
         answer = await connection.ask(connect, CoordinatorConnected)
-        assert answer.epoch is not None, "a key was named"
-        if heard:
+        assert answer.epoch is not None, "the request named a key"
+        if is_received:
             grant = Grant(context.name, number, (self.region, self.key), answer.epoch, asked, context.now)
             context.record.tasks.grants.append(grant)
         return answer.epoch
@@ -126,15 +129,15 @@ class KeyTakeoverAct(Act):
         context.record.tasks.works.append(work)
         lines = TaskLines(context.record, context.name, self.region)
         lines.begun(work)
-        # Its client says no key: nothing but the fence keeps what it asks for from the coordinator.
+        # Its requests do not name the key: the coordinator can reject them only by fencing.
         transaction = Transaction(client.coordinators, TxnId(*work.txn), client.service_address)
         producer = await client.producer(outbox_of(self.key))
         lines.opened(producer)
-        for text in (f"{context.name}.{one}|{transaction.id.text}|{context.name}" for one in range(2)):
+        for text in (f"{context.name}.{index}|{transaction.id.text}|{context.name}" for index in range(2)):
             work.sent[text] = context.now
             await lines.publish(producer, work, text, transaction)
             work.stored.add(text)
-        await asyncio.sleep(self.waits_seconds)
+        await asyncio.sleep(self.commit_delay_seconds)
         if self.commits:
             work.end_asked = context.now
             with lines.ending(work, commit=True):
@@ -190,10 +193,10 @@ def _with_task(random: Random, plan: Plan, region: str, key: str, seconds: float
         for number in range(count)
     )
     names = [one.name for one in workers]
-    faults = [_trouble(random, region, names, seconds) for _ in range(random.randint(3, 9))]
-    acts = [_interloper(random, region, key, seconds) for _ in range(random.choice((0, 1, 2, 3)))]
+    faults = [_fault(random, region, names, seconds) for _ in range(random.randint(3, 9))]
+    acts = [_takeover(random, region, key, seconds) for _ in range(random.choice((0, 1, 2, 3)))]
     if random.random() < 0.4:
-        acts += _one_after_the_other(random, region, key, seconds)
+        acts += _overlapping_takeovers(random, region, key, seconds)
     return replace(
         plan,
         workers=(*plan.workers, *workers),
@@ -202,20 +205,21 @@ def _with_task(random: Random, plan: Plan, region: str, key: str, seconds: float
     )
 
 
-def _interloper(random: Random, region: str, key: str, seconds: float) -> KeyTakeoverAct:
+def _takeover(random: Random, region: str, key: str, seconds: float) -> KeyTakeoverAct:
     return KeyTakeoverAct(
         round(random.uniform(0.5, seconds), 3),
         region,
         key,
-        hears=random.random() < 0.5,
-        hesitates_seconds=0.0,
-        waits_seconds=round(random.choice((0.0, 0.5, 3.0)) * random.random(), 3),
+        connects_twice=random.random() < 0.5,
+        begin_delay_seconds=0.0,
+        commit_delay_seconds=round(random.choice((0.0, 0.5, 3.0)) * random.random(), 3),
         commits=random.random() < 0.8,
     )
 
 
-def _one_after_the_other(random: Random, region: str, key: str, seconds: float) -> list[KeyTakeoverAct]:
-    """The first one asks for its commit when the second has the key and did nothing with it yet."""
+def _overlapping_takeovers(random: Random, region: str, key: str, seconds: float) -> list[KeyTakeoverAct]:
+    """Draw two takeovers. The first one requests its commit after the second one acquired the key, and
+    before the second one begins a transaction."""
     at = random.uniform(0.5, seconds)
     waits = round(random.uniform(0.5, 1.0), 3)
     return [
@@ -224,8 +228,8 @@ def _one_after_the_other(random: Random, region: str, key: str, seconds: float) 
     ]
 
 
-def _trouble(random: Random, region: str, workers: list[str], seconds: float) -> Fault:
-    """What befalls those who have the key, or the region that they have it of."""
+def _fault(random: Random, region: str, workers: list[str], seconds: float) -> Fault:
+    """Draw a fault of a worker that holds the key, or of the region that granted it."""
     at = round(random.uniform(0.3, seconds), 3)
     lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 3.0)), seconds), 3)
     worker, short = random.choice(workers), round(min(lasts, 1.0), 3)

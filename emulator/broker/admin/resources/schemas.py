@@ -16,8 +16,8 @@ from emulator.model.values import Schema, SchemaType
 _NEVER_REGISTERED: Final = frozenset({SchemaType.NONE, SchemaType.AUTO_CONSUME})
 
 
-def _shown(version: Version | None) -> dict[str, Any]:
-    """HttpError 404 without a version."""
+def _to_json(version: Version | None) -> dict[str, Any]:
+    """Return a version in Pulsar's JSON. HttpError 404 when there is none, or when it is a deletion."""
     if version is None:
         raise HttpError(404, "Schema not found")
     if version.schema is None:
@@ -34,25 +34,26 @@ def _shown(version: Version | None) -> dict[str, Any]:
 
 
 async def newest(call: AdminRequest) -> Content:
-    return _shown(call.region.schemas.newest(call.topic_name()))
+    return _to_json(call.region.schemas.newest(call.topic_name()))
 
 
-async def one(call: AdminRequest) -> Content:
+async def by_version(call: AdminRequest) -> Content:
     text = call.names["version"]
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise HttpError(404, f"{text!r} is not a schema version")
-    return _shown(await call.region.schemas.at(call.topic_name(), int(text)))
+    return _to_json(await call.region.schemas.at(call.topic_name(), int(text)))
 
 
-async def every_one(call: AdminRequest) -> Content:
+async def all_versions(call: AdminRequest) -> Content:
     present = call.region.schemas.of(call.topic_name()).present()
-    return {"getSchemaResponses": [_shown(version) for version in present]}
+    return {"getSchemaResponses": [_to_json(version) for version in present]}
 
 
-async def where(call: AdminRequest) -> Content:
-    """Pulsar returns BookKeeper ledgers. Here versions are stored in the configuration store, not in a ledger."""
+async def metadata(call: AdminRequest) -> Content:
+    """Return the location of each version. Pulsar returns BookKeeper ledgers; here versions are stored in the
+    configuration store, so the ledger id is -1."""
     present = call.region.schemas.of(call.topic_name()).present()
-    newest = _shown(call.region.schemas.newest(call.topic_name()))["version"]
+    newest = _to_json(call.region.schemas.newest(call.topic_name()))["version"]
     return {"info": _entry(newest), "index": [_entry(version.number) for version in present]}
 
 
@@ -61,8 +62,8 @@ def _entry(number: int) -> dict[str, int]:
 
 
 async def register(call: AdminRequest) -> Content:
-    """Register a schema, also where clients may not: the policy leaves that to administrators."""
-    number = await call.region.schemas.register(call.topic_name(), _given(call))
+    """Register a schema, even where the policy does not allow clients to register one."""
+    number = await call.region.schemas.register(call.topic_name(), _schema_in(call))
     return {"version": {"version": number}}
 
 
@@ -73,21 +74,21 @@ async def delete(call: AdminRequest) -> Content:
 
 async def compare(call: AdminRequest) -> Content:
     schemas, topic = call.region.schemas, call.topic_name()
-    why_not = await schemas.why_incompatible(topic, _given(call))
+    why_not = await schemas.why_incompatible(topic, _schema_in(call))
     return Response(
         {"compatibility": not why_not, "schemaCompatibilityStrategy": schemas.strategy(topic).name},
         status=202,
     )
 
 
-async def number_of(call: AdminRequest) -> Content:
-    schemas, schema = call.region.schemas, _given(call)
+async def find_version(call: AdminRequest) -> Content:
+    schemas, schema = call.region.schemas, _schema_in(call)
     schemas.check_form(schema)
     found = schemas.of(call.topic_name()).find(schema)
     return {"version": -1 if found is None else found.number}
 
 
-def _given(call: AdminRequest) -> Schema:
+def _schema_in(call: AdminRequest) -> Schema:
     if call.body is None:
         raise HttpError(400, "a schema is needed")
     schema: Schema = call.body
@@ -95,7 +96,7 @@ def _given(call: AdminRequest) -> Schema:
 
 
 def _parse(raw: Any) -> Schema | None:
-    """HttpError 400 for JSON that is not a schema."""
+    """Return the schema of a request body. HttpError 400 for JSON that is not a schema."""
     if raw is None:
         return None
     if not isinstance(raw, Mapping):
@@ -106,12 +107,12 @@ def _parse(raw: Any) -> Schema | None:
     text, properties = raw.get("schema"), raw.get("properties")
     if not isinstance(text, str | None):
         raise HttpError(400, "schema: must be a text")
-    if not _is_text_to_text(properties):
+    if not _is_string_map(properties):
         raise HttpError(400, "properties: must be texts by their names")
     return Schema(type_, _data(type_, text or ""), dict(properties or {}))
 
 
-def _is_text_to_text(value: Any) -> bool:
+def _is_string_map(value: Any) -> bool:
     return value is None or (isinstance(value, dict) and all(isinstance(one, str) for one in value.values()))
 
 
@@ -152,12 +153,14 @@ RESOURCES = (
             delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE, empty=False
         ),
     ),
-    Resource(f"{_PATH}/schema/{{version}}", get=reads(one, "One version.")),
-    Resource(f"{_PATH}/schemas", get=reads(every_one, "All versions since the last deletion, oldest first.")),
+    Resource(f"{_PATH}/schema/{{version}}", get=reads(by_version, "One version.")),
+    Resource(
+        f"{_PATH}/schemas", get=reads(all_versions, "All versions since the last deletion, oldest first.")
+    ),
     Resource(
         f"{_PATH}/metadata",
         get=reads(
-            where, "Numbers of the newest and of all versions, each without a ledger. 404: it has none."
+            metadata, "Numbers of the newest and of all versions, each without a ledger. 404: it has none."
         ),
     ),
     Resource(
@@ -166,6 +169,6 @@ RESOURCES = (
     ),
     Resource(
         f"{_PATH}/version",
-        post=changes(number_of, "The version of a schema; -1: none.", body=_BODY, empty=False),
+        post=changes(find_version, "The version of a schema; -1: none.", body=_BODY, empty=False),
     ),
 )

@@ -1,7 +1,8 @@
-"""Sends the current entries of a non-persistent topic to one other region, and counts those that are dropped unsent.
+"""Sends the entries of a non-persistent topic to one other region, and counts those that are dropped unsent.
 
-Entries wait for the rate limit, for receipts, or for a schema version of the other region. An entry waits as long as
-the topic holds it, and is dropped with it. Entries in flight when a link broke are not counted: they may have arrived.
+Entries wait for the rate limit, for receipts of entries in flight, or for a schema version of the other region. An
+entry waits as long as the topic holds it, and is dropped with it. Entries in flight when a link broke are not counted:
+they may have arrived.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
 
 
-class ForgettingTopic(TopicView, Protocol):
-    """The topic, as this replicator needs it."""
+class NonPersistentTopicView(TopicView, Protocol):
+    """A topic that retains only its newest entries, as this replicator uses it."""
 
     dropped_for: dict[str, Drops]
     """Dropped entries by region."""
 
     @property
-    def remembered_entry_id(self) -> int:
-        """The oldest entry that can still be read."""
+    def first_retained_entry_id(self) -> int:
+        """Id of the oldest entry that can still be read."""
         ...
 
     def now_ms(self) -> int: ...
 
 
-class LiveReplicator(Replicator):
+class NonPersistentReplicator(Replicator):
     """The replicator of a non-persistent topic."""
 
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         super().__init__(topic, peer)
-        self._forgetting = cast(ForgettingTopic, topic)
+        self._non_persistent = cast(NonPersistentTopicView, topic)
         self._waiting = UnsentEntries()
 
     def offer(self, entries: Sequence[StoredEntry]) -> None:
@@ -51,7 +52,7 @@ class LiveReplicator(Replicator):
             if decision is Forwarding.SEND:
                 self._waiting.add(entry.entry_id, entry.messages)
         self.pump()
-        self._drop_before(self._forgetting.remembered_entry_id)
+        self._drop_before(self._non_persistent.first_retained_entry_id)
         if entries and not self.life.is_connected:  # the remote region is disconnected
             self._drop_before(entries[-1].entry_id + 1)
 
@@ -67,9 +68,9 @@ class LiveReplicator(Replicator):
         """Skip entries below an id, and count those that were never sent."""
         dropped = self._waiting.take_before(entry_id)
         if dropped:
-            drops = self._forgetting.dropped_for.setdefault(
+            drops = self._non_persistent.dropped_for.setdefault(
                 self.remote, self.topic.region.environment.components.topics.drops()
             )
-            drops.count(dropped, self._forgetting.now_ms())
+            drops.count(dropped, self._non_persistent.now_ms())
         if self.progress.next_entry_id < entry_id:
             self.progress.skipped(entry_id - 1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.topic.entry_cache import StoredEntry
-from emulator.broker.topic.non_persistent.replicator import LiveReplicator
+from emulator.broker.topic.non_persistent.replicator import NonPersistentReplicator
 from emulator.broker.topic.non_persistent.store import VolatileLog
 from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.topic import Topic
@@ -61,7 +61,7 @@ class NonPersistentTopic(Topic):
 
     keeps_messages = False
     subscriptions_type = NonPersistentSubscriptions
-    replicator_type = LiveReplicator
+    replicator_type = NonPersistentReplicator
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -74,7 +74,7 @@ class NonPersistentTopic(Topic):
         return cast(NonPersistentSubscriptions, self.subscriptions).dropped
 
     @property
-    def remembered_entry_id(self) -> int:
+    def first_retained_entry_id(self) -> int:
         """The oldest entry that can still be read."""
         return min(self.reading.cache.start_entry_id, self.log.first_entry_id)
 
@@ -93,7 +93,7 @@ class NonPersistentTopic(Topic):
         for subscription in list(self.subscriptions.values()):
             self._dispatch(subscription, entries)
         for replicator in self.replicators.values():
-            cast(LiveReplicator, replicator).offer(entries)
+            cast(NonPersistentReplicator, replicator).offer(entries)
         self._count_towards_checkpoint(len(entries))
 
     def _dispatch(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
