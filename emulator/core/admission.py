@@ -27,7 +27,7 @@ SEQUENCE_ID_MAX = 2**63 - 1
 MESSAGE_BYTES_MIN = 6
 """A message in a batch has the size of its metadata (4) and, in that, the size of its payload (2)."""
 
-# Who publishes.
+# Publishers.
 
 
 class Permission(Enum):
@@ -50,12 +50,12 @@ class ClientProducer:
     name: str
     """The name that PRODUCER_SUCCESS contained."""
     connection: str
-    """Where it comes from, for people."""
+    """Description of the connection, for messages to users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The replicator of another region. Made only by the proof between regions."""
+    """The replicator of another region. Created only after peer authentication."""
 
     region: str
     may: frozenset[Permission] = REGION_MAY
@@ -71,11 +71,11 @@ class OwnRegion:
 Publisher = ClientProducer | Peer | OwnRegion
 
 
-# What an entry says.
+# Claims of an entry.
 
 
 class Scanned(Protocol):
-    """What the gate reads of an entry's metadata."""
+    """The fields of an entry's metadata that `check` reads."""
 
     @property
     def producer_name(self) -> str: ...
@@ -97,22 +97,23 @@ class Scanned(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntrySizeLimits:
-    """How large an entry may be so that every region it goes to takes it (A3)."""
+    """Limits of an entry's size, so that every region to which it is replicated accepts it (A3)."""
 
     payload_bytes: int
-    """Of the payload alone: what the protocol calls the maximum message size."""
+    """Limit of the payload alone: the protocol's maximum message size."""
     entry_bytes: int
-    """Of metadata and payload as a client sends them: leaves room for what replication adds, and for the command in
-    whose frame the entry travels."""
+    """Limit of metadata and payload as a client sends them. Leaves room for the metadata that replication adds, and for
+    the command in the same frame."""
     batch_bytes: int
-    """What the messages of a batch may need: a topic that takes less of payload takes it compressed."""
+    """Limit of the uncompressed messages of a batch. A topic with a lower limit of payload applies it to the compressed
+    batch."""
 
 
-# What comes of it.
+# Results.
 
 
 class RefusalScope(Enum):
-    """What ends with a refusal."""
+    """Scope of a refusal: the entry, or also all later entries of its producer."""
 
     ENTRY = "the entry is not stored; the producer continues"
     ATTACHMENT = "nothing more of this attachment is admitted; the peer attaches again (A2)"
@@ -126,8 +127,8 @@ class Refusal:
 
 
 def scope_of(publisher: Publisher) -> RefusalScope:
-    """A client numbers its messages and hears of each. A peer's watermark would pass the hole that a refused entry
-    leaves, so everything behind it is refused too."""
+    """Return the scope of a refusal. A client receives a response for each of its numbered messages. A peer's watermark
+    would pass the gap that a refused entry leaves, so all entries behind it are refused, too."""
     return RefusalScope.ATTACHMENT if isinstance(publisher, Peer) else RefusalScope.ENTRY
 
 
@@ -164,7 +165,7 @@ def check(
 
 
 def _claimed(client: ClientProducer, entry: Scanned) -> str:
-    """What a client claims that no client may (A1); empty when it claims nothing."""
+    """Return the claim that no client may make (A1); empty when there is none."""
     if entry.producer_name != client.name:
         return f"the entry names producer {entry.producer_name!r}; it was sent by {client.name!r}"
     if entry.marker_type is not None:
@@ -175,7 +176,7 @@ def _claimed(client: ClientProducer, entry: Scanned) -> str:
 
 
 def _not_of(peer: Peer, entry: Scanned) -> str:
-    """A peer sends entries of its own region only, each with its position there (A1)."""
+    """Return why the entry is not of the peer's region, with its position there (A1); empty when it is."""
     if entry.replicated_from != peer.region:
         return f"the entry says that it was replicated from {entry.replicated_from!r}; it was sent by {peer.region!r}"
     if entry.source_position is None:
@@ -184,7 +185,7 @@ def _not_of(peer: Peer, entry: Scanned) -> str:
 
 
 def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
-    """A4; empty when the entry is no marker."""
+    """Return why the peer may not send this marker (A4); empty when it may, or the entry is no marker."""
     if entry.marker_type is None:
         return ""
     if marker is None:

@@ -1,4 +1,4 @@
-"""From a name or a folder to a runtime. Each one is imported only where it is used."""
+"""Create or open the runtime of a run. Each runtime is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from emulator.runtimes.process import ProcessRuntime
 
 RUNTIMES = ("process", "compose")
-"""Where regions can run."""
+"""Names of the runtimes in which regions can run."""
 
 
 def create_run(
@@ -29,15 +29,15 @@ def create_run(
     log_format: str = "text",
     insecure: bool = False,
 ) -> Runtime:
-    """A new run, nothing started yet. `run_dir` None: a new one in the current folder. Refused when it cannot be.
-    `insecure`: regions may listen where other machines reach them."""
+    """Create a run without starting it. `run_dir`: None creates a new one in the current folder. Refused when the run
+    cannot be created. `insecure`: regions may listen where other machines reach them."""
     return _runtime(runtime).create(
         topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
     )
 
 
 def open_run(run_dir: Path | None) -> Runtime:
-    """The run in a directory; None: the latest one of the current folder. Refused when there is none."""
+    """Open the run in a directory; None: the latest one of the current folder. Refused when there is none."""
     directory = find_run(run_dir)
     return _runtime(directory.read().runtime)(directory)
 
@@ -56,11 +56,11 @@ def _runtime(name: str) -> type[ProcessRuntime] | type[ComposeRuntime]:
 
 
 TURN_SECONDS = 10.0
-"""How long a verb waits for its turn to write."""
+"""Time limit of a command that waits for the lock of the operator's history."""
 
 
 def operator_history(run: Runtime) -> HistoryWriter:
-    """To be closed as soon as the fact is written: another terminal may be writing its own."""
+    """Open the operator's history. Close it right after the write: a command in another terminal may wait for it."""
     from emulator.run.history import HistoryWriter
 
     path = run.run_dir / "history" / "operator.jsonl"
@@ -68,7 +68,7 @@ def operator_history(run: Runtime) -> HistoryWriter:
 
 
 def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
-    """The regions named, or all of a cluster, each once. Refused when a name is not in the run."""
+    """Return the named regions, or all of a cluster, each once. Refused when a name is not in the run."""
     if cluster is None:
         for region in regions or ():
             refuse_unknown("region", region, topology.region_names)

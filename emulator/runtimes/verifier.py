@@ -17,7 +17,7 @@ from emulator.runtimes.region_processes import environment
 from emulator.runtimes.spinner import spinner
 
 NICENESS = 5
-"""While regions run, the verifier has to wait for them and not they for it."""
+"""Priority of the verifier, lower than that of running regions, so that it does not slow them down."""
 LEAVE_SECONDS = 5.0
 
 
@@ -31,7 +31,7 @@ class VerifierResult:
 
     @property
     def exit_code(self) -> int:
-        """0 valid, 1 invalid, 2 unknown. A program that failed before it said anything did not say `invalid`."""
+        """0 valid, 1 invalid, 2 unknown. A program that failed without output did not return `invalid`."""
         return self.returned if self.output and self.returned in (0, 1) else 2
 
 
@@ -48,7 +48,7 @@ def verify_command(
     markdown: Path | None = None,
     messages: Sequence[str] = (),
 ) -> list[str]:
-    """The program and its arguments."""
+    """Return the command of the verifier."""
     options = {
         "--master": master,
         "--engine": engine,
@@ -67,7 +67,8 @@ def verify_command(
 
 
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
-    """The same, as a container in the network of a run's regions. Refused where that cannot be."""
+    """Return the command that runs the verifier as a container in the network of a run's regions. Refused when the run
+    is not in containers, or the image is missing."""
     from emulator.errors import Refused
     from emulator.runtimes.compose.command import compose_command
     from emulator.runtimes.compose.file import VERIFY_SERVICE
@@ -107,7 +108,7 @@ def verify_now(command: list[str]) -> VerifierResult:
         try:
             output, _ = process.communicate()
         except KeyboardInterrupt:
-            # It ends what it has started, unless that takes too long.
+            # The verifier ends its own child processes, unless that takes too long.
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=LEAVE_SECONDS)
@@ -145,14 +146,14 @@ class WaitingVerifier:
         """Verify the run, which has ended."""
         stdin = self._process.stdin
         assert stdin is not None
-        with suppress(ConnectionError):  # it ended early, and says why
+        with suppress(ConnectionError):  # it ended early, and its output contains the reason
             stdin.write(b"\n")
             await stdin.drain()
         output, complaints = await self._output, await self._complaints
         return VerifierResult(output.decode(), complaints.decode(), await self._process.wait())
 
     async def end(self) -> None:
-        """Make sure that nothing of it is left. Harmless when it has ended by itself."""
+        """End the verifier and its child processes. Harmless when it has ended by itself."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)

@@ -36,9 +36,9 @@ from emulator.scenarios.format.types import GROUPS, KnownNames
 from emulator.scenarios.rehearsal import Rehearsal, Step
 
 ACTOR_GROUPS = GROUPS[:-1]
-"""Of the file, in the order of their entries."""
+"""Groups of actors in a file, in the order of their entries."""
 SHIPPED = Path(__file__).parent
-"""Where the scenarios that come with geoemu are; people copy and change them."""
+"""Folder of the scenarios that geoemu includes; users copy and change them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Scenario:
     """Producers first, tasks last; names are unique."""
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
-    """What is expected of the figures."""
+    """Limits of the measured figures."""
     contract: tuple[Contract, ...] = ()
-    """What services promise."""
+    """Contracts of the services."""
     settings: SettingsOverride = AS_DECLARED
-    """Broker settings that it overrides."""
+    """Broker settings that the scenario overrides."""
     partitions: Mapping[str, int] = field(default_factory=dict)
-    """Of each topic that has some."""
+    """Number of partitions of each partitioned topic."""
 
     def part(self, name: str) -> ActorSpec:
         return next(part for part in self.parts if part.name == name)
@@ -103,7 +103,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
     _check_actor_names(file)
     written = file.check(ScenarioFile, _names_written(file.values, topology))
     _refuse_problems(file)
-    assert written is not None, "something was noted otherwise"
+    assert written is not None, "an invalid file has at least one problem"
     parts: tuple[ActorSpec, ...] = tuple(
         part for _, _, entry in _entries(written) for part in entry.parts(written.topic)
     )
@@ -136,7 +136,7 @@ def _refuse_problems(file: YamlFile) -> None:
 
 
 def _names_written(content: Any, topology: Topology) -> KnownNames:
-    """The names that steps may use, taken from the file before anything in it is known to be right."""
+    """Return the names that steps may use, read from the file before it is validated."""
     return KnownNames(
         regions=topology.region_names,
         clusters=[cluster.name for cluster in topology.clusters],

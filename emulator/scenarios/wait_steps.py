@@ -35,7 +35,7 @@ _UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or se
 
 
 class WaitSteps:
-    """Of one run of a scenario."""
+    """The wait steps of one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -111,7 +111,7 @@ class WaitSteps:
         await self._context.until(seconds, self._unowned)
 
     async def _unowned(self) -> str | None:
-        """The first topic without an owner, by region: each region has owners of its own (X5)."""
+        """Return how many topics have no owner and the first of them. Each region has owners of its own (X5)."""
         hosts = [actor for actor in self._context.actors.values() if isinstance(actor.part, HostSpec)]
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
         wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
@@ -148,7 +148,7 @@ moment."""
 
 
 class DrainStep:
-    """Of one run of a scenario."""
+    """The drain step of one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -167,7 +167,7 @@ class DrainStep:
         await self._context.until(seconds, missing)
 
     async def _first_undrained(self) -> str | None:
-        """The first reason found why not everything has arrived; None when there is none."""
+        """Return the first reason why the drain is incomplete; None when it is complete."""
         for name, actor in self._context.actors.items():
             if actor.counts.publishing or actor.counts.pending:
                 return f"{name} still publishes, {actor.counts.pending} publishes pending"
@@ -178,7 +178,8 @@ class DrainStep:
         return next(chain(found.silent, self._undelivered(found, lost), self._unacknowledged(found)), None)
 
     def _undelivered(self, found: ReplicationSurvey, lost: Collection[str]) -> Iterator[str]:
-        """Replication to a lost region is not waited for, nor what only a lost region has."""
+        """Yield why messages are undelivered. Ignores replication to lost regions, and messages that only a lost region
+        stores."""
         for topic in sorted(
             {
                 topic
@@ -188,10 +189,12 @@ class DrainStep:
             }
         ):
             namespace = TopicName.parse(topic).full_namespace
-            sharers = (
+            replicating_regions = (
                 each.regions for each in self._context.runtime.topology.namespaces if each.name == namespace
             )
-            yield from found.missing_topics(topic, [name for name in next(sharers, ()) if name not in lost])
+            yield from found.missing_topics(
+                topic, [name for name in next(replicating_regions, ()) if name not in lost]
+            )
             yield from found.unreplicated(topic, except_to=lost)
 
     def _unacknowledged(self, found: ReplicationSurvey) -> Iterator[str]:

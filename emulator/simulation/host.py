@@ -5,7 +5,7 @@ again.
     UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: its kernel resets all connections
     UP, PAUSED ──power_off──▶ DOWN               the machine is gone: peers receive nothing
 
-Each life has its own loop and random source. Name, place and clock stay.
+Each life, from a start to a kill, has its own loop and random source. Name, place and clock stay the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HostState(Enum):
 
 
 class HostDied(Exception):
-    """The host died before it had an answer."""
+    """The host died before it returned a result."""
 
 
 class HostOwner(Protocol):
@@ -62,17 +62,17 @@ class Host:
         """Its location in the network: links connect places."""
         self.state = HostState.UP
         self.life = 0
-        """How often its program was killed."""
+        """Number of times that its program was killed."""
         self.network = simulation.network.add_host(name, index, place)
         self.wall_clock_ms = WallClock(lambda: simulation.time.now)
         self.random: Random
-        """This life's."""
+        """Random source of the current life."""
         self.loop: HostLoop
-        """This life's."""
+        """Loop of the current life."""
         self._simulation = simulation
         self._on_kill: list[Callable[[], None]] = []
-        self._questions: dict[asyncio.Future[Any], None] = {}
-        """Futures of other hosts that the present life has to resolve."""
+        self._pending_results: dict[asyncio.Future[Any], None] = {}
+        """Results of `ask` that the current life has to provide to other hosts."""
         self._begin_life()
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Host:
             question.close()
             raise HostDied(f"host {self.name!r} is down")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._questions[answer] = None
+        self._pending_results[answer] = None
 
         def done(task: asyncio.Task[T]) -> None:
             if answer.done():
@@ -120,20 +120,20 @@ class Host:
         try:
             return await answer
         finally:
-            self._questions.pop(answer, None)
+            self._pending_results.pop(answer, None)
 
     def on_kill(self, callback: Callable[[], None]) -> None:
-        """Called whenever the program is killed, after it has ceased."""
+        """Register a callback that runs after each kill of the program."""
         self._on_kill.append(callback)
 
-    # What can be done to it.
+    # Faults.
 
     def kill(self) -> None:
-        """kill -9 of the program. The kernel tells its peers, as far as the links let it."""
+        """Kill the program with SIGKILL. The kernel resets its connections, as far as the links allow."""
         self._die(silently=False)
 
     def power_off(self) -> None:
-        """The machine is gone. Its peers find out by themselves."""
+        """Power off the machine. Its peers receive nothing and must detect it by timeouts."""
         self._die(silently=True)
 
     def pause(self) -> None:
@@ -150,7 +150,7 @@ class Host:
             self.loop.resume()
 
     def signal(self, number: int) -> None:
-        """Deliver a signal to the program's handler. Without one it dies of it."""
+        """Deliver a signal to the program's handler; a program without a handler is killed."""
         if self.state is not HostState.DOWN and not self.loop.signal(number):
             self.kill()
 
@@ -164,8 +164,8 @@ class Host:
         self.network.program_died(silently=silently)
         for callback in self._on_kill:
             callback()
-        questions, self._questions = self._questions, {}
-        for answer in questions:
+        pending, self._pending_results = self._pending_results, {}
+        for answer in pending:
             if not answer.done():
                 answer.set_exception(HostDied(f"host {self.name!r} died"))
 
@@ -180,7 +180,7 @@ class Host:
         time = self._simulation.time
         time.trace.event(time.now, self.name, what)
 
-    # Asked by the loop.
+    # Called by the loop.
 
     def handle_exception(self, context: dict[str, Any]) -> None:
         self._simulation.handle_exception(self, context)

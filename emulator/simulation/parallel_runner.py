@@ -22,7 +22,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """What is reported of one seed."""
+    """The reported result of one seed."""
 
     seed: int
     violation: Violation | None
@@ -41,7 +41,7 @@ def run_seeds(
     jobs: int = 1,
     time_budget_seconds: float | None = None,
 ) -> Generator[R, None, None]:
-    """Yield the results in the order of the seeds. Ends early when the time is used up, or when the caller stops.
+    """Yield the results in the order of the seeds. Ends early when the time budget is used, or the caller stops.
 
     With more than one job `run` must be picklable.
     """
@@ -55,9 +55,9 @@ def run_seeds(
 
 
 def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> Generator[R, None, None]:
-    """As `map`, but never more than a few seeds ahead of the caller: seeds may be endless."""
-    with _not_now(_ENDING):
-        pool = multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts_to_the_parent)
+    """Like `map`, but only a few seeds ahead of the caller: the seeds may be infinite."""
+    with _blocked(_ENDING):
+        pool = multiprocessing.get_context("fork").Pool(jobs, _ignore_interrupts)
     with pool:
         under_way = deque(pool.apply_async(run, (seed,)) for seed in islice(seeds, 4 * jobs))
         while under_way:
@@ -65,17 +65,17 @@ def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> G
             under_way.extend(pool.apply_async(run, (seed,)) for seed in islice(seeds, 1))
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Only the pool ends a worker: one that dies by Ctrl-C with a lock of the pool's in hand stops all of it."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C in a worker: a worker that dies while it holds a lock of the pool blocks the whole pool."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool's word, without the parent's way to take it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # sent by the pool; the parent's handler must not run here
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 @contextmanager
-def _not_now(signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """Signals wait until the end of the block; in what is started within, until it is ready for them."""
+def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Block signals until the end of the block. A process that is started within unblocks them when it is ready."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield

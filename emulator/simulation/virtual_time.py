@@ -43,7 +43,7 @@ class Livelock(SimulationError):
 
 
 class OutOfTime(SimulationError):
-    """The main program has not ended when it should have."""
+    """The main program has not ended before its deadline."""
 
 
 class UnhandledError(SimulationError):
@@ -51,7 +51,7 @@ class UnhandledError(SimulationError):
 
 
 class ProgramLoop(Protocol):
-    """The loop of one program, as far as virtual time needs it."""
+    """The loop of one program, as virtual time uses it."""
 
     name: str
     dead: bool
@@ -66,18 +66,18 @@ class ProgramLoop(Protocol):
 
 
 class VirtualTime:
-    """Decides what happens next."""
+    """The clock and the scheduler of a simulation."""
 
     def __init__(self, random: Random, trace: Trace) -> None:
         self.now = 0.0
         """Virtual seconds since the beginning."""
         self.trace = trace
         self.failure: BaseException | None = None
-        """Set by who finds that the simulation must not go on; ends `run` after the turn."""
+        """Set to end `run` after the current turn with this error."""
         self._draw = random.random
         self.moments: list[tuple[float, int, ProgramLoop | None, Any, Any]] = []
         """A heap of (when, number, loop, timer, -) and (when, number, None, callback, arguments). The number
-        makes equal moments keep the order in which they were named."""
+        keeps equal moments in the order in which they were added."""
         self.next_number = count().__next__
         self._cancelled_timers = 0
         self.runnable: list[ProgramLoop] = []
@@ -88,10 +88,10 @@ class VirtualTime:
         """Turns of all hosts so far. Updated now and then."""
         self._turns_at_collection = 0
         self._generators: dict[int, ProgramLoop] = {}
-        """By address: a generator that is being dropped has no weak references any more."""
+        """Loop of each generator, by address: a generator that is being finalised has no weak references any more."""
 
     def at(self, when: float, callback: Callable[..., None], *args: Any) -> None:
-        """Something that no program does: bytes arrive, a time-out of a kernel. Cannot be taken back."""
+        """Schedule an event that no program causes: bytes arrive, a kernel times out. It cannot be cancelled."""
         heappush(self.moments, (when, self.next_number(), None, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
@@ -102,7 +102,7 @@ class VirtualTime:
         self._stopping = True
 
     def run(self, deadline: float, describe_waits: Callable[[], str]) -> None:
-        """Let things happen until `stop`. Raises when that will not be, or not before the deadline."""
+        """Run all hosts until `stop`. Raises SimulationError when it cannot be reached, or not before the deadline."""
         self._stopping = False
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_dropped)
@@ -124,7 +124,7 @@ class VirtualTime:
                 turns += 1
                 if turns - turns_at_jump > BUSY_TURNS:
                     self.now += BUSY_TURN_SECONDS
-                    self._let_due()
+                    self._make_due_ready()
                     if turns - turns_at_jump > BUSY_TURNS_MAX:
                         raise Livelock(
                             f"{loop.name} is busy and does not wait for anything. {describe_waits()}"
@@ -162,19 +162,20 @@ class VirtualTime:
             else:
                 loop.timer_due(what)
             if moments and moments[0][0] <= self.now:
-                self._let_due()
+                self._make_due_ready()
             return True
         return False
 
     def _tidy(self, turns: int) -> None:
-        """From time to time. By the number of turns, so that every run of a seed does it at the same ones."""
+        """Hash the trace and collect garbage. Called after fixed numbers of turns, so that every run of a seed does it
+        at the same ones."""
         self.turns = turns
         self.trace.flush()
         if turns - self._turns_at_collection > TURNS_BETWEEN_COLLECTIONS:
             self._turns_at_collection = turns
             gc.collect()
 
-    def _let_due(self) -> None:
+    def _make_due_ready(self) -> None:
         """Make all due callbacks ready."""
         moments = self.moments
         while moments and moments[0][0] <= self.now:
@@ -187,7 +188,7 @@ class VirtualTime:
                 loop.timer_due(what)
 
     def timer_cancelled(self) -> None:
-        """Programs set far more deadlines than they miss: sweep them out before they fill the heap."""
+        """Count a cancelled timer. Programs cancel most of their timers: remove them before they fill the heap."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers * 2 > len(self.moments):
             self.moments[:] = [
@@ -196,7 +197,7 @@ class VirtualTime:
             heapify(self.moments)
             self._cancelled_timers = 0
 
-    # Asynchronous generators that are dropped half way belong to the loop they began on.
+    # Unfinished asynchronous generators are closed on the loop on which they began.
 
     def _generator_begins(self, generator: AsyncGenerator[Any, Any]) -> None:
         if self.running is not None:
@@ -213,7 +214,7 @@ EPOCH_MS = 1_767_225_600_000
 
 
 class WallClock:
-    """A call returns the time in milliseconds since 1970."""
+    """The wall clock of a host. Calling it returns the time in milliseconds since 1970."""
 
     def __init__(
         self, monotonic: Callable[[], float], *, offset_ms: float = 0.0, drift_ppm: float = 0.0
@@ -233,12 +234,12 @@ class WallClock:
 
     @property
     def offset_ms(self) -> float:
-        """How far it is ahead of the true time."""
+        """Difference to the true time, in milliseconds; positive: the clock is ahead."""
         return self.exact_ms() - (EPOCH_MS + self._monotonic() * 1000)
 
     @property
     def drift_ppm(self) -> float:
-        """How many microseconds it gains in a second."""
+        """Microseconds that the clock gains per second."""
         return self._drift_ppm
 
     @drift_ppm.setter

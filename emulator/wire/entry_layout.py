@@ -22,7 +22,7 @@ _CHECKSUM_BYTES: Final = 6
 _SIZE: Final = Struct(">I")
 read_size: Final = _SIZE.unpack_from
 _HEAD: Final = Struct(">HII")
-"""Magic, checksum, size of the metadata: how nearly every entry begins."""
+"""Magic, checksum, size of the metadata: the beginning of nearly every entry."""
 _HEAD_BYTES: Final = _HEAD.size
 _read_head: Final = _HEAD.unpack_from
 _SMALL_ENTRY_BYTES: Final = 4_096
@@ -30,9 +30,9 @@ _SMALL_ENTRY_BYTES: Final = 4_096
 
 
 def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
-    """Where the metadata begins and ends. One of UNREADABLE when the sizes cannot be true."""
+    """Return where the metadata begins and ends. Raises one of UNREADABLE when the sizes are impossible."""
     start = _HEAD_BYTES
-    if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read in one go
+    if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read at once
         _, checksum, size = _read_head(data)
         if verify:
             _verify(data, start - 4, checksum)
@@ -45,7 +45,7 @@ def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
 
 
 def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
-    """Where the metadata begins and its size, for an entry with broker metadata, without checksum, or too short."""
+    """Return where the metadata begins and its size, for an entry with broker metadata or without checksum."""
     at = 0
     if data.startswith(_BROKER_METADATA_MAGIC):
         at = _after_broker_metadata(data)
@@ -89,7 +89,7 @@ def assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
 
 
 def ensure_checksum(data: bytes) -> bytes:
-    """The same entry with a checksum, and the same object if it has one (right or wrong).
+    """Return the entry with a checksum; the same object if it has one already (right or wrong).
 
     Very old clients send none, and some clients drop every message that comes without.
     """

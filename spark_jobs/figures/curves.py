@@ -1,4 +1,4 @@
-"""How late messages came, over the time of the run: percentiles in equal slices of time, a bounded number of points.
+"""Latency and lag over the time of a run: percentiles in equal slices of time, a bounded number of points.
 
     latency    of a subscription: from the publish request of a message to its first delivery
     lag        of a link: from the acknowledgement of a message to the first time that another region delivered it to
@@ -20,9 +20,9 @@ from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 
 POINTS = 60
-"""Slices of the whole run."""
+"""Number of slices of a run."""
 SHOWN_MAX = 12
-"""Of each kind: those that were latest."""
+"""Maximum number of curves of each kind: those with the highest p99."""
 PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p99": 0.99}
 _ACCURACY = 10_000
 
@@ -42,22 +42,22 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How late messages came to one subscription, or over one link."""
+    """The latency of one subscription, or the lag of one link."""
 
     what: What
     name: str
     """The subscription, or `us-east > us-west`."""
     whole: Point
-    """Of the whole run."""
+    """Percentiles of the whole run."""
     points: tuple[Point, ...]
-    """By slice; slices without a message have none."""
+    """Percentiles by slice; slices without a message are left out."""
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
 def collect_curves(evidence: Evidence, start_ms: float, end_ms: float) -> tuple[Curve, ...]:
-    """All of them, by kind and name."""
+    """Return all curves, sorted by kind and name."""
     late = _latencies(evidence).union(_lags(evidence))
     width_ms = max((end_ms - start_ms) / POINTS, 0.001)
     number = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(POINTS - 1)).alias("slice")
@@ -89,7 +89,7 @@ def _latencies(evidence: Evidence) -> DataFrame:
 
 
 def _lags(evidence: Evidence) -> DataFrame:
-    """Lags to consumers that were connected already: one that connects later has caused its own wait."""
+    """Return lags to consumers that were connected at the acknowledgement: a later consumer caused its own wait."""
     came = (
         evidence.owed.where(F.col("acked_ms").isNotNull())
         .select(*SUBSCRIPTION, "origin_region", "acked_ms", F.explode("came").alias("one"))
@@ -121,7 +121,7 @@ def _curve(what: What, name: str, points: Iterable[Point]) -> Curve:
 
 
 def shown(curves: Iterable[Curve]) -> tuple[Curve, ...]:
-    """Those with the highest p99 of each kind, in the same order."""
+    """Return the curves with the highest p99 of each kind, in the same order."""
     curves = tuple(curves)
     kept: list[Curve] = []
     for curve in sorted(curves, key=lambda curve: (-curve.whole.p99, curve.name)):
@@ -131,7 +131,7 @@ def shown(curves: Iterable[Curve]) -> tuple[Curve, ...]:
 
 
 def lateness_seconds(curves: Iterable[Curve], what: What) -> dict[str, dict[str, float]]:
-    """Of the whole run: name -> p50, p99, max."""
+    """Return the percentiles of the whole run: name -> p50, p99, max."""
     return {
         curve.name: {"p50": curve.whole.p50, "p99": curve.whole.p99, "max": curve.whole.max}
         for curve in curves

@@ -1,4 +1,4 @@
-"""What every picture of the report is made of: where moments go, names, brackets with their labels, an axis of time.
+"""Elements of the report's pictures: the time scale, names, brackets with labels, and the time axis.
 
 Pictures are drawn twice, once wide and once narrow, instead of scaled: text keeps its size. Colours are classes, the
 page's style sheet defines them. All text is escaped here.
@@ -14,25 +14,25 @@ from html import escape
 from spark_jobs.wording import duration_text
 
 CHARACTER_PX = 6.6
-"""Upper estimate for the 12 px of the labels."""
+"""Upper estimate of a character's width in a label, which has 12 px."""
 BOLD_PX = 7.4
-"""The same for bold."""
+"""Upper estimate of the width of a bold character."""
 LABEL_PX = 17
 """Height of one row of labels."""
 NAME_MAX = 26
-"""Characters of a name."""
+"""Maximum number of characters of a name."""
 NARROW_BELOW_PX = 700
 
 
 @dataclass(frozen=True, slots=True)
 class PlotArea:
-    """Where things go; pixels."""
+    """Dimensions of a picture, in pixels, and the duration that it shows."""
 
     width: float
     left: float
-    """Of the first moment. Beside it, where there is room, stand the names of what is drawn."""
+    """Position of the first moment. Names are to the left of it if there is room."""
     right: float
-    """Of the last moment."""
+    """Position of the last moment."""
     seconds: float
     names_beside: bool
 
@@ -41,7 +41,7 @@ class PlotArea:
 
     @property
     def name_height(self) -> float:
-        """What a name takes above of what it names."""
+        """Height of a name above the object that it names."""
         return 0.0 if self.names_beside else float(LABEL_PX)
 
 
@@ -52,14 +52,14 @@ class LabelRow:
     taken: list[tuple[float, float]] = field(default_factory=list)
 
     def takes(self, start: float, end: float) -> bool:
-        """Whether there was room; then it is taken."""
+        """Reserve a range if it is free. Returns whether it was."""
         free = all(end < a or start > b for a, b in self.taken)
         if free:
             self.taken.append((start, end))
         return free
 
     def makes_room(self, start: float, width: float, shift_max: float) -> float | None:
-        """Where a label of that width has room, as near behind `start` as can be; then it is taken. None: nowhere."""
+        """Reserve room for a label as near to the right of `start` as possible. Returns its position; None: no room."""
         for place in sorted([start, *(end + 4 for _, end in self.taken)]):
             if start <= place <= start + shift_max and self.takes(place, place + width):
                 return place
@@ -69,7 +69,7 @@ class LabelRow:
 def frame_for(
     width: float, seconds: float, names: Iterable[str], small_names: Iterable[str] = ()
 ) -> PlotArea:
-    """With a gutter for the names where the picture is wide."""
+    """Return a plot area. Wide ones have a margin for the names."""
     beside = width >= NARROW_BELOW_PX
     gutter = 16 + max(
         max((len(shortened(name)) * (BOLD_PX + 0.6) for name in names), default=0),
@@ -86,7 +86,7 @@ def svg(parts: Iterable[str], width: float, height: float, title: str) -> str:
 
 
 def rect(kind: str, x: float, y: float, width: float, height: float, more: str = "") -> str:
-    """`more`: further attributes, each with a space before it."""
+    """Return a rectangle. `more`: further attributes, each with a space before it."""
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}"{more}/>'
 
 
@@ -97,7 +97,7 @@ def path(kind: str, moves: str) -> str:
 def stretch(
     frame: PlotArea, kind: str, from_s: float, to_s: float, y: float, height: float, least_px: float = 1
 ) -> str:
-    """An area that covers a length of time."""
+    """Return a rectangle that covers a period."""
     x = frame.x(from_s)
     return rect(kind, x, y, max(frame.x(to_s) - x, least_px), height)
 
@@ -107,7 +107,7 @@ def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> st
 
 
 def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
-    """A name beside what begins at `y`, or above it; `below`: a second text, in small."""
+    """Return a name to the left of the object that begins at `y`, or above it. `below`: a second, smaller text."""
     name, below = shortened(name), shortened(below)
     if frame.names_beside:
         x = frame.left - 12
@@ -117,7 +117,7 @@ def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
 
 
 def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str) -> str:
-    """A length of time."""
+    """Return a bracket that covers a period."""
     x = frame.x(from_s)
     end = max(frame.x(to_s), x + 2)
     ends = f"M{x:.1f} {line - 5:.1f}v10", f"M{end:.1f} {line - 5:.1f}v10"
@@ -127,7 +127,7 @@ def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str)
 def label_beside(
     frame: PlotArea, from_s: float, to_s: float, words: str, y: float, kind: str, row: LabelRow
 ) -> str | None:
-    """Right of a stretch of time, left of it, or on it, wherever in the row is room; None where there is none."""
+    """Return a label right of a period, left of it, or on it, where the row has room; None if it has none."""
     x, end, width = frame.x(from_s), frame.x(to_s), len(words) * BOLD_PX
     middle = min(max((x + end - width) / 2, frame.left), max(frame.right - width, frame.left))
     for start in (end + 7, x - 7 - width, middle):
@@ -139,8 +139,8 @@ def label_beside(
 def moment_label(
     frame: PlotArea, at_s: float, words: str, y: float, kind: str, row: LabelRow, shift_max: float = 0.0
 ) -> str | None:
-    """Right of a moment, or left of it at the right edge; None where there is no room. `shift_max`: how far from
-    it, in pixels."""
+    """Return a label right of a moment, or left of it at the right edge; None if there is no room. `shift_max`: maximum
+    distance from the moment, in pixels."""
     x, width = frame.x(at_s), len(words) * CHARACTER_PX
     if x + 5 + width > frame.right:
         fits = x - 5 - width >= frame.left and row.takes(x - 5 - width, x - 5)
@@ -150,7 +150,7 @@ def moment_label(
 
 
 def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:
-    """One path for a whole series: fewer nodes than a rectangle per slice, and no seams between them."""
+    """Return one path for a whole series: fewer nodes than a rectangle per slice, and no gaps between them."""
     if not any(sizes):
         return ""
     # On a narrow screen several slices share a bar, which shows the tallest of them.
@@ -162,12 +162,12 @@ def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, k
 
 
 def bar_px(count: int, highest: int, tallest_px: float) -> float:
-    """Square root, so that quiet times are seen beside busy ones, and one message alone is seen too."""
+    """Return the height of a bar: the square root makes low rates visible next to high ones, down to one message."""
     return max(2.0, math.sqrt(min(count / highest, 1.0)) * tallest_px) if count else 0.0
 
 
 def axis(frame: PlotArea, y: float, top: float) -> tuple[str, float]:
-    """Ticks at `y` and their lines up to `top`; where it ends."""
+    """Return the time axis, with ticks at `y` and grid lines up to `top`, and the y position below it."""
     step = nice_step(frame.seconds, (frame.right - frame.left) / 90)
     digits = max(0, -math.floor(math.log10(step)))
     parts = [path("line", f"M{frame.left:.1f} {y + 2:.1f}H{frame.right:.1f}")]
@@ -183,7 +183,7 @@ def axis(frame: PlotArea, y: float, top: float) -> tuple[str, float]:
 
 
 def nice_step(seconds: float, ticks_max: float) -> float:
-    """1, 2 or 5 times a power of ten, so that there are at most `ticks_max` steps."""
+    """Return 1, 2 or 5 times a power of ten, so that there are at most `ticks_max` steps."""
     raw = seconds / max(ticks_max, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= raw), 10 * power)

@@ -1,7 +1,7 @@
 """Reads the log of a region that keeps it in SQLite (docs/ARCHITECTURE.md, "What is on disk").
 
-Never writes, and asks no region: it may be running, stopped or killed. A killed one leaves its newest commits
-in the write-ahead log beside the file, and SQLite reads both together.
+Never writes, and sends no requests to the region, which may be running, stopped or killed. A killed one leaves its
+newest commits in the write-ahead log next to the file, and SQLite reads both together.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from spark_jobs.sources.run_folder import RegionLog
 
 FORMAT_VERSION = "1"
 SLICE_BYTES = 16 * 1024 * 1024
-"""About as much as one task reads."""
+"""Approximate size of the slice that one task reads."""
 SLICES_MAX = 64
 
 
 def plan(log: RegionLog) -> list[RowRange]:
-    """Ranges of rows of about equal size that together cover what is stored now."""
+    """Return ranges of rows of about equal size that together cover all stored entries."""
     with _opened(log) as connection:
         first, last = connection.execute("SELECT min(rowid), max(rowid) FROM entry_groups").fetchone()
     if first is None:
@@ -65,7 +65,7 @@ def read_heads(log: RegionLog) -> list[LogHead]:
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:
-    """Its newest entries have the highest ids."""
+    """Return nothing: in SQLite a topic's highest id is that of its newest entry."""
     return {}
 
 
@@ -82,7 +82,7 @@ def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
 
 @contextlib.contextmanager
 def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
-    """A checked connection. Whatever is wrong with the file is a LogDamaged, also while it is being read."""
+    """Open a validated connection. Raises LogDamaged for every error of the file, also while it is being read."""
     path = Path(log.path)
     place = f"regions/{log.region}/{path.name}"
     try:
@@ -124,7 +124,7 @@ def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Co
 
 
 def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    # A long log is read on by whichever thread takes the next batch, one after the other.
+    # Several threads, one after the other, read the batches of a long log.
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
     )

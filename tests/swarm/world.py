@@ -1,4 +1,4 @@
-"""A world with programs that faults can hit."""
+"""A world whose client programs can be targets of faults."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class SwarmWorld(World):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.actors: dict[str, Actor] = {}
-        """Programs that work in it, by name."""
+        """Client programs by name."""
         self.healing = False
-        """No fault is active any more: actors acknowledge at once."""
+        """Whether all faults have ended: actors then acknowledge at once."""

@@ -65,7 +65,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """State of a connection between the CONNECT of a region and its proof."""
+    """State of a connection that waits for the proof of a region after its CONNECT (`greeting`)."""
 
     greeting: Connect
     challenge: Challenge

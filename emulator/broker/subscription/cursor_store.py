@@ -40,8 +40,8 @@ class StoredCursor:
         return key.text if part is None else CursorPartKey(key.topic, key.subscription, str(part)).text
 
     async def delete(self, store: Store) -> None:
-        """Delete it for good. The head goes first: parts without a head are ignored, but a head without its parts would
-        have lost acknowledgements."""
+        """Delete the stored cursor. The head is deleted first: parts without a head are ignored, but a head without its
+        parts would have lost acknowledgements."""
         for key in (self.key.text, *map(self._text, self._parts.stored_parts)):
             store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)

@@ -1,4 +1,4 @@
-"""The checkpoints of one topic: the keys that hold them, and the replay of the log behind the last one.
+"""The checkpoints of one topic: the keys that hold them, and the replay of the log after the last one.
 
 The topic's state encodes their content.
 """
@@ -51,7 +51,7 @@ class Checkpoints:
             raise CheckpointDamaged(f"{key} or one of its parts is damaged ({damage})") from None
 
     def discard(self) -> asyncio.Future[None]:
-        """Delete the head, so that the next restart folds the whole log: without a head no part counts."""
+        """Delete the head, so that the next restart folds the whole log: parts without a head are ignored."""
         key = CheckpointKey(self._topic).text
         self._store.get(key)
         return self._store.delete(key)
@@ -68,8 +68,9 @@ class Checkpoints:
         return [*puts, head]
 
     async def write_durably(self) -> int:
-        """Return the id below which a restart needs no entry any more. StorageError when that is not certain."""
-        end = self._state.readable_end  # a restart begins with what follows
+        """Write a checkpoint and wait until it is durable. Returns the id below which a restart needs no entry.
+        StorageError when it may not be durable."""
+        end = self._state.readable_end  # a restart folds the log from here
         await asyncio.gather(*self.write())
         return end
 

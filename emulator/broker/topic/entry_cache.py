@@ -1,7 +1,7 @@
 """The newest entries of the topics' logs, in memory.
 
-Live consumers and replicators read here; only those that lag read from the store. Holds durable entries only ("visible"
-comes after "durable").
+Consumers and replicators without a backlog read here; those that lag read from the store. Holds durable entries only
+("visible" comes after "durable").
 
 All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks, and each block is
 charged with the memory that it really uses. Over the limit the pool drops the oldest block of any topic. Dropped
@@ -30,7 +30,7 @@ from emulator.wire.message_metadata import (
     sticky_key,
 )
 
-NOT_ASKED: Final = -1
+NOT_COMPUTED: Final = -1
 
 
 class StoredEntry:
@@ -49,7 +49,7 @@ class StoredEntry:
         self.marker = marker
         """Decoded once: on receipt, or when read from the store. None also for markers without a meaning here."""
         self._info: EntryInfo | None = info
-        self._key_hash = NOT_ASKED
+        self._key_hash = NOT_COMPUTED
 
     @classmethod
     def read(cls, entry_id: int, data: bytes) -> StoredEntry:
@@ -64,19 +64,19 @@ class StoredEntry:
         entry.messages, entry.hidden, entry.marker = messages, False, None
         entry.due_ms = due_ms
         entry._info = None
-        entry._key_hash = NOT_ASKED
+        entry._key_hash = NOT_COMPUTED
         return entry
 
     @property
     def info(self) -> EntryInfo:
-        """Return the rest of its metadata; decoded at the first access."""
+        """The metadata, decoded at the first access."""
         if self._info is None:
             self._info = scan_entry(self.data)
         return self._info
 
     @property
     def chunk(self) -> MessageChunk | None:
-        """The chunk that it is, for SHARED subscriptions."""
+        """The chunk that the entry contains, for SHARED subscriptions; None: a whole message."""
         if self._info is not None and self._info.num_chunks <= 1:
             return None
         return chunk_of(self.data)
@@ -89,7 +89,7 @@ class StoredEntry:
     @property
     def key_hash(self) -> int:
         """Hash of its key for KEY_SHARED; computed at the first access."""
-        if self._key_hash == NOT_ASKED:
+        if self._key_hash == NOT_COMPUTED:
             self._key_hash = hash_of(sticky_key(self.data))
         return self._key_hash
 

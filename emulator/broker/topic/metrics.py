@@ -1,4 +1,4 @@
-"""What a region counts of its topics, for stats and metrics."""
+"""Counters and rates of a region's topics, for stats and metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StorageMetrics:
 
     def __init__(self, now_seconds: float) -> None:
         self.latency_us = Distribution(LATENCY_LIMITS_US, now_seconds)
-        """Until a group was durable; each entry of it counts."""
+        """Time until a group of entries was durable; counted once for each entry."""
         self.size_bytes = Distribution(SIZE_LIMITS, now_seconds)
         self.read = 0
         """Entries that were not in memory."""
@@ -69,7 +69,7 @@ class StorageMetrics:
 
 
 class TopicMetrics:
-    """Of one topic, since it was loaded."""
+    """Counters of one topic since it was loaded."""
 
     __slots__ = ("_wall_clock_ms", "loaded_end_entry_id", "loaded_ms", "published", "published_ms", "storing")
 
@@ -82,7 +82,7 @@ class TopicMetrics:
         self.published = Traffic(now_seconds)
         """Entries of producers and other regions."""
         self.published_ms = 0
-        """When something was published last, by the region's clock; 0: not since the topic was loaded."""
+        """Time of the last publish, by the region's clock; 0: none since the topic was loaded."""
         self.storing = StorageMetrics(now_seconds)
 
     def note_published(self, messages: int, bytes_: int) -> None:

@@ -16,7 +16,7 @@ from emulator.storage.contract import Log
 
 
 class Readable(Protocol):
-    """Where messages are read from: a topic, or a topic as it is read compacted (`compaction.compacted_log`)."""
+    """A source of messages: a topic, or the compacted form of a topic (`compaction.compacted_log`)."""
 
     @property
     def ledger_id(self) -> int:
@@ -25,7 +25,7 @@ class Readable(Protocol):
 
     @property
     def first_entry_id(self) -> int:
-        """The first entry that is left."""
+        """Id of the first entry that is not trimmed."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Readable(Protocol):
 
 
 class TopicReading:
-    """Owned by its topic."""
+    """Reads one topic, which owns it."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ READ_ENTRIES = 1_000
 READ_BYTES = 4_194_304
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """Default of `before_producers`."""
 
 
@@ -71,8 +71,8 @@ class Trimmer:
         return self.holds.first(self._topic.state.stored_end)
 
     async def trim(self, before_entry_id: int) -> None:
-        """Trim entries below an id that are not needed. StorageError when that fails; it may have happened all the
-        same."""
+        """Trim entries below an id that are not needed. StorageError when that fails; the entries may be trimmed
+        nevertheless."""
         if self._under_way is not None:
             return
         self._under_way = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class Trimmer:
             *[replicator.flush() for replicator in self._replicators.values()],
         )
         counted = await topic.checkpoints.write_durably()
-        # Meanwhile a consumer may have sought back, or a subscription was added at the beginning.
+        # Meanwhile a consumer may have reset its cursor, or a subscription may have been added at the beginning.
         before = min(before, counted, self.first_hold.entry_id)
         if topic.closed or before <= topic.log.first_entry_id:
             return
@@ -106,12 +106,12 @@ class Trimmer:
         """Move cursors that held nothing past the trimmed entries."""
         last = self._topic.log.first_entry_id - 1
 
-        def passing(cursor: Cursor) -> bool:
+        def skip(cursor: Cursor) -> bool:
             return cursor.ack_range(cursor.mark_delete + 1, last)
 
         for subscription in list(self.subscriptions.values()):
             if subscription.cursor.mark_delete < last:
-                subscription.move(passing)
+                subscription.move(skip)
 
     async def settled(self) -> None:
         """After `close`: wait until no trim is under way."""
@@ -120,7 +120,7 @@ class Trimmer:
 
 
 class TopicRetention:
-    """Owned by its topic. The region's housekeeper calls it as the policies say."""
+    """Applies TTL, quotas and retention to one topic, which owns it. Called by the region's housekeeper."""
 
     def __init__(self, topic: TopicView, publishing: TopicPublishing, trimmer: Trimmer) -> None:
         self._topic = topic
@@ -129,7 +129,7 @@ class TopicRetention:
         self.trimmer = trimmer
         self.quota_refusal: ProtocolError | None = None
         """The error that clients' producers receive because a backlog is over its quota; None: they are accepted."""
-        self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _do_nothing
         """Awaited before a client's producer attaches; updates `quota_refusal`."""
         components = topic.region.environment.components.lifetime
         self._ages = components.ages()
@@ -150,13 +150,13 @@ class TopicRetention:
     # TTL: messages that no consumer acknowledged.
 
     async def expire(self, ttl_ms: int, now_ms: int) -> None:
-        """Make each subscription skip messages that are older. StorageError."""
+        """Make each durable subscription skip messages that are older than `ttl_ms`. StorageError."""
         self._ages.looked(self._topic.state.stored_end, now_ms)
         for subscription in self._durable_subscriptions():
             first = max(subscription.cursor.mark_delete + 1, self._topic.reading.first_entry_id)
             last = first - 1
             async for entry in self._entries_from(first):
-                if not self._ages.is_older(_seen(entry), ttl_ms, now_ms):
+                if not self._ages.is_older(_aged(entry), ttl_ms, now_ms):
                     break
                 last = entry.entry_id
             self._skip_upto(subscription, last, f"older than {ttl_ms // 1000} s")
@@ -171,10 +171,10 @@ class TopicRetention:
         if last < first or self._topic.closed or subscription.closed:
             return
 
-        def passing(cursor: Cursor) -> object:
+        def skip(cursor: Cursor) -> object:
             return cursor.ack_range(cursor.mark_delete + 1, last)
 
-        subscription.move(passing)
+        subscription.move(skip)
         subscription.skipped += last - first + 1
         logger.info(
             "%s: subscription %s skips entries %d to %d: %s",
@@ -206,28 +206,28 @@ class TopicRetention:
         if QuotaKind.AGE in quotas:
             async for entry in self._entries_from(max(hold.entry_id, topic.reading.first_entry_id)):
                 if not entry.hidden:
-                    age_ms = now_ms - self._ages.published_ms(_seen(entry), now_ms)
+                    age_ms = now_ms - self._ages.published_ms(_aged(entry), now_ms)
                     break
         return Backlog(size, age_ms, hold.asker)
 
     async def _evict(self, over: Exceeded, quota: Quota, now_ms: int) -> None:
         """Evict from subscriptions only: replicators keep their backlog, or regions would differ for ever (L5)."""
         if over.kind is QuotaKind.AGE:
-            upto = self._older_than(quota.limit_seconds * 1000, now_ms)
+            is_evicted = self._older_than(quota.limit_seconds * 1000, now_ms)
         else:
-            upto = self._heavier_than(int(quota.limit_bytes * EVICT_TO))
+            is_evicted = self._heavier_than(int(quota.limit_bytes * EVICT_TO))
         durable = self._durable_subscriptions()
         lowest = min((one.cursor.mark_delete + 1 for one in durable), default=self._topic.state.stored_end)
         last = lowest - 1
         async for entry in self._entries_from(max(lowest, self._topic.reading.first_entry_id)):
-            if not upto(entry):
+            if not is_evicted(entry):
                 break
             last = entry.entry_id
         for subscription in durable:
             self._skip_upto(subscription, last, over.sentence)
 
     def _older_than(self, age_ms: int, now_ms: int) -> Callable[[StoredEntry], bool]:
-        return lambda entry: self._ages.is_older(_seen(entry), age_ms, now_ms)
+        return lambda entry: self._ages.is_older(_aged(entry), age_ms, now_ms)
 
     def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
         """Return a predicate for the oldest entries, true until only `limit_bytes` are left before the log's end."""
@@ -280,10 +280,10 @@ class TopicRetention:
         if retention.keeps_nothing:
             await self.trimmer.trim(needed_from)
             return
-        looking = self._trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
+        trimming = self._trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
         before = topic.log.first_entry_id
         async for entry in self._entries_from(before):
-            if entry.entry_id >= needed_from or not looking.goes(_seen(entry)):
+            if entry.entry_id >= needed_from or not trimming.goes(_aged(entry)):
                 break
             before = entry.entry_id + 1
         await self.trimmer.trim(before)
@@ -294,5 +294,5 @@ class TopicRetention:
             subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
 
 
-def _seen(entry: StoredEntry) -> AgedEntry:
+def _aged(entry: StoredEntry) -> AgedEntry:
     return AgedEntry(entry.entry_id, entry.info.publish_time_ms, len(entry.data))

@@ -8,11 +8,11 @@ from typing import Any
 
 
 class BadSchema(ValueError):
-    """It is no schema of its type, or larger than what is allowed."""
+    """The data is not a schema of its type, or exceeds a limit."""
 
 
 class Incompatible(ValueError):
-    """It may not follow, or read, what there is."""
+    """The schema is incompatible with an existing version."""
 
 
 DEPTH_MAX = 64
@@ -21,7 +21,7 @@ _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def read_json(data: bytes) -> Any:
-    """BadSchema for what is no JSON, or is nested too deeply."""
+    """Parse JSON. BadSchema for data that is not JSON, or is nested too deeply."""
     _check_depth(data)
     try:
         return json.loads(data.decode())  # as bytes it might be UTF-16, whose brackets were not counted
@@ -41,8 +41,8 @@ def _check_depth(data: bytes) -> None:
 
 
 def normalized(data: bytes) -> bytes:
-    """The same text for schemas that differ in spaces, the order of keys and documentation only; `data` itself when it
-    is no JSON."""
+    """Return the same text for schemas that differ only in spaces, the order of keys and documentation. Returns `data`
+    itself when it is not JSON."""
     try:
         return json.dumps(_without_doc(read_json(data)), sort_keys=True).encode()
     except BadSchema:

@@ -1,4 +1,4 @@
-"""How pending acknowledgements are stored: rows of one transaction and some 4,096 entry ids each.
+"""Stored form of pending acknowledgements: each row holds those of one transaction for 4,096 entry ids.
 
     row (generation, transaction, number)   which of the ids number * 4,096 … it holds, batches in part, and, in the row
                                             with the number -1, how far it acknowledged cumulatively
@@ -27,12 +27,12 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class RowName(NamedTuple):
-    """Which row of one subscription."""
+    """Name of a row of one subscription."""
 
     generation: int
     txn: TxnId
     number: int
-    """Of the ids; `CUMULATIVE` for how far."""
+    """Number of the range of ids; `CUMULATIVE` for the cumulative acknowledgement."""
 
     def __str__(self) -> str:
         return f"{self.generation}_{self.txn.most}_{self.txn.least}_{self.number}"
@@ -53,12 +53,12 @@ class RowChanges(NamedTuple):
 
 
 class PendingRows:
-    """What the store has of the pending acknowledgements of one subscription."""
+    """The rows of the pending acknowledgements of one subscription, and their unwritten changes."""
 
     def __init__(self, acks: PendingAcks) -> None:
         self.acks = acks
         self._bits: dict[TxnId, dict[RowName, int]] = {}
-        """Ids that a row holds in whole. Every row that the store has, or will have, is here."""
+        """Bit set of the entries that a row holds completely. Contains every row that is or will be stored."""
         self._changed: set[RowName] = set()
         self._ended: list[RowName] = []
 
@@ -69,7 +69,7 @@ class PendingRows:
         return bool(self._changed or self._ended)
 
     def awaits(self, txn: TxnId) -> bool:
-        """Something that the transaction holds was not taken to be written yet."""
+        """Whether acknowledgements of the transaction were not yet taken by `take_changes`."""
         return any(name.txn == txn for name in self._changed)
 
     @property
@@ -95,13 +95,13 @@ class PendingRows:
         self._changed.add(name)
 
     def ended(self, txn: TxnId) -> None:
-        """Nothing of the transaction is needed any more."""
+        """Delete the rows of a transaction that has ended."""
         for name in self._bits.pop(txn, ()):
             self._changed.discard(name)
             self._ended.append(name)
 
     def clear(self) -> None:
-        """Nothing of any is."""
+        """Delete all rows."""
         for txn in list(self._bits):
             self.ended(txn)
 

@@ -1,4 +1,4 @@
-"""What a run in containers consists of: images, ports, networks, and which Kafka serves which region."""
+"""The plan of a run in containers: images, ports, networks, and which Kafka serves which region."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.config.topology import Topology
 from emulator.errors import Refused
 
 SMALLEST_SUBNET = 27
-"""Prefix length: room for 28 containers, and for the verdict's."""
+"""Prefix length of a subnet with room for 28 containers and for that of the verdict."""
 
 
 KafkaCount = Literal["each", "shared"]
@@ -58,7 +58,7 @@ class PublishedPorts:
     """Where the host reaches one region's containers."""
 
     address: str
-    """Of this machine: 127.0.0.1, unless another one was named."""
+    """Address of this machine to which the ports are bound; 127.0.0.1 by default."""
     service_port: int
     admin_port: int
     kafka_port: int = 0
@@ -72,7 +72,7 @@ class ComposePlan:
     topology: Topology
     settings: ComposeSettings
     project: str
-    """What Compose calls the run; also the name of its network."""
+    """Project name of the run in Compose, and the name of its network."""
     subnet: str
     user: int
     group: int
@@ -82,19 +82,19 @@ class ComposePlan:
 
 
 def project_name(topology: Topology, run_dir: Path) -> str:
-    """The same for the same run directory, and no other's."""
+    """Return the project name of a run, which is unique to its run directory."""
     readable = re.sub(r"[^a-z0-9]+", "-", topology.name.lower()).strip("-")[:30]
     return f"geoemu-{readable}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]}"
 
 
 def kafka_owners(topology: Topology, settings: ComposeSettings) -> dict[str, str]:
-    """Regions that want a Kafka of ours -> the region after which their Kafka is called."""
-    wanting = [
+    """Return the regions that need a Kafka container -> the region that names this container."""
+    regions = [
         region.name
         for region in topology.regions
         if region.log.backend == "kafka" and not region.log.bootstrap_servers
     ]
-    owners = {name: name if settings.kafka == "each" else wanting[0] for name in wanting}
+    owners = {name: name if settings.kafka == "each" else regions[0] for name in regions}
     for owner in owners.values():
         if kafka_service(owner) in topology.region_names:
             raise Refused(
@@ -108,8 +108,8 @@ def kafka_service(owner: str) -> str:
 
 
 def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
-    """A free subnet for `plan_size` containers; which one is tried first depends on the project, so that two runs
-    that begin at the same time do not meet."""
+    """Return a free subnet for `plan_size` containers. The first candidate depends on the project, so that two runs
+    that begin at the same time do not collide."""
     # Reserved: the network's own address, the broadcast address, the gateway, and one for the verdict.
     prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)

@@ -11,9 +11,9 @@ from emulator.scenarios.actors.specs import AccessWord, Counts, ProducerSpec
 
 RETRY_SECONDS = 0.2
 POLL_SECONDS = 0.005
-"""How often it is looked for room and outcomes."""
+"""Interval between checks for outcomes, and for room in the pending window."""
 BURST = 64
-"""Most publishes of an unlimited producer without a pause."""
+"""Maximum number of publishes of an unlimited producer without a pause."""
 ACCESS_MODES: dict[AccessWord, AccessMode] = {
     "shared": AccessMode.SHARED,
     "exclusive": AccessMode.EXCLUSIVE,
@@ -30,9 +30,9 @@ class ExclusiveProducer:
         self._client = client
         self._history = ActorHistory(recorder)
         self._publisher: RecordedPublisher | None = None
-        self._settled = asyncio.Event()
-        """It is open, or has its place in the wait queue."""
-        self._in_line = False
+        self._is_ready = asyncio.Event()
+        """Set when the producer is open, or has its place in the wait queue."""
+        self._is_waiting = False
         self._finishing = False
         self._task = asyncio.create_task(self._serve())
 
@@ -43,12 +43,12 @@ class ExclusiveProducer:
             region=self._part.region,
             connected=publisher is not None and publisher.producer.is_connected,
             publishing=publisher is not None and self._has_more,
-            waits=int(self._in_line),
+            waits=int(self._is_waiting),
         )
 
     async def begin(self) -> None:
         """Return when the producer is open, or has its place in the wait queue."""
-        await self._settled.wait()
+        await self._is_ready.wait()
 
     async def finish(self) -> None:
         """Leave the wait queue, or close once every publish has its outcome: then another producer gets the topic."""
@@ -65,11 +65,11 @@ class ExclusiveProducer:
         return not (self._finishing or enough)
 
     async def _serve(self) -> None:
-        """A producer that can send no more is followed by another one."""
+        """Open a producer and publish with it; open another one after an error."""
         while True:
             try:
                 publisher = self._publisher = await self._open()
-                self._settled.set()
+                self._is_ready.set()
                 await self._publish_with(publisher)
                 return
             except ClientError:
@@ -91,12 +91,12 @@ class ExclusiveProducer:
         try:
             return await self._history.open_producer(place, opening)
         finally:
-            self._in_line = False
+            self._is_waiting = False
 
     def _state_changed(self, _: Producer, state: ProducerState) -> None:
-        self._in_line = state is ProducerState.WAITING
-        if self._in_line:
-            self._settled.set()
+        self._is_waiting = state is ProducerState.WAITING
+        if self._is_waiting:
+            self._is_ready.set()
 
     async def _publish_with(self, publisher: RecordedPublisher) -> None:
         rate = self._part.rate_per_second

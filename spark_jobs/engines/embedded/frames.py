@@ -34,7 +34,7 @@ class ResultRow(Sequence[Any]):
 
 
 def _value(value: Any) -> Any:
-    """Structs become rows. A map has keys that are no texts."""
+    """Convert structs to rows. A dictionary is a struct if all of its keys are strings; a map has other keys."""
     if isinstance(value, list):
         return [_value(one) for one in value]
     is_struct = isinstance(value, dict) and all(isinstance(key, str) for key in value)
@@ -45,11 +45,11 @@ class QueryFrame:
     """A query. Nothing is computed before rows are collected or cached."""
 
     def __init__(self, fetch: Fetch, sql: str, columns: Sequence[str], table: str | None = None) -> None:
-        assert len(set(columns)) == len(columns), f"two columns of one name: {columns}"
+        assert len(set(columns)) == len(columns), f"duplicate column names: {columns}"
         self._fetch = fetch
         self.sql = sql
         self.table = table
-        """Where the rows are stored; None for a query."""
+        """The table that stores the rows; None for a query."""
         self.columns = list(columns)
 
     def select(self, *columns: Named) -> QueryFrame:
@@ -85,7 +85,7 @@ class QueryFrame:
         return self
 
     def union(self, other: QueryFrame) -> QueryFrame:
-        """By position."""
+        """Append the rows of another frame; columns are matched by position."""
         return self._query(f"({self.sql}) UNION ALL ({other.sql})")
 
     def unionByName(self, other: QueryFrame) -> QueryFrame:
@@ -96,7 +96,7 @@ class QueryFrame:
         return QueryFrame(self._fetch, f"SELECT * FROM ({self.sql}) CROSS JOIN ({other.sql})", columns)
 
     def join(self, other: QueryFrame, on: str | list[str], how: str = "inner") -> QueryFrame:
-        """By equal columns, which come first and once."""
+        """Join on equal values of the columns `on`, which come first, once each."""
         keys = [on] if isinstance(on, str) else on
         left, right = ([one for one in frame.columns if one not in keys] for frame in (self, other))
         kind = {"inner": "JOIN", "left": "LEFT JOIN", "full_outer": "FULL JOIN"}[how]
@@ -122,7 +122,7 @@ class QueryFrame:
         return [ResultRow(dict(zip(self.columns, row, strict=True))) for row in self._fetch(self.sql)]
 
     def selected(self, columns: Iterable[Column], source: str) -> QueryFrame:
-        """The query of these columns of `source`, a FROM clause and what follows it."""
+        """Return the query of these columns. `source`: a FROM clause and the clauses after it."""
         columns = list(columns)
         listed = ", ".join(f"{one.sql} AS {quoted(one.name)}" for one in columns)
         return QueryFrame(self._fetch, f"SELECT {listed} {source}", [one.name for one in columns])

@@ -15,7 +15,7 @@ COLLIDING = (
     ("persistent://public/default/orders", "eu/billing"),
     ("persistent://public/default/orders/eu", "billing"),
 )
-"""(topic, subscription): one key each, or one for both."""
+"""Pairs (topic, subscription) that have one key in common if names are concatenated without escaping."""
 
 
 WORKLOAD = Workload("neighbours", acts=False)
@@ -35,18 +35,18 @@ def _with_namespace(random: Random, plan: Plan) -> Plan:
     regions = tuple(sorted(random.sample(names, random.randint(1, max(1, len(names) - 1)))))
     namespace = NamespaceConfig(NAMESPACE, regions, deduplication=random.random() < 0.5)
     topic = f"persistent://{NAMESPACE}/orders"
-    plan = _with(random, plan, 0, regions, topic, "billing", replicated=len(regions) > 1)
+    plan = _with_programs(random, plan, 0, regions, topic, "billing", replicated=len(regions) > 1)
     return replace(plan, topology=replace(plan.topology, namespaces=(*plan.topology.namespaces, namespace)))
 
 
 def _with_colliding_names(random: Random, plan: Plan) -> Plan:
     regions = (random.choice(plan.regions),)
     for number, (topic, subscription) in enumerate(COLLIDING, 1):
-        plan = _with(random, plan, number, regions, topic, subscription, replicated=False)
+        plan = _with_programs(random, plan, number, regions, topic, subscription, replicated=False)
     return plan
 
 
-def _with(
+def _with_programs(
     random: Random,
     plan: Plan,
     number: int,

@@ -44,7 +44,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
     deleted_at_seconds: float | None
     """When the subscription is deleted in `reading` and created again; None: never."""
     is_turned_on: bool
-    """Whether it is turned on in `onward` at the end."""
+    """Whether replication is turned on in `onward` at the end."""
 
     workload: ClassVar[str] = NAME
 
@@ -56,12 +56,12 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         consuming = asyncio.ensure_future(self._consume(context))
         for at in self.visits_at_seconds:
             await asyncio.sleep(max(0.0, at - context.now))
-            await self._look_in(context)
+            await self._visit_onward(context)
         await publishing
         await consuming
         await self.wait_for_repair(context)
         await self._take_rest(context, self.reading, set(expected))
-        for step in (self._stayed_off, self._reader_refused, self._late_one_follows, self._goes_on):
+        for step in (self._stayed_off, self._reader_refused, self._late_one_follows, self._follows_or_stays):
             if problem := await step(context, set(expected)):
                 self._report(context, problem)
                 return
@@ -74,7 +74,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         return await there.retry_until_done(context, "POST", _status(subscription), on, done=(204,))
 
     async def _consume(self, context: ActContext) -> None:
-        """Acknowledge everything where it is replicated, and delete it there once."""
+        """Acknowledge all messages in `reading`, and delete the subscription there once."""
         until = self.faults_end_seconds
         if self.deleted_at_seconds is not None:
             await self._acknowledge(context, self.deleted_at_seconds)
@@ -99,15 +99,15 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
             pass
         context.record.windows.end(window)
 
-    async def _look_in(self, context: ActContext) -> None:
-        """As a program that fails over: it asks for replication, and is refused nothing."""
+    async def _visit_onward(self, context: ActContext) -> None:
+        """Connect to `onward` for a moment, like a program that fails over: its consumer requests replication."""
         try:
             async with asyncio.timeout(STEP_SECONDS), self._visit(context, self.onward):
                 pass
         except (TimeoutError, ClientError):
             return
 
-    # Afterwards. Each step returns what is wrong; empty: nothing.
+    # After the faults. Each step returns a violation; empty: none.
 
     async def _stayed_off(self, context: ActContext, expected: set[bytes]) -> str:
         one = await self._subscription(context, self.onward, SUBSCRIPTION)
@@ -129,7 +129,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         return f"{FLEETING}{self.reading} answers {wrong}" if wrong else ""
 
     async def _late_one_follows(self, context: ActContext, expected: set[bytes]) -> str:
-        """A second subscription is consumed, then the topic is quiet, then it is turned on."""
+        """Consume a second subscription, wait until the topic is quiet, and turn its replication on."""
         context.record.delivered.replicated.add((self.topic(context), LATE))
         client = self.client_for(self.reading, context, "late")
         try:
@@ -142,7 +142,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
             return ""
         return await self._drains(context, LATE)
 
-    async def _goes_on(self, context: ActContext, expected: set[bytes]) -> str:
+    async def _follows_or_stays(self, context: ActContext, expected: set[bytes]) -> str:
         if not self.is_turned_on:
             missing = await self._take_rest(context, self.onward, set(expected))
             return f"{MOVED}{_first(missing)} in {self.onward}" if missing else ""
@@ -151,7 +151,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         return await self._drains(context, SUBSCRIPTION)
 
     async def _drains(self, context: ActContext, subscription: str) -> str:
-        """Wait until the other region has nothing left of it."""
+        """Wait until the subscription has no backlog in `onward`."""
         give_up_at = context.now + CONVERGENCE_SECONDS
         while context.now < give_up_at:
             one = await self._subscription(context, self.onward, subscription)
@@ -161,7 +161,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         return f"{BEHIND}{subscription} in {self.onward}"
 
     async def _subscription(self, context: ActContext, region: str, name: str) -> dict[str, Any] | None:
-        """Its figures. None: the region does not answer, or has none."""
+        """Return the stats of a subscription. None: the region does not respond, or does not have it."""
         try:
             stats = await self.stats(context, region)
         except NoHttpResponse:
@@ -179,7 +179,7 @@ def _first(missing: set[bytes]) -> str:
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs in any two regions; none where there is only one."""
+    """Draw programs in any two regions; none if there is only one region."""
     if len(plan.regions) < 2:
         return plan
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))

@@ -22,9 +22,10 @@ NAME = "retain"
 SLOW = "slow"
 """A subscription without a consumer until all other checks are done."""
 ARRIVAL_SECONDS = 20.0
-"""For messages under way between regions after the faults end; less than one minute, the smallest retention time."""
+"""Time limit for messages in flight between regions after the faults end; less than one minute, the smallest retention
+time."""
 METADATA_BYTES_MAX = 300
-"""Of the entries of these programs."""
+"""Maximum size of the metadata of an entry of these programs."""
 MINUTE_SECONDS = MS_PER_MINUTE / 1000
 SHORT, LOST, STAYS = "short: ", "lost: ", "stays: "
 Taken = dict[bytes, float]
@@ -81,16 +82,17 @@ class RetentionProgram(OwnTopicProgram):
             await asyncio.sleep(self.pause_seconds)
 
     async def _acknowledge(self, consumer: Consumer, client: Client, context: ActContext) -> None:
-        """Whatever comes, for ever."""
+        """Acknowledge all messages until the task is cancelled."""
         while True:
             try:
                 await consumer.acknowledge(await self.next_message(consumer, context))
             except ClientError:
                 await asyncio.sleep(0.2)
-                consumer = await self._again(consumer, client, context)
+                consumer = await self._reconnected(consumer, client, context)
 
-    async def _again(self, consumer: Consumer, client: Client, context: ActContext) -> Consumer:
-        """Another one: this one may have been refused for good, while its region took its former life for alive."""
+    async def _reconnected(self, consumer: Consumer, client: Client, context: ActContext) -> Consumer:
+        """Return a new consumer. The region may have rejected this one for good while it still had the connection of
+        the one before."""
         try:
             await consumer.close()
             return await self.subscribed(client, context, SUBSCRIPTION)
@@ -118,15 +120,16 @@ class RetentionProgram(OwnTopicProgram):
             context.note_result("accepted", topic=self.topic(context))
 
     async def _missing(self, reader: Client, context: ActContext, taken: Taken) -> set[bytes]:
-        """Of what retention keeps. What is under way to the region in which it reads may come a little later."""
+        """Return the retained messages that are missing. Messages in flight to the region of the reader may arrive
+        later."""
         give_up_at = context.now + ARRIVAL_SECONDS
         while True:
-            arrived = await self._all_there_is(reader, context)
+            arrived = await self._read_all(reader, context)
             missing = self._kept(context, taken) - arrived
             if not missing or context.now > give_up_at:
                 return missing
 
-    async def _all_there_is(self, client: Client, context: ActContext) -> set[bytes]:
+    async def _read_all(self, client: Client, context: ActContext) -> set[bytes]:
         reader, arrived = await client.reader(self.topic(context), EARLIEST), set[bytes]()
         try:
             while True:
@@ -137,7 +140,7 @@ class RetentionProgram(OwnTopicProgram):
             return arrived
 
     def _kept(self, context: ActContext, taken: Taken) -> set[bytes]:
-        """What must be there now."""
+        """Return the messages that the retention must keep now."""
         kept, room = set[bytes](), self.megabytes * BYTES_PER_MEGABYTE
         copies = 1 if context.world.replication_rules.deduplicates(self.topic(context)) else 2
         for payload, sent in reversed(taken.items()):
@@ -148,7 +151,7 @@ class RetentionProgram(OwnTopicProgram):
         return kept
 
     async def _stays(self, context: ActContext) -> str:
-        """What is there that must not, for long enough; empty: nothing."""
+        """Return the size of a log that is still too large after the time limit; empty: it was trimmed."""
         limit = BYTES_PER_MEGABYTE * self.megabytes if self.megabytes > 0 and self.minutes < 0 else 0
         limit = 0 if self.is_lowered else limit
         give_up_at = context.now + max(0, self.minutes) * MINUTE_SECONDS + CONVERGENCE_SECONDS

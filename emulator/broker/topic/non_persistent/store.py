@@ -15,7 +15,7 @@ WINDOW_BYTES: Final = 65_536
 
 
 class VolatileLog:
-    """A `Log` of its newest entries."""
+    """A `Log` that holds only its newest entries, in memory."""
 
     def __init__(self, name: str, ledger_id: int) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class VolatileLog:
 
 
 class VolatileStore:
-    """A `Store` of one topic. It has no logs that could be opened by name: the topic has its own."""
+    """A `Store` of one topic, in memory. It opens no existing logs: the topic creates its own."""
 
     def __init__(self) -> None:
         self._values: dict[str, Versioned] = {}
@@ -84,7 +84,7 @@ class VolatileStore:
         """Store a value. Versions are not compared: only one topic writes here."""
         before = self._values.get(key)
         version = 0 if before is None else before.version + 1
-        if not key.startswith(f"{CheckpointPartKey.KIND}/"):  # of dropped entries
+        if not key.startswith(f"{CheckpointPartKey.KIND}/"):  # parts describe dropped entries
             self._values[key] = Versioned(value, version)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(version)
@@ -101,5 +101,5 @@ class VolatileStore:
 
 
 def nothing_kept(store: Store) -> Store:
-    """Return the store of one such topic, whatever backend the region has."""
+    """Return the store of one non-persistent topic, regardless of the region's backend."""
     return VolatileStore()

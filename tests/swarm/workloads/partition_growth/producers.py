@@ -15,7 +15,7 @@ from tests.swarm.workloads.partition_growth.ledger import Published
 
 
 class Writer:
-    """Under one name."""
+    """The producers of one name: one for each of its lives."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -28,7 +28,7 @@ class Writer:
             await self.publish(life)
 
     async def publish(self, life: Life) -> None:
-        """All messages of a life, with an answer to each, or for long enough."""
+        """Publish all messages of a life and wait for their outcomes, until the time limit of the scene."""
         client = self._scene.client(life.place, asks_seconds=AGAIN_SECONDS)
         try:
             async with asyncio.timeout_at(self._scene.loop_time(self._scene.give_up_at)):
