@@ -1,4 +1,4 @@
-"""Authorization: the one place that decides, for commands and for the admin API.
+"""Authorization of commands and of admin requests.
 
 Every client may use everything that the region offers to clients. Operations between regions are reserved for
 authenticated peers.
@@ -13,13 +13,13 @@ from emulator.errors import ProtocolError, ServerError
 
 
 class TrustLevel(IntEnum):
-    """How far the other side of a connection is authenticated."""
+    """The level to which the other side of a connection is authenticated."""
 
     UNAUTHENTICATED = auto()
-    """It has not sent CONNECT."""
+    """A connection that has not sent CONNECT."""
     CLIENT = auto()
     PEER = auto()
-    """Authenticated as another region of the run. It may do everything that a client may."""
+    """A connection that is authenticated as another region of the run. It may do everything that a client may."""
 
 
 class Action(Enum):
@@ -29,11 +29,11 @@ class Action(Enum):
     PRODUCE = auto()
     CONSUME = auto()
     READ = auto()
-    """Read it by the admin API."""
+    """Read a resource through the admin API."""
     CHANGE = auto()
-    """Change it by the admin API."""
+    """Change a resource through the admin API."""
     REPLICATE = auto()
-    """Act as another region."""
+    """Replicate into a resource, as another region."""
 
 
 class ResourceScope(Enum):
@@ -54,7 +54,7 @@ class ProtectedResource(NamedTuple):
 
 
 def authorize(trust: TrustLevel, action: Action, resource: ProtectedResource) -> None:
-    """ProtocolError AuthorizationError when the operation is not allowed."""
+    """Check that an operation is allowed. ProtocolError (AuthorizationError) otherwise."""
     if action is Action.REPLICATE and trust is not TrustLevel.PEER:
         raise ProtocolError(
             ServerError.AuthorizationError,

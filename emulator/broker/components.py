@@ -61,20 +61,20 @@ from emulator.wire.message_metadata import EntryInfo, scan_entry
 
 @dataclass(frozen=True, slots=True)
 class ConnectionComponents:
-    """Limits of one client, and who it is."""
+    """The limits of one client's connection, and the identity of its producers."""
 
     flow_control: type[FlowControl] = FlowControl
     liveness: type[Liveness] = Liveness
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
-    """(region that the connection is authenticated as, name of the producer, where the connection comes from)."""
+    """(authenticated region or None, name of the producer, address of the client): the publisher of its entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageComponents:
-    """How small states become durable."""
+    """The writers of small durable states, and the store of non-persistent topics."""
 
     debounced_writer: type[DebouncedWriter] = DebouncedWriter
-    """Of cursors, the progress of replicators and others."""
+    """Writes cursors, the progress of replicators and other small states."""
     transaction_journal: type[TransactionJournal] = TransactionJournal
     """Makes the decisions of a coordinator durable."""
     non_persistent_store: Callable[[Store], Store] = nothing_kept
@@ -83,13 +83,13 @@ class StorageComponents:
 
 @dataclass(frozen=True, slots=True)
 class TopicComponents:
-    """What a topic admits, and what it derives from its log."""
+    """The checks of publishes and producers of a topic, and the state that it derives from its log."""
 
     scan_entry: Callable[..., EntryInfo] = scan_entry
-    """(entry, verify=whether to check its checksum): the metadata that a broker needs. ProtocolError when it cannot be
-    read."""
+    """(entry, verify=whether to check its checksum): the message metadata that a broker needs. ProtocolError when the
+    entry cannot be decoded."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, EntrySizeLimits], Refusal | None] = check
-    """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
+    """(publisher, metadata, decoded marker, bytes of the entry, limits): why the entry is rejected, or None."""
     access: type[Access] = Access
     topic_state: type[TopicState] = TopicState
     deduplication: type[ProducerDeduplication] = ProducerDeduplication
@@ -111,7 +111,7 @@ class SubscriptionComponents:
     strategy_for: StrategyFactory = strategy_for
     """(type, cursor, limits): the strategy that dispatches entries to the consumers of a subscription of that type."""
     inherits: Callable[[int, int, int], bool] = inherits
-    """(index of a partition, its first id, its end): whether it copies the subscriptions of partition 0."""
+    """(index of a partition, its first entry id, its next entry id): whether it copies partition 0's subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +119,18 @@ class ReplicationComponents:
     """Replication of messages, and replicated subscriptions (PIP-33)."""
 
     forwarding: Callable[[str, str | None, tuple[str, ...], int | None], Forwarding] = forwarding
-    """(remote, replicated_from, replicate_to, marker_type)."""
+    """(remote, replicated_from, replicate_to, marker_type): whether an entry is sent to `remote`, and why."""
     replication_progress: type[ReplicationProgress] = ReplicationProgress
     schema_numbers: type[RemoteSchemaVersions] = RemoteSchemaVersions
     """The versions of a topic's schemas in other regions."""
     snapshots: Callable[..., SnapshotController] = SnapshotController
     replicated_subscription: type[ReplicatedSubscription] = ReplicatedSubscription
     own_entry_id: Callable[[SubscriptionUpdate, str, int], int | None] = own_entry_id
-    """(update, own region, own ledger)."""
+    """(update, own region, own ledger): entry id of the update's position in this region's log, or None."""
     apply_update: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update
-    """(cursor, own entry id, last entry id, ids its source never received)."""
+    """(cursor, own entry id, last entry id, ids that the update's source never received): the effect on the cursor."""
     check_replicable: Callable[..., None] = check_replicable
-    """(name, durable=whether its cursor is stored): ProtocolError for a subscription that cannot be replicated."""
+    """(name, durable=whether the cursor is stored): ProtocolError for a subscription that cannot be replicated."""
     takes_updates: Callable[[Cursor, bool, bool], bool] = takes_updates
     """(cursor, is durable, follows upstream): whether an update of another region may move an existing subscription."""
     never_reaches: Callable[..., bool] = never_reaches
@@ -147,7 +147,7 @@ class TransactionComponents:
 
 @dataclass(frozen=True, slots=True)
 class MetadataComponents:
-    """The configuration store of a cluster, and what clusters share of it."""
+    """The configuration store of a cluster, and the metadata that clusters share."""
 
     metadata: type[Metadata] = Metadata
     """The cluster's configuration store, as a region uses it."""
@@ -156,10 +156,10 @@ class MetadataComponents:
     metadata_outbox: type[EventOutbox] = EventOutbox
     """Events that have to be sent to other clusters."""
     check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
-    """(earlier schema, new one, strategy): Incompatible or BadSchema when the new one is not allowed."""
+    """(earlier schema, new schema, strategy): Incompatible or BadSchema when the new schema is not allowed."""
     is_news: Callable[[int, int], bool] = is_news
-    """(index of another region's partition, known number of partitions): whether to request their number from that
-    region."""
+    """(index of another region's partition, known number of partitions): whether to request the number of partitions
+    from that region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,10 @@ class LifetimeComponents:
 
     ages: type[Ages] = Ages
     trimming: type[Trimming] = Trimming
-    """(retention, ages, time, bytes of the log): which of its oldest entries are trimmed."""
+    """(retention, ages, time, bytes of the log): decides which of the log's oldest entries are trimmed."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
-    """(bytes of a log, its first id, the first that is needed, its end): estimated bytes of the needed entries."""
+    """(bytes of a log, its first entry id, its first unacknowledged entry id, its next entry id): estimated bytes of
+    the backlog."""
     exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
     """The quotas that a backlog exceeds."""
     inactivity: type[InactivityTracker] = InactivityTracker
@@ -178,12 +179,13 @@ class LifetimeComponents:
     deletions: type[Deletions] = Deletions
     """Remembers the topics that were deleted in this region while other regions still have them."""
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys
-    """Decides which messages of a topic stay when it is compacted."""
+    """Selects the messages of a topic that compaction keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The replaceable components by subject. A class stands for its constructor (and `from_json`, `from_bytes`)."""
+    """The replaceable components by subject. A component that is a class is used through its constructor (and
+    `from_json`, `from_bytes`)."""
 
     connections: ConnectionComponents = ConnectionComponents()
     storage: StorageComponents = StorageComponents()

@@ -1,8 +1,8 @@
-"""Keeps one small piece of state durable while it changes often.
+"""Writes one small state that changes often, such as a cursor, to the store.
 
-The state may be stored under several keys. At most one write is under way; changes meanwhile are part of the next one.
-So a cursor that moves ten thousand times a second costs one row per commit, and a wait for durability waits for at most
-two writes.
+The state may be stored under several keys. At most one write is under way; changes during a write are part of the next
+one. So a cursor that moves ten thousand times a second costs one row per commit, and a wait for durability waits for at
+most two writes.
 
     changes taken ─▶ puts, step by step ─▶ durable: waiting callers resume ─▶ deletes ─▶ the next write, if any
 
@@ -24,7 +24,7 @@ class KeyChanges(NamedTuple):
     """The changes that bring the stored state up to date."""
 
     puts: Sequence[Mapping[str, bytes]]
-    """Steps, each with values by key."""
+    """The steps of a write, in order; each maps keys to values."""
     deletes: Sequence[str]
     """Keys that are unused once the puts are durable."""
 
@@ -55,18 +55,18 @@ class DebouncedWriter:
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
         self._looked_at: set[str] = set()
-        """Keys that this writer may put: see `_put`."""
+        """Keys that this writer has read, so that the store accepts puts of them: see `_put`."""
 
     def soon(self, delay_seconds: float) -> None:
-        """The state changed; write it within the delay."""
+        """Write the changed state within the delay."""
         if self._timer is None and not self._dirty and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._start)
 
     def now(self) -> asyncio.Future[None]:
-        """Write the state as it is now. Resolves once it, or a newer one, is durable; StorageError otherwise."""
+        """Write the current state. The future resolves once it, or a newer one, is durable; otherwise StorageError."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
-            # Another writer may own the state by now: an old value must not follow a newer one.
+            # Another writer may own the state by now, and its newer value must not be overwritten.
             future.set_exception(self._not_kept())
             return future
         self._waiting.append(future)
@@ -74,21 +74,21 @@ class DebouncedWriter:
         return future
 
     def flush(self) -> asyncio.Future[None] | None:
-        """Write what `soon` has pending, if anything. For an orderly stop."""
+        """Write pending changes before an orderly stop. None when there are none."""
         return self.now() if self._timer is not None or self._dirty else None
 
     @property
     def is_writing(self) -> bool:
-        """A write is under way."""
+        """Whether a write is under way."""
         return self._under_way is not None
 
     def close(self) -> None:
-        """Write no more."""
+        """Begin no further write."""
         self._closed = True
         self._stop_timer()
 
     async def settled(self) -> None:
-        """After `close`: wait until the write that is under way has its outcome. Until then the stored state is
+        """Wait, after `close`, until the write that is under way has its outcome. Until then the stored state is
         unknown."""
         while self._under_way is not None:
             await asyncio.wait(self._under_way)
@@ -133,20 +133,20 @@ class DebouncedWriter:
 
     def _put(self, key: str, value: bytes) -> asyncio.Future[int]:
         """Put a value. After a failed put the store rejects the key until it is read (S5). The owner of the state read
-        it when it was loaded; without the read here a key that failed once would fail for ever."""
+        the key when it loaded the state; without a further read, one failed put would make all later ones fail."""
         if key not in self._looked_at:
             self._looked_at.add(key)
             self._store.get(key)
         return self._store.put(key, value)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """Delete unused keys. Ones that stay do no harm, so only the next write waits for this."""
+        """Delete unused keys. An unused key that stays does no harm, so only the next write waits for the deletion."""
         if not keys or self._closed:
             self._written()
             return
         self._looked_at.difference_update(keys)
         for key in keys:
-            self._store.get(key)  # as in `_put`: a key that failed once must not fail for ever
+            self._store.get(key)  # as in `_put`: an earlier failure must not make the store reject the key
 
         def done(failure: BaseException | None) -> None:
             if failure is None:
@@ -159,7 +159,7 @@ class DebouncedWriter:
     def _when_all(
         self, futures: Sequence[asyncio.Future[Any]], done: Callable[[BaseException | None], None]
     ) -> None:
-        """Call `done` when each has its outcome, also when one fails before others: until then the store may change."""
+        """Call `done` when every future has its outcome, even if one fails earlier: until then the store may change."""
         left = len(futures)
 
         def one_done(_: asyncio.Future[Any]) -> None:
@@ -187,7 +187,7 @@ class DebouncedWriter:
             self._failed(failure)
 
     def _release(self, failure: BaseException) -> None:
-        """No write follows: fail the callers that wait for the next one."""
+        """Fail the callers that wait for the next write, which will not happen."""
         left, self._waiting = self._waiting, []
         _answer(left, failure)
 

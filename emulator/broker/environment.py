@@ -46,29 +46,29 @@ class Environment:
     """This region's wall clock; may be skewed and may jump. Only for time stamps that people read."""
     random: random.Random
     network: Network
-    """For clients and the admin port."""
+    """The network of clients and of the admin port."""
     peer_network: Network
-    """For links to other regions: emulated links in a real process, the same as `network` in a simulation."""
+    """The network of links to other regions: emulated links in a real process, `network` in a simulation."""
     store: Store
-    """Open; the broker closes it."""
+    """The region's store, already open; the broker closes it."""
     configuration: ConfigurationMedium
-    """Configuration store of the region's cluster. Open; the broker closes it."""
+    """Configuration store of the region's cluster, already open; the broker closes it."""
     components: Components = SHIPPED
     """The replaceable components of the broker."""
 
 
 class RegionResources:
-    """What all topics and clients of a region share."""
+    """The memory budgets, caches and counters that all topics and clients of a region share."""
 
     def __init__(self, region: str, tail_bytes_max: int) -> None:
         self.memory = MemoryBudget("region")
         """Memory of the region; all other budgets are below it."""
         self.clients = MemoryBudget("clients", self.memory)
-        """Memory of connections. 0 once all clients are gone (FC1)."""
+        """Memory of connections; 0 bytes once all clients are disconnected (FC1)."""
         self.entry_caches = EntryCachePool(MemoryBudget("newest entries", self.memory, tail_bytes_max))
         """Memory for the newest entries of all topics."""
         self.forms = ReplicatedEntryCache(region, MemoryBudget("replicated forms", self.memory))
-        """Entries that were sent to other regions last, in their replicated form."""
+        """The newest entries that were sent to other regions, in their replicated form."""
         self.access_figures = AccessFigures()
         """Counters of exclusive producers, for metrics."""
 
@@ -77,7 +77,7 @@ class PoliciesObserver(Protocol):
     """The region's housekeeper, as topics see it."""
 
     def policies_changed(self, topic_name: str) -> None:
-        """The policies of a topic changed."""
+        """React to a change of a topic's policies."""
         ...
 
 
@@ -100,11 +100,11 @@ class RegionServices(Protocol):
         ...
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run work that no caller waits for; it ends with the region."""
+        """Run a coroutine that no caller awaits; it ends with the region."""
         ...
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:
-        """A write of a topic failed: load the topic again from the store."""
+        """Load a topic again from the store after one of its writes failed."""
         ...
 
     def is_linked_from(self, region: str) -> bool:
@@ -112,5 +112,5 @@ class RegionServices(Protocol):
         ...
 
     def links_changed(self) -> None:
-        """A link to another region came up or went down."""
+        """React to a link to another region that came up or went down."""
         ...

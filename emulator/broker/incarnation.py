@@ -1,4 +1,4 @@
-"""The starts of a region on its store: the format of the store, and names that no earlier start has used."""
+"""One start of a region on its store: the check of the store's format, and producer names unused by earlier starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emulator.storage.contract import Store
 
 
 class Incarnation:
-    """One start of a region. It begins before the store is used for anything else."""
+    """One start of a region; `begin` precedes every other use of the store."""
 
     def __init__(self, region: str, store: Store) -> None:
         self._region = region
@@ -18,7 +18,7 @@ class Incarnation:
         self._producer_names = 0
 
     async def begin(self) -> None:
-        """StorageError for a store in a format that this program cannot read."""
+        """Check the store's format, and count this start. StorageError for a format that this program cannot read."""
         await self._check_format()
         stored = self._store.get(STARTS_KEY.text)
         if stored is not None and not stored.value.isdigit():
@@ -40,6 +40,6 @@ class Incarnation:
             )
 
     def new_producer_name(self) -> str:
-        """A name that is unique over all regions and restarts, because deduplication by name includes other regions."""
+        """Return a name that is unique over all regions and restarts: deduplication by name includes other regions."""
         self._producer_names += 1
         return f"{self._region}-{self.starts}-{self._producer_names}"

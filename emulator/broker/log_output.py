@@ -1,4 +1,5 @@
-"""The log output of a region's program: one line per event, as text or as JSON; can be changed while it runs."""
+"""The log output of a region's process: one line per event, as text or as JSON, with a level; both can be changed at
+run time."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ FORMATS: Final = ("text", "json")
 
 
 class TextLines(logging.Formatter):
-    """`2026-11-23 02:54:55,123 INFO what happened`. Only a traceback, which is our bug, takes more lines."""
+    """`2026-11-23 02:54:55,123 INFO what happened`. Only the traceback of a bug takes more lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -36,7 +37,7 @@ class JsonLines(logging.Formatter):
 
 
 def silence_kafka_client() -> None:
-    """The Kafka client logs each lost connection; the store logs outages itself."""
+    """Suppress the log of the Kafka client, which reports each lost connection; the store logs outages itself."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 

@@ -37,10 +37,10 @@ from emulator.storage.contract import Store
 logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_SECONDS = 100e-6
-"""After how long a running thread passes the interpreter's lock to a waiting one.
+"""Seconds after which a running thread passes the interpreter's lock to a waiting thread.
 
 Python's default of 5 ms starves the store's writer when the loop is never idle: each time the loop polls its sockets it
-releases the lock for a moment, which restarts the 5 ms. An append took 6 s; with 100 µs it takes two ticks.
+releases the lock for a moment, which restarts the 5 ms. With that default an append took 6 s.
 """
 OWNER_CHECK_SECONDS = 0.5
 
@@ -130,7 +130,7 @@ def _append_line(path: Path, line: str) -> None:
 
 
 def _write_ready_file(config: RegionConfig, content: Mapping[str, int]) -> None:
-    """Write the file when the region begins to serve, and when it has stopped in an orderly way."""
+    """Write the ready file: when the region begins to serve, and again after an orderly stop."""
     if not config.ready_file:
         return
     path = Path(config.ready_file)
@@ -154,7 +154,8 @@ async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
 
 
 async def _owner_gone(pid: int) -> None:
-    """Return when the parent process has ended without stopping this one: then stop, to leave no orphan."""
+    """Wait until the parent process has ended without stopping this one, which then stops instead of becoming an
+    orphan."""
     while True:
         try:
             os.kill(pid, 0)

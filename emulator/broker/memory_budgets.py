@@ -1,4 +1,4 @@
-"""Memory budgeting: budgets, and reservations in them.
+"""Memory budgets, and the reservations that they count.
 
 A budget counts the bytes of its reservations, and so do its parent budgets. It never rejects a reservation: the caller
 checks `is_over` and reacts itself (a connection stops reading, a cache drops entries).
@@ -19,7 +19,7 @@ class MemoryBudget:
         self.name = name
         self.parent = parent
         self.limit_bytes = limit_bytes
-        """None: no limit."""
+        """Maximum of `held_bytes`; None without a limit."""
         self.held_bytes = 0
 
     def charge(self, size_bytes: int) -> Reservation:
@@ -28,7 +28,7 @@ class MemoryBudget:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is held than the limit allows."""
+        """Whether the held bytes exceed the limit."""
         return self.limit_bytes is not None and self.held_bytes > self.limit_bytes
 
     def _grow(self, difference_bytes: int) -> None:

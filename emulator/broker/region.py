@@ -39,15 +39,15 @@ from emulator.storage.contract import Replaceable, Store
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 2.0
-"""How long a stopping region waits for its pending writes. Together with the time that the store's `close` may take it
-must stay below the 10 s after which the region is killed."""
+"""Seconds that a stopping region waits for its pending writes. The sum of this and of the time limit of the store's
+`close` must stay below the 10 s after which the region is killed."""
 
 
 class RegionEnd(asyncio.Event):
     """Set when the process of the region must end: it is fenced, or an admin call stops it."""
 
     is_fenced = False
-    """A newer owner fenced the log."""
+    """True when a newer owner fenced the log."""
 
 
 class Region:
@@ -57,7 +57,7 @@ class Region:
         self, config: RegionConfig, environment: Environment, *, topic_type: type[Topic] = Topic
     ) -> None:
         """`topic_type`: class of the topics. It can be replaced like those in `broker.components`, which may not import
-        this class."""
+        `Topic`."""
         settings, components = config.settings, environment.components
         self.config = config
         self.environment = environment
@@ -145,7 +145,7 @@ class Region:
                 self.metadata.publisher = EventPublisher(self, self.metadata, settings)
 
     def _owing(self) -> list[str]:
-        """Return the topics that have work to do without clients."""
+        """Return the topics that have pending work even without clients."""
         keys = [parse_key(text) for text, _ in self.store.scan(PendingWorkKey.prefix())]
         owing = [key.topic for key in keys if isinstance(key, PendingWorkKey)]
         names = [name for namespace in self.policies.namespaces() for name in self.directory.names(namespace)]
@@ -172,7 +172,7 @@ class Region:
         await self.store.close()
 
     async def _within_flush_seconds(self, flushing: Iterable[Coroutine[Any, Any, Any]]) -> bool:
-        """Limit the time of pending writes: a store that is fenced or away must not keep the region from stopping."""
+        """Limit the time of pending writes: a fenced or unavailable store must not keep the region from stopping."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 outcomes = await asyncio.gather(*flushing, return_exceptions=True)
@@ -187,7 +187,7 @@ class Region:
         return True
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run work that no caller waits for. It ends with the region; an exception is a bug of ours and is logged."""
+        """Run a coroutine that no caller awaits. It ends with the region; an exception is a bug and is logged."""
         self._tasks.start(work)
 
     # Topics.
@@ -235,13 +235,13 @@ class Region:
         return any(one.peer is not None and one.peer.region == region for one in self.clients.connections)
 
     def links_changed(self) -> None:
-        """A link connected or disconnected; snapshots may become possible."""
+        """React to a link that connected or disconnected: snapshots may become possible."""
         for topic in self.directory.serving.values():
             if topic.subscriptions.replicated is not None:
                 topic.subscriptions.replicated.snapshots.schedule()
 
     def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
-        """Return why clients should not be admitted yet, a sentence each. Only expected peers are waited for."""
+        """Return why clients should not be admitted yet: one reason for each expected peer without a link."""
         return [
             Cause.READINESS_LINK(region=name, reason=peer.why_not)
             for name, peer in sorted(self.peers.items())

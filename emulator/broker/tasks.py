@@ -11,15 +11,15 @@ logger = logging.getLogger(__name__)
 
 
 class TaskGroup:
-    """Like asyncio's own, for an owner that is no coroutine: a protocol's callbacks open and close it."""
+    """A task group like asyncio's for an owner that is not a coroutine: callbacks of a protocol open and close it."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
         self._closed = False
 
     def start(self, work: Coroutine[Any, Any, Any], done: Callable[[], None] | None = None) -> None:
-        """Run `work`, unless the group is closed; call `done` when it ends, in whatever way. An exception is a bug of
-        ours and is logged."""
+        """Run `work`, unless the group is closed; call `done` when it ends, even if it is cancelled or fails. An
+        exception is a bug and is logged."""
         if self._closed:
             work.close()
             if done is not None:
@@ -30,7 +30,7 @@ class TaskGroup:
         task.add_done_callback(self._over)
 
     def close(self) -> None:
-        """Cancel running tasks; start no more."""
+        """Cancel the running tasks, and start no further ones."""
         self._closed = True
         for task in list(self._tasks):
             task.cancel()

@@ -1,6 +1,6 @@
 """Assembles a topic from its log, its cursors and its replicators, and disassembles it.
 
-The directory decides when (`broker/topic_directory/directory.py`).
+The topic directory decides when this happens (`broker/topic_directory/directory.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from emulator.storage.contract import Log, Store
 logger = logging.getLogger(__name__)
 
 VOLATILE_BITS: Final = 24
-"""2**24 non-persistent topics can be created between two starts of a region before ids repeat."""
+"""Bits of a ledger id that number the non-persistent topics of one start of a region: ids repeat after 2**24 topics."""
 
 
 class AssemblingRegion(RegionServices, Protocol):
@@ -51,7 +51,7 @@ class AssemblingRegion(RegionServices, Protocol):
 
 
 class Assembly:
-    """Implements `topic_directory.TopicOpener`."""
+    """Loads, creates and closes topics: implements `topic_directory.TopicOpener`."""
 
     def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region
@@ -88,8 +88,8 @@ class Assembly:
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
-        """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. The checkpoint is then
-        discarded, and the next attempt loads the topic from its log."""
+        """Load a persistent topic. CheckpointDamaged when a cursor needs an unreadable part of the checkpoint, which is
+        then discarded: the next attempt loads the topic from its log."""
         if self._remotes(self._region.policies.of_topic(name)):
             await note_owing(self._region, name)
         deduplicates = self._region.policies.of_topic(name)[DEDUPLICATION]
@@ -138,7 +138,7 @@ class Assembly:
                 subscription.pending_acks.load(rows)
             if topic.subscriptions.replicated is not None and subscription.cursor.replicated:
                 topic.subscriptions.replicated.subscription_added(subscription)
-        # Left by an interrupted deletion. If deleting fails now, the next load finds them again.
+        # An interrupted deletion left these rows. If deleting them fails now, the next load finds them again.
         for name, rows in pending_rows.items():
             for row in rows:
                 key = PendingAckKey(topic.full_name, name, str(row)).text
@@ -156,7 +156,7 @@ class Assembly:
     def send_away(self, topic: Topic) -> None:
         self._region.policies.forget(topic)
         self._region.housekeeper.forget(topic)
-        topic.access.close()  # before its producers are gone: they keep their grant
+        topic.access.close()  # before the producers are detached, so that they keep their grants
         self._region.clients.topic_closed(topic)
 
     # Use and pending work.
@@ -166,7 +166,7 @@ class Assembly:
             return True
         if not topic.replicators or not topic.keeps_messages:
             return False
-        # Entries that became durable after the topic was closed count too: they are not acknowledged, but in the log.
+        # Entries that became durable after the topic was closed count too: they have no receipt, but are in the log.
         last = max(topic.log.next_entry_id, topic.state.stored_end) - 1
         if any(replicator.progress.confirmed < last for replicator in topic.replicators.values()):
             return True
@@ -183,7 +183,7 @@ class Assembly:
         return True
 
     async def forget_owing_when_settled(self, topic: Topic) -> None:
-        """The topic was closed because the region stops."""
+        """Forget pending work that a topic no longer has when the region stops, once its writes are settled."""
         await topic.settled()
         await self.forget_owing(topic)
 
@@ -210,7 +210,7 @@ class Assembly:
         await store.delete_log(name)
 
     def _is_shared(self, name: str) -> bool:
-        """Whether another region may have the topic, and replicate it to us."""
+        """Whether another region may have the topic, and replicate it to this region."""
         sharing = self._region.policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
         return any(region in self._region.peers for region in sharing)
 
@@ -223,12 +223,12 @@ def _belongs_to(text: str, name: str) -> bool:
 async def inherit_subscriptions(
     store: Store, name: TopicName, log: Log, components: SubscriptionComponents
 ) -> None:
-    """Create each durable subscription of partition 0 in this one, too, from its first entry on. StorageError.
+    """Create each durable subscription of partition 0 in this partition, beginning at its first entry. StorageError.
 
-    So consumers also receive messages that were published to a new partition before they noticed it
+    So consumers also receive messages that were published to a new partition before they discovered it
     (docs/components/partitions.md, N4). An empty partition gets the subscriptions whenever it is opened, before any
-    producer can publish to it: nothing has to be done after a crash, nor in the other regions, where the first request
-    opens it."""
+    producer can publish to it. So a crash, and other regions, where the first request opens the partition, need no
+    special handling."""
     if not components.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
         return
     for model in _subscriptions(store, f"{name.partitioned}-partition-0", components):
@@ -242,7 +242,7 @@ async def inherit_subscriptions(
 
 
 def _subscriptions(store: Store, topic: str, components: SubscriptionComponents) -> list[StoredCursor]:
-    """Read only the heads: positions do not matter here, and the topic may be writing the rest."""
+    """Return the stored subscriptions of a topic without positions: the topic may be writing those rows."""
     heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
     return list(stored_cursors(heads, components.cursor_parts).values())
 

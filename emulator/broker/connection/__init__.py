@@ -1,1 +1,1 @@
-"""The connections of clients, with one small function for each command."""
+"""The connections of clients, and the handlers of their commands."""

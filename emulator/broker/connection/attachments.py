@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
 
 CLOSED_PRODUCERS_MAX: Final = 1_000
-"""Ids of closed producers that are remembered."""
+"""Maximum number of closed producers whose ids a connection remembers."""
 
 
 class PublishingConnection(CommandingConnection, Protocol):
@@ -37,24 +37,24 @@ class ClientProducers:
     def __init__(self, connection: PublishingConnection) -> None:
         self._connection = connection
         self.opening: dict[int, CreateProducer] = {}
-        """Ids that are being created, each with its command. Removed when the client closes the producer meanwhile; it
-        may use the same id again before the first command has noticed."""
+        """Producer id -> the command that creates it. Removed when the client closes the producer meanwhile; the client
+        may then reuse the id before the first command ends."""
         self.claims: dict[int, ConnectedProducer] = {}
         """Producers that wait for their topic, or are being admitted to it."""
         self.open: dict[int, ConnectedProducer] = {}
         self.closed: dict[int, None] = {}
-        """Ids closed recently, oldest first: late sends of them are ignored, as the client could not know yet. Upstream
-        does the same."""
+        """Ids of recently closed producers, oldest first. Late SENDs for them are ignored, because the client had not
+        received CLOSE_PRODUCER yet; upstream does the same."""
         self._notified: dict[int, int] = {}
-        """Producer id -> the request that was answered with "not ready yet", which is sent once."""
+        """Producer id -> the request that received the response "not ready yet", which is sent once per request."""
 
     def keep_alive_interval_ms(self) -> int | None:
-        """Return the shortest interval that a topic of these producers asks for; None when none does."""
+        """Return the shortest keep-alive interval in the policies of the producers' topics; None when none sets it."""
         topics = {producer.topic for producer in (*self.open.values(), *self.claims.values())}
         return min(filter(None, (topic.policies[KEEP_ALIVE_INTERVAL] for topic in topics)), default=None)
 
     def no_longer_opening(self, command: CreateProducer) -> None:
-        """The command has ended. A later one for the same id continues."""
+        """Forget a command that has ended. A later command for the same id continues."""
         if self.opening.get(command.producer_id) is command:
             del self.opening[command.producer_id]
 
@@ -72,7 +72,7 @@ class ClientProducers:
         self._connection.liveness.hurry(producer.topic.policies[KEEP_ALIVE_INTERVAL])
 
     def admitted(self, producer: ConnectedProducer, epoch: int | None) -> None:
-        """The producer publishes from now on."""
+        """Open a producer that its topic has admitted, and send the response."""
         claimed = self._unclaim(producer)
         assert claimed is producer
         self.open[producer.producer_id] = producer
@@ -85,7 +85,7 @@ class ClientProducers:
         )
 
     def waits(self, producer: ConnectedProducer) -> None:
-        """The producer is in the wait queue of its topic."""
+        """Notify the client, once per request, that its producer is in the wait queue of its topic."""
         request_id = producer.request.request_id
         if self._notified.get(producer.producer_id) != request_id:
             self._notified[producer.producer_id] = request_id
@@ -94,7 +94,7 @@ class ClientProducers:
             )
 
     def refused(self, producer: ConnectedProducer, problem: ProtocolError) -> None:
-        """The topic does not admit the producer."""
+        """Remove a producer that its topic has rejected, and send the error response."""
         self._unclaim(producer)
         self._connection.flow_control.producer_left(producer.held_bytes)
         connection = self._connection
@@ -105,7 +105,7 @@ class ClientProducers:
         return self.claims.pop(producer.producer_id)
 
     def forget(self, producer: ConnectedProducer, why: str = "its client was disconnected") -> None:
-        """Remove a producer without a message to its client; what it published stays."""
+        """Remove a producer without a message to its client. Its published entries stay."""
         flow_control = self._connection.flow_control
         if self.claims.get(producer.producer_id) is producer:
             self._unclaim(producer)
@@ -132,8 +132,8 @@ class ClientProducers:
             self.forget(producer, "its connection was lost")
 
     def topic_closed(self, topic: Topic) -> None:
-        """Disconnect the producers of a topic that is no longer served. For those that wait, the region repeats the
-        request itself: not every client handles CLOSE_PRODUCER before its producer is open."""
+        """Disconnect the producers of a topic that is no longer served. For waiting producers the region repeats the
+        request itself, because not every client handles CLOSE_PRODUCER before its producer is open."""
         for producer in [p for p in self.open.values() if p.topic is topic]:
             self.close(producer)
         connection = self._connection
@@ -143,22 +143,22 @@ class ClientProducers:
             if claim.producer_id in self.opening:
                 continue  # its client has requested a replacement
             request = replace(claim.request, producer_name=claim.producer_name)
-            # Set now: its client may close the producer before the region repeats the request.
+            # Set before the region repeats the request: the client may close the producer in between.
             self.opening[claim.producer_id] = request
             begin(connection, connection.table.again[CommandType.PRODUCER], request)
 
 
 class ClientConsumers:
-    """Attach and detach consumers of one client."""
+    """The consumers of one connection that are being created or are open."""
 
     def __init__(self, connection: CommandingConnection) -> None:
         self._connection = connection
         self.opening: dict[int, Subscribe] = {}
-        """Ids that are being created, each with its command; see `ClientProducers.opening`."""
+        """Consumer id -> the command that creates it; see `ClientProducers.opening`."""
         self.open: dict[int, ConnectedConsumer] = {}
 
     def no_longer_opening(self, command: Subscribe) -> None:
-        """The command has ended. A later one for the same id continues."""
+        """Forget a command that has ended. A later command for the same id continues."""
         if self.opening.get(command.consumer_id) is command:
             del self.opening[command.consumer_id]
 
@@ -166,7 +166,7 @@ class ClientConsumers:
         """Attach a consumer to its subscription. ProtocolError when the subscription rejects it; then nothing is
         changed.
 
-        Nothing is delivered before its SUCCESS: it has no permits until its client grants some.
+        No message is dispatched before SUCCESS, because the consumer has no permits until its client sends FLOW.
         """
         consumer.subscription.attach(consumer, type_)
         self.open[consumer.consumer_id] = consumer
@@ -185,7 +185,7 @@ class ClientConsumers:
         self._connection.answer(close_consumer(consumer.consumer_id).encode())
 
     def set_blocked(self, *, blocked: bool) -> None:
-        """Pause or resume delivery, because the client does not read, or reads again."""
+        """Pause dispatch while the client does not read, or resume it."""
         for consumer in self.open.values():
             consumer.subscription.set_blocked(consumer, blocked=blocked)
 

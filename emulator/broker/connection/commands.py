@@ -1,4 +1,4 @@
-"""The table of commands that a region accepts from clients and peers, and why others are not supported (C2)."""
+"""The table of commands that a region accepts from clients and peers, and why it ignores all others (C2)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
 
 REQUEST_BYTES: Final = 2_048
-"""Memory of a waiting request: its value, its task, a frame of each function it waits in."""
+"""Estimated memory of a waiting request: the decoded command, its task, and the frames of its coroutines."""
 SCHEMA_REQUEST_BYTES: Final = 65_536
-"""The same for a request with a schema: four of the largest allowed ones count as one."""
+"""Estimated memory of a waiting request with a schema: a quarter of the default `schema_bytes_max`."""
 
 Refusal = Callable[[Any, ProtocolError], bytes]
 """(command, problem): the error response."""
@@ -52,7 +52,7 @@ def _built_by(build: Callable[[int, ProtocolError], Any]) -> Refusal:
 
 
 def _in(response: Callable[..., Any]) -> Refusal:
-    """Send the error in the command's own kind of response."""
+    """Return the builder of error responses in the command's own type of response."""
     return lambda command, problem: response(command.request_id, **wire.error_fields(problem)).encode()
 
 
@@ -85,7 +85,7 @@ def _transaction(connection: ClientConnection, command: Any) -> ProtectedResourc
 _of_producer, _of_consumer = producers.topic_of, consumers.topic_of
 
 
-# Rows.
+# Rows of the table.
 
 
 def _inline(
@@ -98,7 +98,7 @@ def _inline(
     *,
     estimate_bytes: int = 0,
 ) -> AnyCommandSpec:
-    """Return the row of a command that is handled where it is read."""
+    """Return the row of a command that is handled inline, or in a task if `estimate_bytes` is set."""
     stage = Execution.TASK if estimate_bytes else Execution.INLINE
     return CommandSpec(
         name, command.read, handle, refuse, resource, action, stage=stage, estimate_bytes=estimate_bytes
@@ -106,7 +106,7 @@ def _inline(
 
 
 _task = partial(_inline, estimate_bytes=REQUEST_BYTES)
-"""Returns the row of a request that may have to wait."""
+"""Like `_inline`, for a request that may have to wait."""
 
 
 def _handshake(name: str, decode: Callable[[bytes], Any], handle: Callable[..., Any]) -> AnyCommandSpec:
@@ -152,7 +152,7 @@ def _ping(connection: ClientConnection, command: None) -> None:
 
 
 def _pong(connection: ClientConnection, command: None) -> None:
-    """No effect: every received byte shows that the client is alive."""
+    """Do nothing: every received byte already shows that the client is alive."""
 
 
 def _end_by_another(connection: ClientConnection, command: object) -> None:
@@ -161,7 +161,7 @@ def _end_by_another(connection: ClientConnection, command: object) -> None:
 
 
 def _read_nothing(command: bytes) -> None:
-    """PING and PONG have no content."""
+    """Decode PING or PONG, which have no content."""
 
 
 COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
@@ -278,7 +278,7 @@ NOT_OFFERED: Final[dict[int, str]] = dict.fromkeys(
     "unexpected response: a region sends no requests to end transactions",
 )
 """Command type -> why it has no row. Such commands, and types that are newer than this protocol, are ignored with a
-line in the log: newer clients may send them unasked."""
+line in the log, because newer clients may send them without checking the region's features."""
 
 AGAIN: Final = tuple(
     replace(row, handle=producers.create_again) for row in COMMANDS if row.type == CommandType.PRODUCER

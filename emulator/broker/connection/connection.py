@@ -1,7 +1,7 @@
 """One client's connection: its lifetime, its transport, and the components that hold the state of its commands.
 
-SEND, FLOW and ACK are handled where they are read (`framing.py`), many per chunk of bytes. A command that may have to
-wait (for a topic to load, a cursor to be stored) runs in a task of the connection and ends with it.
+SEND, FLOW and ACK are handled inline as they are read (`framing.py`), many per chunk of bytes. A command that may have
+to wait (for a topic to load, a cursor to be stored) runs in a task, which is cancelled when the connection ends.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class TransactionKeys:
 
     def __init__(self) -> None:
         self.held: dict[int, Holder] = {}
-        """Coordinator -> the key of which this connection was granted an epoch. At most one each."""
+        """Coordinator number -> the key whose epoch was granted to this connection; at most one per coordinator."""
         self.requests: dict[int, asyncio.Lock] = {}
-        """Coordinator -> held while a key is requested there."""
+        """Coordinator number -> the lock that is held while a key is requested from it."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -70,14 +70,14 @@ class ClientConnection(asyncio.Protocol):
         self.region = region
         self.table = table
         self.internal = internal
-        """It uses the region's internal port; lookups return internal addresses."""
+        """True for a client of the region's internal port, whose lookups return internal addresses."""
         self.address = "?"
         self._came_by = ""
         """The address of the region that the client connected to."""
         self.client_version = ""
         self.trust = TrustLevel.UNAUTHENTICATED
         self.handshake: Handshake | None = None
-        """Set while a client that claims to be a region has not proved it."""
+        """The handshake of a client that claims to be a region and has not proved it yet; None otherwise."""
         self.peer: Peer | None = None
         """The region that the client is authenticated as; None for ordinary clients."""
         self.legal_rows = table.legal[self.trust]
@@ -86,13 +86,13 @@ class ClientConnection(asyncio.Protocol):
         self.transaction_keys = TransactionKeys()
         self.tasks = TaskGroup()
         self._answers: list[bytes] = []
-        """Responses that are sent at the end of this turn of the loop."""
+        """Encoded responses that are sent at the end of this turn of the loop."""
         self._transport: asyncio.Transport | None = None
         settings, components = region.config.settings, region.environment.components.connections
         self.flow_control = components.flow_control(
             region.resources.clients,
             self._stop_reading,
-            # In a turn of its own: the code that removes the last pause reason has to finish first.
+            # In a separate turn of the loop: the code that removes the last pause reason has to finish first.
             lambda: asyncio.get_running_loop().call_soon(self._read_on),
         )
         self.producers = ClientProducers(self)
@@ -158,25 +158,25 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Number of written bytes that are still here, because the client does not read."""
+        """Number of written bytes in the transport's buffer, because the client does not read them."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Close it in an orderly way: written bytes are sent, pending requests are cancelled."""
+        """Close the connection in an orderly way: written bytes are sent, pending requests are cancelled."""
         self.tasks.close()
         self._send_answers()
         if self._transport is not None:
             self._transport.close()
 
     def cut_off(self) -> None:
-        """Close it at once because others now have its producers or consumers: a client that does not read would keep
-        its consumers until everything written has been sent (INV-91)."""
+        """Close the connection at once, because another one took over its producers or consumers. After `close`, a
+        client that does not read would keep its consumers until all written bytes have been sent (INV-91)."""
         self.close()
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()
 
     def abort(self) -> None:
-        """Drop a connection whose client is gone."""
+        """Abort the connection of a client that is gone."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -200,7 +200,7 @@ class ClientConnection(asyncio.Protocol):
             watcher.catch_up()
 
     async def is_alive(self) -> bool:
-        """Send a PING, to decide between an old connection and a new one."""
+        """Return whether the client responds to a PING, to decide between this connection and a newer one."""
         return await self.liveness.is_alive()
 
     # Bytes in.
@@ -211,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def read_ms(self) -> int:
-        """Wall clock time when the commands that are being handled were read; the clock is read once a chunk."""
+        """Wall clock time in ms at which the current chunk of commands was read; the clock is read once per chunk."""
         reader = self.reader
         if reader.read_ms is None:
             reader.read_ms = self.region.environment.wall_clock_ms()
@@ -232,7 +232,7 @@ class ClientConnection(asyncio.Protocol):
     # Interface for commands and topics.
 
     def raise_trust(self, trust: TrustLevel) -> None:
-        """Set what the handshake established about the client."""
+        """Raise the trust level to the one that the handshake established."""
         assert trust >= self.trust
         self.trust = trust
         self.legal_rows = self.table.legal[trust]

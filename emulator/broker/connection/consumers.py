@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
 
 OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
-"""Policies that this module acts upon (PO1)."""
+"""Policies that this module enforces (PO1)."""
 _NAMES = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
     SubscriptionType.SHARED: "Shared",
@@ -53,10 +53,10 @@ _NAMES = {
 }
 
 NAME_LENGTH_MAX: Final = 4_096
-"""Maximum for consumers, whose name Key_Shared hashes a hundred times, and subscriptions, whose name is part of
-keys."""
+"""Maximum length of the name of a consumer, which Key_Shared hashes a hundred times, and of a subscription, which is
+part of stored keys."""
 PROPERTIES_LENGTH_MAX: Final = 65_536
-"""Maximum for a subscription: they are stored with its cursor."""
+"""Maximum length of all properties of a subscription, which are stored with its cursor."""
 
 
 async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
@@ -73,7 +73,8 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
 
 
 async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
-    """Return False when the client closed the consumer meanwhile; then nothing is left behind."""
+    """Attach a consumer, and create its subscription if needed. Return False when the client closed the consumer
+    meanwhile; then it is not attached."""
     type_ = _checked(command)
     if command.replicated:
         components = connection.region.environment.components.replication
@@ -119,7 +120,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
 
 
 def _checked(command: Subscribe) -> SubscriptionType:
-    """Return the type. ProtocolError for options that are not supported."""
+    """Return the subscription type of a command. ProtocolError for unsupported options and too long names."""
     type_ = SubscriptionType(command.type_number)
     if command.read_compacted and type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
         raise ProtocolError(
@@ -195,7 +196,7 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
         )
     elif command.subscription_properties and not subscription.cursor.properties:
         subscription.move(lambda cursor: cursor.set_properties(command.subscription_properties))
-    # Three states: absent keeps what is stored, and False does not clear it (upstream does the same).
+    # An absent `replicated` keeps the stored value, and so does False (upstream does the same).
     if command.replicated and topic.keeps_messages and _may_turn_on(topic, subscription):
         topic.subscriptions.replicate(subscription)
     return subscription
@@ -214,7 +215,7 @@ async def _rolled_back(topic: Topic, command: Subscribe) -> int:
 
 
 async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
-    """Wait until the subscription is durable and no dead connection occupies an exclusive place in it. Returns False
+    """Wait until the subscription is durable, and remove an exclusive consumer whose connection is dead. Return False
     when the subscription ended meanwhile: it was deleted, or its last reader left."""
     try:
         await subscription.persisted()
@@ -240,7 +241,7 @@ def _consumer(connection: ClientConnection, consumer_id: int) -> ConnectedConsum
 
 
 def _source(consumer: ConnectedConsumer) -> Readable:
-    """Return the log to which its positions refer, also while another consumer is the active one."""
+    """Return the log to which the consumer's positions refer, even while another consumer is the active one."""
     topic = consumer.subscription.topic
     return topic.compacted if consumer.reads_compacted else topic.reading
 
@@ -267,8 +268,8 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
     try:
         await subscription.delete()
     except StorageError:
-        # The client believes that it is still subscribed, and would wait for messages for ever. CLOSE_CONSUMER must
-        # follow the error: before it, the client takes it for part of its own request to close.
+        # The client considers itself still subscribed, and would wait for messages for ever. CLOSE_CONSUMER must
+        # follow the error: a client that receives it earlier takes it for the response to its own request.
         sent_away = close_consumer(consumer.consumer_id).encode()
         asyncio.get_running_loop().call_soon(connection.answer, sent_away)
         raise
@@ -276,7 +277,7 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
 
 
 def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
-    """(consumer id, permits)."""
+    """Add permits to a consumer. `command`: (consumer id, permits)."""
     consumer_id, permits = command
     consumer = connection.consumers.open.get(consumer_id)
     if consumer is not None:
@@ -320,8 +321,8 @@ def redeliver(connection: ClientConnection, command: Redeliver) -> None:
 
 
 async def seek(connection: ClientConnection, command: Seek) -> None:
-    """CLOSE_CONSUMER to every consumer, then SUCCESS. In the other order the C++ client would go to the previous seek's
-    position, and the Go client would use a consumer that is gone."""
+    """Move the cursor: send CLOSE_CONSUMER to every consumer, then SUCCESS. In the other order the C++ client would
+    seek to the previous seek's position, and the Go client would use a closed consumer."""
     consumer = _consumer(connection, command.consumer_id)
     subscription, source = consumer.subscription, _source(consumer)
     if not subscription.topic.keeps_messages:  # as upstream: there is only one position

@@ -1,7 +1,7 @@
-"""The table of commands, and the path of every command (C1): known, legal for its connection, authorized, within
-budget, handled.
+"""The table of commands, and the steps of every command (C1): it must be known, legal for its connection and
+authorized; then it is handled, within the memory budget.
 
-Every error goes through `refuse`: an error response of the command's own kind, and one line in the region's log.
+Every error goes through `refuse`: an error response of the command's own type, and one line in the region's log.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ def command_number(name: str) -> int:
 
 
 class Execution(Enum):
-    """How a command is carried out."""
+    """The way in which a command is executed."""
 
     INLINE = auto()
-    """Handled where it is read: `handle(connection, command)`."""
+    """Executed as it is read: `handle(connection, command)`."""
     ENTRY = auto()
-    """The same with the entry that came with it: `handle(connection, command, entry)`."""
+    """Executed as it is read, with the entry of its frame: `handle(connection, command, entry)`."""
     TASK = auto()
-    """May have to wait: `handle(connection, command)` returns the `Work` to do. Later commands do not wait for it."""
+    """Executed asynchronously: `handle(connection, command)` returns the `Work`; later commands do not wait for it."""
 
 
 class PendingResponse(NamedTuple):
-    """The response of a request that waits for one thing."""
+    """The response of a request that waits for a single future."""
 
     outcome: asyncio.Future[Any]
-    """Must not be cancelled: others wait for it, too. Its StorageError or ProtocolError rejects the request."""
+    """The future, which other requests may share: it must not be cancelled. Its StorageError or ProtocolError rejects
+    the request."""
     answer: bytes
-    """Sent when `outcome` is done, in one write with other responses of that moment."""
+    """Encoded response, sent once `outcome` succeeds, in one write with other responses of that turn of the loop."""
 
 
 Work = PendingResponse | Coroutine[Any, Any, None]
@@ -66,21 +67,21 @@ class CommandSpec(Generic[C]):
     """The protocol's name, as in CommandType."""
     decode: Callable[[bytes], C]
     handle: Callable[..., Any]
-    """See Execution. Raises ProtocolError for a rejected command, before it changes anything."""
+    """The handler; Execution names its arguments. ProtocolError for a rejected command, before any change."""
     refuse: Callable[[C, ProtocolError], bytes] | None
-    """Builds the client's error response; empty, or None, where no client expects one."""
+    """Builder of the client's error response; None, or an empty result, where no client expects one."""
     resource: Callable[..., ProtectedResource]
     """`resource(connection, command)`: the resource of the command, for authorization and for the log."""
     action: Action | None = None
-    """None: needs no permission, or was permitted when the producer or consumer that it names was attached."""
+    """The action to authorize; None if nothing is, or it was when the command's producer or consumer was attached."""
     trust: TrustLevel = TrustLevel.CLIENT
-    """The lowest trust level of connections that may send it."""
+    """The lowest trust level of connections that may send the command."""
     stage: Execution = Execution.INLINE
     estimate_bytes: int = 0
-    """Memory of a request while it waits: counted against the budget of its connection. TASK only."""
+    """Estimated memory of a waiting request, charged to the budget of its connection; TASK only."""
 
     type: int = field(init=False)
-    """Its number in CommandType."""
+    """The command's number in CommandType."""
 
     def __post_init__(self) -> None:
         assert (self.stage is Execution.TASK) == (self.estimate_bytes > 0), self.name
@@ -89,7 +90,7 @@ class CommandSpec(Generic[C]):
 
 AnyCommandSpec = CommandSpec[Any]
 
-# Access to a member of an enum costs several times as much, and every SEND needs it.
+# Access to a member of an enum costs several times as much as to a global, and every SEND needs these.
 _ENTRY: Final = Execution.ENTRY
 _INLINE: Final = Execution.INLINE
 
@@ -115,12 +116,12 @@ class CommandingConnection(Protocol):
         ...
 
     def break_off(self, problem: ProtocolError) -> None:
-        """Send the error, and close."""
+        """Close the connection after a protocol violation; before CONNECT, send the error first."""
         ...
 
 
 class CommandTable:
-    """The rows, and for each trust level the legal ones."""
+    """All rows, and the legal rows of each trust level."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class CommandTable:
         self.not_offered = not_offered
         """Command type -> why it has no row, as a sentence."""
         self.again = {row.type: row for row in again}
-        """How a region repeats a client's request itself when a topic was unloaded meanwhile."""
+        """Command type -> the row by which the region repeats a client's request itself after a topic was unloaded."""
         self.legal: dict[TrustLevel, dict[int, AnyCommandSpec]] = {
             trust: {row.type: row for row in rows if row.trust <= trust} for trust in TrustLevel
         }
@@ -175,7 +176,7 @@ def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> 
 def _carried_out(
     connection: CommandingConnection, work: Coroutine[Any, Any, None], charge: Reservation
 ) -> None:
-    work.close()  # it was not started if the connection ended first
+    work.close()  # the coroutine was never started if the connection ended first
     connection.flow_control.request_over(charge)
 
 
@@ -187,7 +188,7 @@ def _outcome_known(
     charge: Reservation,
     outcome: asyncio.Future[Any],
 ) -> None:
-    """A PendingResponse has its outcome."""
+    """Send the response of a PendingResponse whose outcome is known."""
     connection.flow_control.request_over(charge)
     if not connection.is_open:
         return
@@ -247,6 +248,6 @@ def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> 
         problem = ProtocolError(ServerError.AuthorizationError, f"{row.name} is for other regions only")
         refuse(connection, row, row.decode(command), problem)
         return
-    # Newer clients may send unsupported commands unasked: ignoring them does no harm.
+    # Newer clients may send commands that a region does not support: ignoring them does no harm.
     sentence = connection.table.not_offered.get(type_, "not supported by this region")
     logger.info("ignored: connection %s, command %d: %s", connection.address, type_, sentence)

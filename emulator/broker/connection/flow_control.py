@@ -1,9 +1,9 @@
-"""Limits what one client makes the region hold in memory, by pausing reads from it.
+"""Limits the memory that the region holds for one client, by pausing reads from its connection.
 
-Counted are publishes that are not durable yet, responses that the client does not read, and requests that wait. Over a
-limit, reading pauses for this client alone; it resumes when no reason is left (FC2: reasons are a set). The
-beginning of a frame is counted too and pauses nothing: only more bytes can complete it, and a frame has a limit of
-its own, a small one before CONNECT.
+The counted bytes are those of publishes that are not durable yet, responses that the client has not read, and waiting
+requests. Over a limit, reading pauses for this client alone; it resumes when no pause reason is left (FC2: reasons are
+a set). An incomplete frame is counted too but never pauses reading, because only more bytes complete it. The size of
+frames has a limit of its own, which is smaller before CONNECT.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
 
 STRANGER_FRAME_BYTES_MAX: Final = 65_536
-"""The largest frame of a client before CONNECT."""
+"""Maximum size of a frame before CONNECT."""
 PUBLISHES_BYTES_MAX: Final = 33_554_432
 ANSWERS_BYTES_MAX: Final = 1_048_576
 REQUESTS_BYTES_MAX: Final = 1_048_576
 PRODUCERS_BYTES_MAX: Final = 134_217_728
-"""Limit for the producers of one client, those that wait included. More are rejected: pausing reads would not make them
-fewer."""
+"""Limit for the producers of one client, waiting ones included. Further producers are rejected: pausing reads would not
+reduce their number."""
 
 
 class PauseReason(Flag):
@@ -30,40 +30,40 @@ class PauseReason(Flag):
 
     NOTHING = 0
     PUBLISHES = auto()
-    """Its publishes are not durable yet: our store is slower than the client."""
+    """The client's publishes are not durable yet: the store is slower than the client."""
     ANSWERS = auto()
-    """It does not read its responses."""
+    """The client does not read its responses."""
     REQUESTS = auto()
-    """Its requests wait for the region."""
+    """The client's requests wait for the region."""
     RATE = auto()
-    """It publishes more than its topics' policies allow."""
+    """The client publishes faster than the policies of its topics allow."""
 
 
 OURS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
-"""Reasons that are not the client's fault."""
+"""Pause reasons for which the region does not read although the client may be alive (FC3)."""
 
 
 class FlowControl:
-    """Owned by one connection."""
+    """The flow control of one connection."""
 
     def __init__(self, clients: MemoryBudget, stop: Callable[[], None], go_on: Callable[[], object]) -> None:
         self._stop = stop
         self._go_on = go_on
         self.reasons = PauseReason.NOTHING
         self.is_reading_paused = False
-        """Invariant: True iff there are reasons. A plain bool, because every command reads it."""
+        """Invariant: True iff `reasons` is not empty. A plain bool, because every command reads it."""
         self.is_writing_paused = False
-        """The transport's buffer is full."""
+        """True while the transport's write buffer is full."""
         self.account = MemoryBudget("connection", clients)
         self.pending_bytes = 0
-        """Bytes of entries admitted and not answered. SEND adds to it directly; it is charged once per chunk."""
+        """Bytes of admitted entries without a response. SEND adds to it directly; they are charged once per chunk."""
         self._unfinished = self.account.charge(0)
         self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
         self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX)
         self._producers = MemoryBudget("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
         self._slowed: asyncio.TimerHandle | None = None
-        """Set while reading is paused because the client publishes faster than a topic allows."""
+        """Timer that ends the pause of a client that publishes faster than a topic allows."""
         self._released = False
 
     # Reasons.
@@ -82,11 +82,11 @@ class FlowControl:
 
     @property
     def is_ours(self) -> bool:
-        """Whether reading is paused for a reason of ours, so that the client's silence means nothing."""
+        """Whether reading is paused for a reason in OURS: then a client that sends nothing may be alive."""
         return bool(self.reasons & OURS)
 
     def slow_down(self, seconds: float) -> None:
-        """Pause reading: the client publishes to a topic faster than its policies allow."""
+        """Pause reading from a client that publishes to a topic faster than the topic's policies allow."""
         if self._released:
             return
         loop = asyncio.get_running_loop()
@@ -98,7 +98,8 @@ class FlowControl:
         self.pause(PauseReason.RATE)
 
     def speed_up(self) -> None:
-        """The wait is over, or the topic's policies changed: a client that is still too fast is paused again."""
+        """End the pause after its time, or after a change of the topic's policies. A client that is still too fast is
+        paused again."""
         if self._slowed is not None:
             self._slowed.cancel()
             self._slowed = None
@@ -128,7 +129,7 @@ class FlowControl:
     # Responses.
 
     def unread(self, size_bytes: int) -> None:
-        """Count the bytes that wait in the transport; 0 when its buffer is not full any more."""
+        """Set the number of unread bytes in the transport; 0 when its buffer is no longer full."""
         self._answers.resize(size_bytes)
         if size_bytes > ANSWERS_BYTES_MAX:
             self.pause(PauseReason.ANSWERS)
@@ -160,7 +161,7 @@ class FlowControl:
         self._producers.resize(self._producers.size_bytes - size_bytes)
 
     def release(self) -> None:
-        """Release everything: the client is gone. Its requests are released as they end."""
+        """Release the memory of a client that is gone. The memory of its requests is released as they end."""
         self._released = True
         if self._slowed is not None:
             self._slowed.cancel()  # a pause may last for years, and would keep the connection's memory

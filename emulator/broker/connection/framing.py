@@ -1,4 +1,4 @@
-"""Read one client's bytes: split them into commands, handle each, stop where reading pauses.
+"""Splits one client's bytes into commands and handles each, until reading is paused.
 
 The commands of one chunk share their appends (one per topic) and their cursor writes (one per subscription).
 """
@@ -26,15 +26,15 @@ class CommandReader:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._unhandled: Iterator[Frame] | None = None
-        """The rest of a chunk in which reading paused."""
+        """The unhandled frames of a chunk, after a command of it paused reading."""
         self.touched: dict[ProducerHost, None] = {}
         """Topics that received entries since the last flush."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
         """Acknowledgements since the last flush whose client expects a response."""
         self.read_ms: int | None = None
-        """Wall clock time when the current chunk was read; None until a command of the chunk asks for it."""
+        """Wall clock time in ms at which the current chunk was read; None until a command of the chunk needs it."""
         self.is_broken = False
-        """The client violated the protocol; the rest of its stream is not read."""
+        """True after the client violated the protocol: the rest of its bytes is ignored."""
 
     def feed(self, data: bytes) -> None:
         connection = self._connection

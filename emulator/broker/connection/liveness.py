@@ -1,8 +1,8 @@
 """Detects whether the client of a connection is still alive.
 
-Both sides send a PING per interval, and a side that sends nothing until the next one is considered dead. While the
-broker does not read a client for a reason of its own, the client is not checked (FC3). While it leaves responses
-unread, it is checked by the bytes that it receives. Before all that, a client has to complete the handshake in time.
+Both sides send a PING per interval; a side whose bytes do not arrive before the next PING is considered dead. A client
+that the broker does not read for a reason of its own is not checked (FC3). A client that leaves responses unread is
+checked by the bytes that it receives. The handshake has a time limit of its own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from emulator.wire.frames import PING_FRAME
 logger = logging.getLogger(__name__)
 
 LIVENESS_SECONDS: Final = 2.0
-"""How long the holder of a producer name or an exclusive subscription has to show that it is alive before a newcomer
+"""Seconds in which the holder of a producer name or an exclusive subscription must respond before another client
 replaces it."""
 HANDSHAKE_SECONDS: Final = 10.0
-"""How long the handshake may take: CONNECT of a client, and the proof of a region."""
+"""Time limit of the handshake: CONNECT of a client, and the authentication of a region."""
 
 
 class MonitoredProducers(Protocol):
-    """The producers of a connection, whose topics may ask for shorter intervals."""
+    """The producers of a connection, whose topics' policies may set shorter intervals."""
 
     def keep_alive_interval_ms(self) -> int | None:
-        """Return the shortest interval that a topic of the client asks for; None when none does."""
+        """Return the shortest interval in the policies of the client's topics; None when none sets it."""
         ...
 
 
@@ -45,18 +45,18 @@ class MonitoredConnection(CommandingConnection, Protocol):
 
 
 class Liveness:
-    """Owned by one connection."""
+    """The liveness check of one connection."""
 
     def __init__(self, connection: MonitoredConnection, interval_ms: int) -> None:
         self._connection = connection
         self._interval_seconds = interval_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
         self._introduction: asyncio.TimerHandle | None = None
-        """Runs until the handshake is complete."""
+        """Timer of the handshake's time limit."""
         self._heard = asyncio.Event()
         """Set by every chunk that arrives; `is_alive` clears it to wait for the next one."""
         self._pinged = False
-        """A PING was sent and no bytes have arrived since."""
+        """True when no bytes have arrived since the last PING was sent."""
         self.written_bytes = 0
         """Bytes passed to the transport so far."""
         self._taken_bytes = 0
@@ -72,7 +72,7 @@ class Liveness:
             self._timer.cancel()
 
     def introduced(self) -> None:
-        """The handshake is complete."""
+        """Cancel the time limit of the handshake, which is complete."""
         if self._introduction is not None:
             self._introduction.cancel()
 
@@ -81,7 +81,7 @@ class Liveness:
         self._connection.break_off(ProtocolError(ServerError.UnknownError, sentence, closes_connection=True))
 
     def heard(self) -> None:
-        """Bytes arrived."""
+        """Record that bytes arrived."""
         self._pinged = False
         self._heard.set()
 

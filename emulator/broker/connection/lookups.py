@@ -1,4 +1,4 @@
-"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE: where topics are, and which exist."""
+"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE: addresses, partitions and names of topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def lookup(connection: ClientConnection, command: Lookup) -> None:
-    """Every topic of a region is served by the region: the response is always "connect here"."""
+    """Send the region's own address, because a region serves all its topics itself."""
     if command.listener_name:
         raise ProtocolError(
             ServerError.ServiceNotReady,
@@ -41,13 +41,13 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
 
 def _check_enabled(connection: ClientConnection) -> None:
     if not connection.region.coordinators.count:
-        # The Java client looks up this topic when it has no partitions, and stops at a final error.
+        # The Java client looks up this topic if it has no partitions, and only a final error ends its attempts.
         raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
 
 
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
     """Return the number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator
-    is a partition of `COORDINATORS`; clients take 0 as: no transactions here."""
+    is a partition of `COORDINATORS`; for clients, 0 means that transactions are not enabled."""
     if command.topic == COORDINATORS:
         count = connection.region.coordinators.count
     else:
@@ -69,8 +69,8 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:
-    """Return the topics that match the pattern; all of them if the pattern is not supported, and the client filters
-    itself. No names when the client has them already."""
+    """Send the topics that match the pattern. If the pattern is not supported, send all topics: the client filters
+    them. Send no names when the client's hash shows that it has them."""
     region = connection.region
     names = region.directory.lists.names(command.namespace) if command.wants_persistent else []
     if command.wants_non_persistent:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME_LENGTH_MAX = 4_096
-"""Maximum for a producer. Names are stored for long: by deduplication, by grants, and for fenced producers."""
+"""Maximum length of a producer's name, which deduplication, grants and records of fenced producers store for long."""
 
 
 async def create(connection: ClientConnection, command: CreateProducer) -> None:
-    """Open a producer, or let it wait. The topic's access control sends the response."""
+    """Open a producer, or put it into the wait queue. The topic's access control sends the response."""
     if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     connection.producers.opening[command.producer_id] = command
@@ -46,8 +46,8 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
 
 
 async def create_again(connection: ClientConnection, command: CreateProducer) -> None:
-    """Repeat the request of a producer that waited when its topic was unloaded. Its client only knows that it has to
-    wait, so errors that pass soon are not sent to it: clients that have waited for long stop at the first error."""
+    """Repeat the request of a producer that waited when its topic was unloaded. Retry after transient errors instead of
+    sending them to the client, which would give up at the first error."""
     delay_seconds = RETRY_SECONDS
     try:
         while connection.producers.opening.get(command.producer_id) is command:
@@ -96,30 +96,28 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
         await topic.retention.before_producers()
     _check_may_publish(producer, topic)
     await _make_room(connection, producer, topic)
-    # Sends of an earlier incarnation of this producer count even if they are not durable yet: given a lower number, the
-    # client would send other messages under used numbers, and have them acknowledged as duplicates.
+    # The response's last sequence id must include sends of an earlier incarnation that are not durable yet. Otherwise
+    # the client would reuse their ids for other messages, which would be acknowledged as duplicates.
     await topic.issued_so_far()
-    while _holder(topic, producer.producer_name) not in (None, producer):  # another one came while we waited
+    while _holder(topic, producer.producer_name) not in (None, producer):  # another one was opened meanwhile
         await _make_room(connection, producer, topic)
         await topic.issued_so_far()
     command = producer.request
     if connection.producers.opening.get(command.producer_id) is not command or not connection.is_open:
-        topic.access.left(
-            producer, "its client stopped waiting"
-        )  # The client closed the producer meanwhile: leave nothing behind.
+        topic.access.left(producer, "its client stopped waiting")
         return
     if topic.closed:
         raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
     _check_may_publish(producer, topic)
     connection.producers.claim(producer)
     if producer.source_region is not None:
-        connection.producers.admitted(producer, None)  # X5: replicators need no access
+        connection.producers.admitted(producer, None)  # X5: replicators need no exclusive access
     else:
         topic.access.enter(producer)
 
 
 def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
-    """ProtocolError when the topic accepts no messages now, or never again."""
+    """ProtocolError when the topic is terminated, over a backlog quota, or has too many producers."""
     if topic.termination.is_terminated:
         raise topic.termination.refusal()
     if producer.source_region is not None:
@@ -141,8 +139,8 @@ def _holder(topic: Topic, name: str) -> ConnectedProducer | None:
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
-    """Create a subscription that receives everything published from now on: used for dead letter topics. It begins at
-    the log's first entry; an existing one stays as it is."""
+    """Create a producer's initial subscription, which begins at the log's first entry: used for dead letter topics. An
+    existing subscription stays as it is."""
     if not name:
         return
     check_subscription_name(name)
@@ -158,8 +156,8 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
 
 
 async def _make_room(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
-    """Ensure one live producer per name. Older incarnations of the same client, dead connections and earlier
-    connections of a peer's replicator are replaced; the live producer of another client is not."""
+    """Ensure one live producer per name. Replace older incarnations of the same client's producer, producers of dead
+    connections, and earlier connections of a peer's replicator. ProtocolError for another client's live producer."""
     name = producer.producer_name
     old = _holder(topic, name)
     if old is None or old is producer:
@@ -169,8 +167,8 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
         connection.producers.forget(old, "its client opened it again")
         return
     if isinstance(producer.publisher, Peer):
-        # The old producer gets CLOSE_PRODUCER: this request may be a late one of an earlier connection, delivered by a
-        # healed link. Then the producer that is closed is the live one, and must reconnect.
+        # Send CLOSE_PRODUCER to the old producer: this request may be a late one of an earlier connection, delivered by
+        # a healed link. Then the old producer is the live one, and must reconnect.
         old.connection.producers.close(old)
         return
     if await old.connection.is_alive() and _holder(topic, name) is old:
@@ -185,8 +183,8 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
 
 
 def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> None:
-    """Add one entry to the batch of its topic. A chunk of bytes contains many: nothing here creates an object or a task
-    for one."""
+    """Add one entry to the next append of its topic. A chunk of bytes contains many entries, so no object or task is
+    created per entry."""
     producer = connection.producers.open.get(command.producer_id)
     if producer is None:
         _send_without_producer(connection, command)
@@ -196,7 +194,7 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
 
 
 def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:
-    """Handle a SEND without a producer: the producer may have been closed while it was on its way."""
+    """Ignore a SEND whose producer was closed while it was in transit. ProtocolError for an unknown producer."""
     if command.producer_id not in connection.producers.closed:
         raise ProtocolError(
             ServerError.UnknownError,
@@ -215,7 +213,7 @@ def topic_of(connection: ClientConnection, command: SendCommand | CloseProducer)
 
 
 async def close(connection: ClientConnection, command: CloseProducer) -> None:
-    """Close it after the receipts of everything sent before."""
+    """Close a producer after the receipts of all its earlier sends."""
     connection.producers.opening.pop(command.producer_id, None)
     producer = connection.producers.open.get(command.producer_id)
     if producer is not None:

@@ -26,8 +26,8 @@ WITHOUT_SCHEMA = (
 
 
 async def of_producer(connection: ClientConnection, topic: TopicName, schema: Schema | None) -> bytes:
-    """Return the version of a producer's schema, registered if it is new; empty without a schema. ProtocolError when it
-    must not publish; StorageError."""
+    """Return the version of a producer's schema, registered if it is new; empty without a schema. ProtocolError when
+    the producer must not publish; StorageError."""
     schemas, is_region = connection.region.schemas, connection.peer is not None
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         if not is_region and schemas.requires_schema(topic):
@@ -38,8 +38,8 @@ async def of_producer(connection: ClientConnection, topic: TopicName, schema: Sc
 
 
 async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
-    """Register the schema of the first user of a topic; later ones have to be compatible. Consumers of bytes can read
-    everything. ProtocolError; StorageError."""
+    """Register a consumer's schema if it is the topic's first user; otherwise check that it is compatible. Consumers of
+    bytes can read every schema. ProtocolError; StorageError."""
     if schema is None or schema.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
         return
     schemas = connection.region.schemas
@@ -50,7 +50,7 @@ async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema
 
 
 def _is_idle(topic: Topic) -> bool:
-    """Whether it has no message, and no users but other regions and consumers that take any schema."""
+    """Whether a topic has no message, and is used by other regions and by consumers of any schema only."""
     if topic.state.last_data is not None or any(
         one.source_region is None for one in topic.producers.values()
     ):
@@ -60,7 +60,7 @@ def _is_idle(topic: Topic) -> bool:
 
 
 async def get_schema(connection: ClientConnection, command: GetSchema) -> None:
-    """Clients take TopicNotFound as "no schema": a response, not an error."""
+    """Send a schema. For clients, TopicNotFound means "no schema": it is sent in a response, not raised."""
     schemas, topic = connection.region.schemas, connection.region.check_topic(command.topic)
     if command.version:
         found = await schemas.at(topic, version_number(command.version))

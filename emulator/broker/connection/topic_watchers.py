@@ -18,7 +18,7 @@ from emulator.wire.commands import (
 )
 
 WATCHERS_MAX: Final = 100
-"""Limit of one connection: each watcher may have a list of its own."""
+"""Maximum number of watchers of a connection: each may have a topic list of its own."""
 
 
 class WatchedRegion(Protocol):
@@ -36,8 +36,8 @@ class WatchingConnection(CommandingConnection, Protocol):
 
 
 class TopicWatcher:
-    """One watcher of one connection. While its client does not read, changes are collected; it receives them all at
-    once when it reads again."""
+    """One watcher of one connection. Changes are collected while the client does not read, and sent together when it
+    reads again."""
 
     def __init__(self, connection: WatchingConnection, watcher_id: int) -> None:
         self._connection = connection
@@ -45,10 +45,10 @@ class TopicWatcher:
         self.listing: Listing | None = None
         self._sent: frozenset[str] = frozenset()
         self._deleted: frozenset[str] = frozenset()
-        """Topics that the client knows and that were deleted since. They may exist again."""
+        """Topics of the client's list that were deleted since the last update. They may exist again."""
 
     def begin(self, request: WatchTopics) -> None:
-        """ProtocolError for a pattern that is invalid or not supported."""
+        """Send the topic list, and watch it. ProtocolError for a pattern that is invalid or not supported."""
         try:
             self.listing = self._connection.region.directory.lists.watch(
                 request.namespace, request.pattern, self
@@ -71,7 +71,7 @@ class TopicWatcher:
         self._send(listing.names)
 
     def _send(self, names: frozenset[str]) -> None:
-        """Send how the list differs from the one that the client has."""
+        """Send the difference between `names` and the client's list."""
         former, self._sent = self._sent, names
         if names == former:
             return
@@ -82,7 +82,7 @@ class TopicWatcher:
         )
 
     def catch_up(self) -> None:
-        """Send the collected changes: the client reads again."""
+        """Send the collected changes to a client that reads again."""
         if self.listing is not None:
             self.changed(self.listing)
 
@@ -92,7 +92,7 @@ class TopicWatcher:
 
 
 def watch(connection: WatchingConnection, command: WatchTopics) -> None:
-    """Start a watcher. It replaces one of the same id: the client knows of one only."""
+    """Start a watcher, which replaces an earlier one with the same id."""
     former = connection.watchers.pop(command.watcher_id, None)
     if former is not None:
         former.end()

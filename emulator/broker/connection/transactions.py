@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection, ServingRegion
 
 OWNER_WITHOUT_ROLE: Final = ""
-"""The owner of keys of clients that have no role (docs/decisions/0026)."""
+"""The owner of the transaction keys of clients without a role (docs/decisions/0026)."""
 
 
 async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
@@ -81,7 +81,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
 
 
 async def _begin_when_possible(connection: ClientConnection, command: NewTransaction) -> None:
-    """Begin a transaction that has a key, or has to wait for something first."""
+    """Begin a transaction that belongs to a key, or that cannot begin at once."""
     lock = connection.transaction_keys.requests.get(command.coordinator)
     if lock is not None:
         await _wait_for_key(connection, command, lock)
@@ -92,8 +92,8 @@ async def _begin_when_possible(connection: ClientConnection, command: NewTransac
 
 
 async def _wait_for_key(connection: ClientConnection, command: NewTransaction, lock: asyncio.Lock) -> None:
-    """INV-90: wait for the key. Without it nothing would fence the transaction of a client that requested one, whether
-    or not it has read the response yet."""
+    """Wait for the response to the connection's request of a key (INV-90). A transaction without the key could not be
+    fenced, although its client requested one."""
     async with lock:
         if command.coordinator not in connection.transaction_keys.held:
             sentence = "the transaction key of this connection was refused"
@@ -121,7 +121,7 @@ def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -
 
 
 def _participant(region: ServingRegion, topic: str) -> str:
-    """Return the full name of a topic that may take part. Non-persistent topics may not: they cannot store messages
+    """Return the full name of a participant. ProtocolError for a non-persistent topic, which cannot store messages
     until the commit."""
     name = region.check_topic(topic)
     if not name.is_persistent:
