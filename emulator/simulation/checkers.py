@@ -1,10 +1,10 @@
 """The invariants of every simulated run, checked from outside the brokers: docs/INVARIANTS.md.
 
-Each check reads the evidence and returns a verdict, the smallest witness that it found, and a sentence. `unknown` means
-that the evidence has nothing to check. While faults are active, only safety is checked. Checks with `only_healed`
-(liveness) run after the repair, when the regions have had time to converge.
+Each check reads the evidence and returns a verdict, the first violation that it found, and its witness. `unknown` means
+that the check does not apply to the evidence. While faults are active, only safety is checked. Checks with
+`only_healed` (liveness) run after the repair, when the regions have had time to converge.
 
-To add a check, write a generator of violations here, and add a line to CHECKS.
+To add a check, write a generator of violations here, and add an `InvariantCheck` to CHECKS.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InvariantResult(NamedTuple):
 
 
 Found = Iterator[tuple[str, dict[str, str]]]
-"""(sentence, witness) of each violation; the first one is shown."""
+"""Iterator over (sentence, witness) of the violations that a check found; only the first one is reported."""
 
 
 class InvariantCheck(NamedTuple, Generic[E]):
@@ -84,7 +84,7 @@ def _wrong_places(evidence: RunEvidence) -> Found:
 
 
 def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[StoredMessage]]:
-    """All copies in a region, by origin, in log order, whatever their transactions became."""
+    """Return all copies in a region by origin, in log order, including those of open and aborted transactions."""
     found = evidence.copies.get(region)
     if found is None:
         found = evidence.copies[region] = defaultdict(list)
@@ -99,7 +99,8 @@ def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[StoredMessa
 
 
 def stored_once(evidence: RunEvidence) -> Found:
-    """Nowhere twice: with deduplication at all, without it more often than in the region of its origin."""
+    """With deduplication, no region stores a message twice. Without it, no region stores a message more often than the
+    region of its origin does."""
     for region in sorted({region for region, _ in evidence.logs}):
         for origin, copies in _copies(evidence, region).items():
             if len(copies) < 2:
@@ -107,7 +108,7 @@ def stored_once(evidence: RunEvidence) -> Found:
             deduplicates = evidence.replication_rules.deduplicates(origin.topic)
             at_origin = len(_copies(evidence, origin.region).get(origin, ()))
             if region == origin.region and not deduplicates:
-                continue  # the client sent again what it had no receipt for: a legitimate double
+                continue  # the client sent the message again because it had no receipt: a legitimate duplicate
             if region != origin.region and len(copies) <= at_origin and not deduplicates:
                 continue
             places = " and ".join(one.place for one in copies)
@@ -118,7 +119,8 @@ def stored_once(evidence: RunEvidence) -> Found:
 
 
 def replicated_everywhere(evidence: RunEvidence) -> Found:
-    """After healing, what is stored at its origin is stored everywhere it is meant for, lost regions left out."""
+    """After healing, each message that is stored in its origin region is stored in all its replication regions, except
+    lost regions."""
     for (region, _), view in sorted(evidence.logs.items()):
         for one in view.messages:
             if one.origin.region != region or region in evidence.lost:
@@ -209,8 +211,8 @@ def readers_received_everything(evidence: RunEvidence) -> Found:
 
 
 def regions_converge(evidence: RunEvidence) -> Found:
-    """After healing every region holds, of every origin, what that origin holds for it, in that order. Where one of the
-    two was lost it holds the beginning of that: nothing is missing in front of what arrived."""
+    """After healing, every region stores the messages of each origin that the origin stores for it, in the same order.
+    If one of the two regions was lost, a prefix of these messages suffices."""
     for topic in evidence.topics:
         regions = evidence.replication_rules.regions(topic)
         for origin in regions:
@@ -251,7 +253,7 @@ def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> 
 
 
 def positions_grow(evidence: RunEvidence) -> Found:
-    """The message ids that one producer receives grow with its sequence ids; ids in every log grow."""
+    """Entry ids increase within each log, and no message id is returned for two messages."""
     for (region, topic), view in sorted(evidence.logs.items()):
         for before, after in zip(view.ids, view.ids[1:], strict=False):
             if after <= before:
@@ -283,16 +285,16 @@ def mark_delete_forward(evidence: RunEvidence) -> Found:
 
 
 def confirmed_durable(evidence: RunEvidence) -> Found:
-    """An acknowledgement that was answered is in the stored cursor."""
+    """The stored cursor contains every acknowledgement that a client received a response for."""
     asked: dict[tuple[str, str | None], float] = {}
     for event in evidence.events:
         if event.op == "acknowledge" and event.outcome == "asked":
             asked[event.actor, event.message_id] = seconds_of(event)
         if event.op != "acknowledge" or event.outcome != "ok" or event.transaction is not None:
-            continue  # One in a transaction counts once that commits.
+            continue  # An acknowledgement in a transaction takes effect when the transaction commits.
         region, topic, subscription = event.region or "", full(event.topic), event.subscription or ""
         if asked[event.actor, event.message_id] <= evidence.windows.last_end(region, topic, subscription):
-            continue  # What was acknowledged before a seek need not be so after it.
+            continue  # A seek may undo acknowledgements that were sent before it ended.
         cursor = evidence.cursors.get((region, topic, subscription))
         _, entry, batch_index = (int(part) for part in (event.message_id or "").split(":"))
         if cursor is None or not cursor.is_done(entry, batch_index):
@@ -307,7 +309,7 @@ def confirmed_durable(evidence: RunEvidence) -> Found:
 
 
 def no_entries_of_fenced_owners(evidence: RunEvidence) -> Found:
-    """Nothing of an older owner of a log is stored after a newer one took it."""
+    """No write of an older owner of a log is stored after a newer owner took the log over."""
     for sentence in evidence.fencing_violations:
         yield sentence, {}
 
@@ -334,7 +336,8 @@ def received_is_stored(evidence: RunEvidence) -> Found:
 
 
 def consumers_received_everything(evidence: RunEvidence) -> Found:
-    """After healing every subscription has received everything, in every region in which it has consumers."""
+    """After healing, every subscription has received all messages of its topic in each region where it has
+    consumers."""
     for (topic, subscription), regions in sorted(evidence.subscribed.items()):
         for region in regions:
             if region in evidence.lost:
@@ -350,7 +353,7 @@ def consumers_received_everything(evidence: RunEvidence) -> Found:
 
 
 ALWAYS: Final = (
-    # First, because two owners that write break other invariants too.
+    # First, because two owners that write to one log break other invariants too.
     InvariantCheck("no-entries-of-fenced-owners", "INV-11", no_entries_of_fenced_owners),
     InvariantCheck("acknowledged-stored", "INV-1", acknowledged_stored),
     InvariantCheck("stored-once", "INV-2", stored_once),
@@ -375,7 +378,7 @@ CHECKS: Final = (*ALWAYS, REPLICATED, CONVERGED, CONSUMED)
 
 
 def run_checks(evidence: E, checks: Sequence[InvariantCheck[E]]) -> list[InvariantResult]:
-    """Every check's verdict on this evidence."""
+    """Run the checks on the evidence and return their results; before healing, without checks of liveness."""
     return [_run_check(check, evidence) for check in checks if evidence.healed or not check.only_healed]
 
 
@@ -389,5 +392,5 @@ def _run_check(check: InvariantCheck[E], evidence: E) -> InvariantResult:
 
 
 def first_violation(check_results: list[InvariantResult]) -> Violation | None:
-    """The one to speak of."""
+    """Return the first violation of these results, or None."""
     return next((one.violation for one in check_results if one.violation is not None), None)

@@ -1,8 +1,8 @@
 """A cluster's configuration store in a simulated run. No region hosts it, so it survives the kill of any region.
 
-Requests and responses take time. While the store is away they fail; while it is full, writes fail. A response may be
-lost: then the outcome of the write is unknown (`definite=False`). Each region is notified of commits after a delay of
-its own.
+Requests and responses take time. While the store is unreachable, both fail; while it is full, writes fail. A response
+may be lost: then the outcome of the write is unknown (`definite=False`). Each region is notified of a commit after a
+delay that is drawn for it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from emulator.storage.configuration.memory import ConfigurationMemory
 
 @dataclass(slots=True)
 class ConfigurationFaults:
-    """May be changed at any time. Default: no faults."""
+    """Delays and faults of a configuration store. They may be changed at any time; the default has no faults."""
 
     call_seconds: Span = (0.0005, 0.002)
-    """One way."""
+    """Duration of a request, and of a response."""
     notice_seconds: Span = (0.0, 0.02)
-    """Until a region is notified of a commit."""
+    """Delay from a commit until a region is notified of it."""
     lost_answer_probability: float = 0.0
     is_away: bool = False
     is_full: bool = False
@@ -41,7 +41,7 @@ class SimulatedConfiguration:
     """The state that the regions of one cluster share."""
 
     def __init__(self, random: Random, later: Callable[[float, Callable[[], None]], None]) -> None:
-        """`later(seconds, do)`: call `do` after this time, even if regions die meanwhile."""
+        """`later(seconds, do)` calls `do` after that many seconds, even if regions are killed before."""
         self.random = random
         self.later = later
         self.faults = ConfigurationFaults()
@@ -58,7 +58,7 @@ class SimulatedConfiguration:
 
 
 class ConfigurationAccess(ConfigurationMedium):
-    """One region's access to it. Made on the region's loop."""
+    """One region's connection to its cluster's configuration store. Created on the region's loop."""
 
     def __init__(self, shared: SimulatedConfiguration) -> None:
         self._shared = shared
@@ -105,7 +105,7 @@ class ConfigurationAccess(ConfigurationMedium):
             raise StorageError(f"the configuration store is away and cannot be {what}", definite=True)
 
     def stop(self) -> None:
-        """Stop notifying the region: its program is gone."""
+        """Close the access and stop notifying the region, because its program ended."""
         self._closed = True
         self._shared.memory.on_commit.pop(self, None)
 

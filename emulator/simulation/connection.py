@@ -3,13 +3,12 @@
     program ──write──▶ unsent ──window──▶ pipe (segments on the link) ──▶ incoming ──read──▶ program
     └─ SimulatedTransport ─┴── Endpoint ──┘                          └── Endpoint ─┴─ SimulatedTransport ─┘
 
-It guarantees what TCP guarantees: the bytes in order, or a broken connection. Everything else is drawn from the seed:
-how bytes are cut into segments, how they are joined again for the reader, how many of the last ones were sent before a
+It guarantees what TCP guarantees: bytes arrive in order, or the connection breaks. The seed decides the rest: how
+bytes are cut into segments, how the reader receives them joined, and how many of the last bytes were sent before a
 crash.
 
 The endpoint (bytes not sent yet, bytes not read yet, connections not accepted yet) keeps working while the program is
-paused. It dies with the machine, not with the program: the kernel of a killed program resets the connection, a machine
-without power sends nothing.
+paused. When the program is killed, the kernel resets or closes the connection; a machine without power sends nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, Protocol
 from emulator.simulation.link import NetworkSettings, Pipe, Segment, SegmentKind
 from emulator.simulation.scheduler import LoopHandle, ProgramScheduler
 
-READ_BYTES_MAX = 262_144  # what asyncio reads at once
+READ_BYTES_MAX = 262_144  # asyncio's limit for one read
 RESET = (errno.ECONNRESET, "Connection reset by peer")
 
 
@@ -53,19 +52,19 @@ class Endpoint:
         self.peer_name = peer_name
         self.give_up_seconds = host.settings.connect_timeout_seconds
         self.gone = False
-        """The kernel knows this connection no more: whatever arrives is answered with a reset."""
+        """The kernel has dropped this connection and responds to further segments with a reset."""
         self.connecting: asyncio.Future[None] | None = None
-        """The dialling program's wait for an answer."""
+        """The future on which the connecting program waits until the connection is established."""
         self.pipe: Pipe
-        """To the peer. Set by the network as soon as both ends of the path are known."""
+        """The pipe to the peer. The network sets it when both endpoints of the connection are known."""
         self.unsent: deque[bytes] = deque()
-        """What the program wrote and the window does not take yet."""
+        """Bytes that the program wrote and that do not fit into the window yet."""
         self.unsent_bytes = 0
         self.incoming: deque[bytes | StreamMark] = deque()
         self.incoming_bytes = 0
-        """Received and not read yet: the peer's window is smaller by this amount."""
+        """Bytes received and not read yet: the peer's window is smaller by this amount."""
         self.is_reset = False
-        """The kernel received a reset; the program may not know it yet."""
+        """The kernel received a reset, and the program may not have been notified yet."""
         self.transport = SimulatedTransport(self, host.loop)
         self._peer = f"{peer_name[0]}:{peer_name[1]}"
         self._host = host
@@ -87,7 +86,7 @@ class Endpoint:
         return self._window_bytes - taken
 
     def flush(self) -> None:
-        """Send as much of `unsent` as the window takes. Also called when an acknowledgement came back."""
+        """Send as much of `unsent` as fits into the window. Also called when an acknowledgement arrives."""
         if self.gone:
             return
         room = self.room() if self.unsent else 0
@@ -102,7 +101,7 @@ class Endpoint:
         self.transport.flushed()
 
     def take_incoming(self) -> bytes:
-        """Return received bytes, which are before any mark, up to READ_BYTES_MAX or a little more."""
+        """Return received bytes up to the next StreamMark: at most READ_BYTES_MAX and the rest of the last segment."""
         incoming = self.incoming
         data = incoming.popleft()
         assert not isinstance(data, StreamMark)
@@ -128,7 +127,7 @@ class Endpoint:
             self.pipe.send(SegmentKind.FIN)
 
     def close_socket(self) -> None:
-        """Close like a kernel: with an end of the stream, or a reset if received data was not read."""
+        """Close the socket as a kernel does: send FIN, or RST if received data was not read."""
         if self.gone:
             return
         if self.incoming:
@@ -139,7 +138,7 @@ class Endpoint:
         self._leave()
 
     def forget_dialling(self) -> None:
-        """The program does not wait for the connection any more."""
+        """Abandon the connection attempt, because the program no longer waits for it."""
         self.transport.end()
         if self._confirmed:
             self.close_socket()
@@ -184,7 +183,7 @@ class Endpoint:
             self._host.confirmed(self)
 
     def reset(self) -> None:
-        """Handle a reset from the peer's kernel or from the network between."""
+        """Handle a reset that the peer's kernel or the network sent."""
         if self.gone or self.is_reset:
             return
         self.is_reset = True
@@ -201,7 +200,7 @@ class Endpoint:
             self._wake()
 
     def time_out(self) -> None:
-        """What was sent was not acknowledged for too long."""
+        """Break the connection: sent bytes were not acknowledged within `give_up_seconds`."""
         if self.gone:
             return
         error = TimeoutError(errno.ETIMEDOUT, f"{self._peer} does not answer")
@@ -210,7 +209,7 @@ class Endpoint:
             self.transport.fail(error)
 
     def die(self, *, silently: bool) -> None:
-        """The program was killed, or with it the machine (`silently`)."""
+        """Handle the kill of the program, or the power-off of the machine (`silently`)."""
         if silently:
             self.pipe.truncate()
             self.pipe.abandon()
@@ -229,7 +228,7 @@ class Endpoint:
         self.give_up_seconds = self._host.settings.tcp_timeout_seconds
 
     def _fail_dialling(self, error: OSError) -> bool:
-        """End the attempt to connect. False: there is none, or it has succeeded."""
+        """Fail the connection attempt with `error`. Return False if no attempt is pending."""
         if self.connecting is None or self.connecting.done():
             return False
         self.transport.end()
@@ -252,21 +251,21 @@ class SimulatedTransport(asyncio.Transport):
         self._endpoint = endpoint
         self._loop = loop
         self._protocol = asyncio.Protocol()
-        """Until `begin`: one that ignores everything."""
+        """The program's protocol; before `begin`, one that ignores all events."""
         self._high_water, self._low_water = 65_536, 16_384
         self._writing_paused = False
         self._end_wanted = False
-        """The program writes no more; the end is sent when the buffer is empty."""
+        """The program called `write_eof`; FIN is sent when `unsent` is empty."""
         self._reading_paused = True
         self._read_scheduled = False
         self._read_handle = LoopHandle(self._read, (), loop, None)
-        """Made once: `_read` is called more often than anything else of a kernel."""
+        """The reused handle of `_read`, the most frequent callback of a kernel."""
         self._closing = False
         self._lost = False
-        """connection_lost was or will be called, or never will be."""
+        """`connection_lost` was called or scheduled, or must not be called any more."""
 
     def begin(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
-        """The program takes over. Runs on its loop."""
+        """Create the protocol of an established connection and start reading. Runs on the program's loop."""
         self._protocol = protocol = factory()
         assert isinstance(protocol, asyncio.Protocol), "the simulated network has no BufferedProtocol"
         protocol.connection_made(self)
@@ -275,7 +274,7 @@ class SimulatedTransport(asyncio.Transport):
         return protocol
 
     def end(self) -> None:
-        """The program does not hear of the connection any more."""
+        """Stop notifying the program of events of the connection."""
         self._closing = self._lost = True
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
@@ -284,7 +283,7 @@ class SimulatedTransport(asyncio.Transport):
         endpoint = self._endpoint
         if not data or self._closing or endpoint.gone:
             return
-        if endpoint.is_reset:  # while reading is paused, only writing tells
+        if endpoint.is_reset:  # while reading is paused, the program learns of the reset by writing
             self.fail(ConnectionResetError(*RESET))
             return
         if not endpoint.unsent and len(data) <= endpoint.room():
@@ -303,7 +302,7 @@ class SimulatedTransport(asyncio.Transport):
             self._endpoint.flush()
 
     def flushed(self) -> None:
-        """The kernel has sent what the window takes."""
+        """Resume the writer, or send FIN or close if requested, after the kernel has sent what fits into the window."""
         endpoint = self._endpoint
         if self._writing_paused and endpoint.unsent_bytes <= self._low_water:
             self._writing_paused = False
@@ -345,7 +344,7 @@ class SimulatedTransport(asyncio.Transport):
         return not self._reading_paused and not self._closing
 
     def wake(self) -> None:
-        """There is something to read."""
+        """Schedule a read, because bytes or a StreamMark arrived."""
         if not self._read_scheduled and not self._reading_paused:
             self._read_scheduled = True
             self._loop.ready(self._read_handle)
@@ -380,7 +379,7 @@ class SimulatedTransport(asyncio.Transport):
         return self._closing
 
     def fail(self, error: Exception | None) -> None:
-        """End the connection at once; what is not sent is lost."""
+        """End the connection at once and discard unsent bytes."""
         if not self._lost:
             self._closing = True
             self._endpoint.unsent.clear()

@@ -1,9 +1,9 @@
-"""Keep simulated programs deterministic: a call that reaches the real world fails and names its line.
+"""Keep simulated programs deterministic: a call that reaches the real world fails, and the error names its source line.
 
 While a simulation runs, functions that read clocks, draw unseeded random numbers, open sockets, write files or start
 threads and processes are replaced by guards. A guard passes calls from outside a simulated program (other threads, the
 test runner, the simulation itself) and from tools that every program needs: imports, tracebacks, logging. It rejects
-calls of a simulated program: ReachedOutside names file and line, and ends the simulation even if the program swallows
+calls of a simulated program: ReachedOutside names file and line, and ends the simulation even if the program catches
 it. A few guards return a simulated value instead: a log record is stamped with the host's wall clock, and a process id
 is the host's.
 
@@ -56,7 +56,7 @@ TOOLS = {
     "hypothesis",
     "coverage",
 }
-"""Modules through which a program may reach outside without knowing it."""
+"""Packages whose calls to the real world are passed on: the program does not see their results."""
 
 _LIBRARY_PATHS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -73,13 +73,14 @@ class GuardedCall(NamedTuple):
     """The module or class that has the function."""
     attribute: str
     name: str
-    """As a program writes it."""
+    """The call as it is written in source code, for the error message."""
     advice: str
     rejects: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: True
     """Whether a call with these arguments is rejected."""
     answer: Callable[[HostLoop], Any] | None = None
-    """Returns the simulated value that tools receive instead."""
+    """Return the simulated value of the call; tools receive it instead of the real one."""
     answers_all: bool = False
+    """Programs receive the simulated value, too, instead of an error."""
 
 
 def _no_time_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -179,7 +180,8 @@ class _DateMeta(type):
 
 
 def _date_replacement(real: type, clock_readers: tuple[str, ...]) -> type:
-    """For `datetime.datetime` and `.date`, whose methods cannot be replaced: makes real ones, reads no clock."""
+    """Return a class that replaces `datetime.datetime` or `.date`, whose methods cannot be replaced: it creates real
+    instances and guards the methods that read a clock."""
     members: dict[str, Any] = {"__new__": lambda cls, *args, **kwargs: real(*args, **kwargs), "real": real}
     for name in clock_readers:
         call = GuardedCall(real, name, f"{real.__name__}.{name}()", CLOCK)
@@ -211,7 +213,7 @@ def _guarded(call: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _program_line(frame: FrameType | None) -> str | None:
-    """`file:line` in the program that made the call; None when a tool made it for itself."""
+    """Return `file:line` of the program that made the call; None if a tool in TOOLS made it."""
     while frame is not None and frame.f_code is not HostLoop._tick.__code__:
         module: str = frame.f_globals.get("__name__", "")
         if module.partition(".")[0] in TOOLS:
@@ -220,19 +222,19 @@ def _program_line(frame: FrameType | None) -> str | None:
         is_library = path.startswith(_LIBRARY_PATHS) or module.startswith("emulator.simulation.")
         if (
             not is_library and frame.f_code.co_name != "<module>"
-        ):  # a module's own lines run when it is imported
+        ):  # code at module level runs during an import
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back
     return "a callback"
 
 
 _opened = 0
-"""How many blocks of `outside` are being run."""
+"""Number of `outside` blocks that are being run."""
 
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """For main programs: what the block does, it does outside of the simulation. No `await` in it."""
+    """Let a main program call real functions within the block. The block must not contain `await`."""
     global _opened
     _opened += 1
     try:
@@ -242,7 +244,7 @@ def outside() -> Iterator[None]:
 
 
 class Guard:
-    """All guarded calls, between `activate` and `deactivate`."""
+    """Replaces all guarded functions between `activate` and `deactivate`."""
 
     _is_active = False
 
@@ -265,7 +267,8 @@ class Guard:
 
 @functools.cache
 def _replacements() -> list[tuple[Any, str, Any]]:
-    """What is replaced, where it is defined. Made while no simulation runs."""
+    """Return (owner, attribute, replacement) of each guarded function where it is defined. The first call must happen
+    while no simulation runs."""
     replacements: list[tuple[Any, str, Any]] = [
         (call.owner, call.attribute, _guarded(call, vars(call.owner)[call.attribute]))
         for call in _guarded_calls()
@@ -282,7 +285,7 @@ _bound_names: list[tuple[Any, str, Any]] = []
 
 
 def _replacements_in_programs() -> list[tuple[Any, str, Any]]:
-    """The same functions, under the names that modules which are no libraries gave them."""
+    """Return (module, name, replacement) of the same functions where modules that are no libraries imported them."""
     if sys.modules.keys() != _modules_seen.keys():
         replacements_by_id = {
             id(vars(owner)[attribute]): replacement

@@ -1,14 +1,15 @@
-"""A disk of the region's own, with one store at a time.
+"""The simulated disk of one region, with at most one open store at a time.
 
 The disk outlives the store: after `disk.crash()` (which killing the host implies), `disk.open_store()` returns what a
-restarted region sees. In a crash each log and each key keeps a prefix, drawn from the seed, of its pending writes.
-Nothing is guaranteed across logs or keys (S1): the tail of one may survive and an older write of another may not. Where
-a prefix ends within an append, the append is torn: half of it is on the disk, and opening the store cuts it off (S8).
+restarted region reads. In a crash each log and each key keeps a prefix, drawn from the seed, of its pending writes.
+Nothing is guaranteed across logs or keys (S1): the tail of one may survive and an older write of another may not. If
+the prefix ends within an append, the append is torn: a part of it is on the disk, and opening the store cuts the part
+off (S8).
 Ids may jump between appends (S3).
 
 `DiskFaults` sets how often commits are slow or fail. A failed commit breaks some of its logs and keys, each at a write
-drawn from the seed. The outcome of that write is unknown (`definite=False`); the writes behind it are certainly not
-stored (S5). `fill` makes the disk full, `make_room` ends that.
+drawn from the seed. The outcome of that write is unknown (`definite=False`); the writes after it are certainly not
+stored (S5). `fill` makes the disk full; `make_room` undoes that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class SimulatedDisk(Medium):
     def __init__(self, random: Random, faults: DiskFaults | None = None) -> None:
         super().__init__(random, faults or DiskFaults())
         self.store: DiskStore | None = None
-        """The open one."""
+        """The open store; None while no store is open."""
 
     async def open_store(self) -> DiskStore:
         """Recover the disk and return its store, as a starting region does. Runs on the running loop."""
@@ -42,7 +43,8 @@ class SimulatedDisk(Medium):
         return DiskStore(self, owner)
 
     def crash(self) -> None:
-        """Drop the owner. Each log and each key keeps a prefix of the writes that were not confirmed as durable."""
+        """Crash the open store. Each log and each key keeps a prefix of the writes that were not confirmed as
+        durable."""
         if self.store is not None:
             self.store.lose_tail()
             self.store = None
@@ -69,7 +71,7 @@ class DiskStore(SimulatedStore):
             self.medium.store = None
 
     def lose_tail(self) -> None:
-        """A crash: of every lane, a prefix of what was on its way survives."""
+        """End the store as a crash does: of each lane, a prefix of the pending writes is stored."""
         self.ended = StorageError("the store crashed", definite=True)
         tail = self.take_tail()
         lanes: dict[Lane, list[MediaWrite]] = {}

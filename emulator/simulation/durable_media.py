@@ -1,7 +1,7 @@
 """The durable state of a region: its logs and keys on a disk (disk.py) or in a remote log (remote_log.py).
 
-A medium applies groups of writes and records, for the checkers, the owner of each write: each store that is opened on
-it is an owner with a number larger than those before (S6). It has a random source of its own.
+A medium applies groups of writes and records, for the checkers, the owner of each write. Each store that is opened is a
+new owner, with a higher number than earlier owners (S6). Each medium has its own random source.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from emulator.storage.lanes import Lane, behind
 from emulator.storage.memory import LogEntries
 
 Span = tuple[float, float]
-"""Least and most; between them all are equally likely."""
+"""(minimum, maximum) of a duration in seconds; values are uniformly distributed between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults:
-    """The faults of a medium. Default: fast, with unlimited space, and only crashes lose data."""
+    """The delays and faults of a medium. The default is fast, has unlimited space, and loses data only in crashes."""
 
     commit_seconds: Span = (0.0002, 0.002)
     stall_probability: float = 0.0
-    """How often a commit takes `stall_seconds` instead."""
+    """Probability that a commit takes `stall_seconds` instead of `commit_seconds`."""
     stall_seconds: Span = (0.05, 0.5)
     read_seconds: Span = (0.0, 0.0)
     failure_probability: float = 0.0
-    """How often a commit fails."""
+    """Probability that a commit fails."""
     id_jump_probability: float = 0.0
-    """How often ids are left unused before an append, as by a backend that keeps records of its own."""
+    """Probability that ids are left unused before an append, as by a backend that stores records of its own."""
     id_jump_max: int = 3
     capacity_bytes: int | None = None
-    """Entries and values together. None: no limit."""
+    """Limit of the bytes of all entries and values. None: no limit."""
     trusts_torn_tail: bool = False
-    """Takes a safeguard away: opening the store serves what a crash left of a torn append."""
+    """Remove a safeguard: opening the store keeps the rest of a torn append instead of cutting it off."""
 
     def repaired(self) -> DiskFaults:
-        """As slow as ever, but nothing fails any more."""
+        """Return these settings without failures and stalls; other delays stay."""
         return replace(self, failure_probability=0.0, stall_probability=0.0)
 
 
@@ -50,13 +50,13 @@ class DurableLog(LogEntries):
     """One log on the medium."""
 
     owners: list[int] = field(default_factory=list)
-    """Who wrote them; as long as `ids`."""
+    """Number of the owner that wrote each entry; parallel to `ids`."""
     fences: list[tuple[int, int]] = field(default_factory=list)
-    """(entry id, owner): from that id on only this owner or a newer one may have written."""
+    """(entry id, owner): only this owner or a newer one may have written entries from that id on."""
     trimmed: list[tuple[int, bytes]] = field(default_factory=list)
-    """Trimmed entries, in order. No region can read them any more; the checkers do."""
+    """Trimmed entries, in order. Regions can no longer read them; the checkers can."""
     torn: list[bytes] = field(default_factory=list)
-    """What a crash left of the append that came next; its last entry may be shorter than it was."""
+    """The part of the last append that a crash left; its last entry may be truncated."""
 
     def append_by(self, owner: int, first: int, entries: Sequence[bytes]) -> None:
         self.append(first, entries)
@@ -75,7 +75,7 @@ class DurableLog(LogEntries):
         yield from zip(self.ids[first:], self.entries[first:], strict=True)
 
     def recover(self, *, trusts_torn_tail: bool) -> None:
-        """Cut off what is torn. Its ids stay unused."""
+        """Cut off a torn append, whose ids stay unused; with `trusts_torn_tail`, keep its entries."""
         torn, self.torn = self.torn, []
         if torn and trusts_torn_tail:
             self.append_by(self.owners[-1] if self.owners else 0, self.next_entry_id, torn)
@@ -88,54 +88,54 @@ class MediaWrite(NamedTuple):
 
     lane: Lane
     log: DurableLog | None
-    """The log it appends to. None: it changes a key, or creates or deletes a log."""
+    """The log that the write appends to. None: the write changes a key, trims, opens or deletes a log."""
     size_bytes: int
     store: Callable[[], Any]
-    """Change the medium. Its result is passed to `confirm`."""
+    """Apply the write to the medium. The result is passed to `confirm`."""
     tear: Callable[[], None] | None
-    """Leave a part of the write on the medium. None: it cannot be torn."""
+    """Leave a part of the write on the medium. None: the write cannot be torn."""
     confirm: Callable[[Any], Any]
-    """Confirm to the owner that it is durable; returns the result of the future."""
+    """Confirm to the owner that the write is durable, and return the result for `future`."""
     failed: Callable[[StorageError], None]
     """Report the failure to the owner."""
     future: asyncio.Future[Any]
 
 
 class Medium:
-    """Belongs to one region and outlives it."""
+    """The durable logs and keys of one region. They outlive its programs."""
 
     def __init__(self, random: Random, faults: DiskFaults) -> None:
         self.faults = faults
-        """May be replaced at any time."""
+        """Current faults; may be replaced at any time."""
         self.random = random
         self.logs: dict[str, DurableLog] = {}
         self.values: dict[str, Versioned] = {}
         self.next_ledger_id = 1
         self.owners = 0
-        """How many there have been; also the number of the newest."""
+        """Number of owners so far, which is also the number of the newest owner."""
         self.key_writers: list[tuple[int, str]] = []
-        """(owner, key) of every write of a key, in order. Without a key: from here on the keys were this owner's."""
+        """(owner, key) of every write of a key, in order. An empty key records that this owner took the keys over."""
         self.commits = 0
         """Number of commits so far."""
         self.is_full = False
         self.on_event: Callable[[str], None] = lambda what: None
-        """Told what happens here, for the trace."""
+        """Called with a description of each event of the medium, for the trace."""
 
     async def open_store(self) -> Store:
-        """What a region does when it starts. On its loop. StorageError when it cannot be had."""
+        """Open a store for a region that starts, on the region's loop. Raises StorageError if it cannot be opened."""
         raise NotImplementedError
 
-    # What can be done to it.
+    # Faults.
 
     def fill(self) -> None:
-        """No room for anything any more."""
+        """Make the medium full: appends and values are rejected with StorageFull."""
         self.is_full = True
 
     def make_room(self) -> None:
         self.is_full = False
 
     def repair(self) -> None:
-        """Undo whatever was done to it."""
+        """Undo all faults of the medium."""
         self.make_room()
         self.faults = self.faults.repaired()
 
@@ -147,14 +147,14 @@ class Medium:
         return values + sum(log.size_bytes for log in self.logs.values())
 
     def entries(self, log_name: str) -> list[Entry]:
-        """Everything durable in a log."""
+        """Return the durable entries of a log; empty if there is no such log."""
         log = self.logs.get(log_name)
         return [] if log is None else [Entry(*pair) for pair in zip(log.ids, log.entries, strict=True)]
 
-    # For its stores.
+    # Called by stores.
 
     def put(self, key: str, value: Versioned | None, owner: int) -> None:
-        """None: the key is gone."""
+        """Store the value of a key. None deletes the key."""
         self.key_writers.append((owner, key))
         if value is None:
             self.values.pop(key, None)
@@ -162,19 +162,19 @@ class Medium:
             self.values[key] = value
 
     def take_keys(self) -> int:
-        """A new owner: its number. From here on the keys are its own."""
+        """Give the keys to a new owner, and return the owner's number."""
         self.owners += 1
         self.key_writers.append((self.owners, ""))
         return self.owners
 
     def take_logs(self, owner: int) -> StorageError | None:
-        """From here on the logs are its own too. Or why not."""
+        """Give the logs to this owner. Return the reason if a newer owner has them, otherwise None."""
         for log in self.logs.values():
             log.fences.append((log.next_entry_id, owner))
         return None
 
     def apply(self, group: Sequence[MediaWrite], owner: int) -> list[Any]:
-        """Let a group become durable. Return for each write the result of its `store`, or its error."""
+        """Make a group of writes durable. Return the result of `store`, or the error, of each write."""
         self.commits += 1
         failing = self._draw_failing(group) if self.draw_chance(self.faults.failure_probability) else {}
         broken: dict[Lane, StorageError] = {}
@@ -203,15 +203,15 @@ class Medium:
         return None
 
     def fence(self, write: MediaWrite, owner: int) -> StorageError | None:
-        """Why this owner may not write it any more."""
+        """Return the error if a newer owner fences this write, otherwise None."""
         return None
 
     def fail(self, write: MediaWrite) -> StorageError:
-        """It was drawn that this write fails. Those behind it in its lane certainly do."""
+        """Fail this write, which was drawn to fail, and return its error. Later writes of its lane are not stored."""
         raise NotImplementedError
 
     def _draw_failing(self, group: Sequence[MediaWrite]) -> dict[Lane, int]:
-        """For some of the lanes in the group, at least one: the number of the write that fails."""
+        """Draw at least one lane of the group, and for each drawn lane the index of the write that fails."""
         numbers: dict[Lane, list[int]] = {}
         for number, write in enumerate(group):
             numbers.setdefault(write.lane, []).append(number)

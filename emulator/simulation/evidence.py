@@ -1,6 +1,6 @@
-"""The input of the checkers: the responses that clients received, and the content of the disks. Brokers report nothing.
+"""The input of the checkers: the responses that clients received, and the content of the disks. Brokers are not asked.
 
-Logs are read from the disks, each entry once, because a `Disks` is read again and again while a run converges.
+`Disks` reads each entry once, because it is updated many times while a run converges.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from emulator.wire.payloads import split_batch
 from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 MESSAGES = "persistent://"
-"""Other logs are a region's own: those of transaction coordinators."""
+"""Prefix of logs that contain messages. Other logs belong to transaction coordinators."""
 SYSTEM = "persistent://pulsar/system/"
-"""Topics that regions publish to by themselves: no client asked for what they hold."""
+"""Prefix of topics to which regions publish, not clients."""
 
 scan_once = lru_cache(maxsize=8192)(scan_entry)
 """Decoding depends on an entry's bytes alone, and about six readers (regions and checkers) decode each one."""
 
 
 class Origin(NamedTuple):
-    """A message's identity everywhere."""
+    """The identity of a message, the same in all regions."""
 
     topic: str
     region: str
@@ -46,11 +46,11 @@ class Origin(NamedTuple):
 
 
 Txn = tuple[int, int]
-"""A transaction of a region."""
+"""Id of a transaction, unique within a region."""
 
 
 class StoredMessage(NamedTuple):
-    """One message of one region's log."""
+    """One message in the log of one region."""
 
     origin: Origin
     text: str
@@ -59,12 +59,12 @@ class StoredMessage(NamedTuple):
     entry: int
     batch_index: int
     source: Position | None
-    """Its position in the origin's log, as stored in the entry."""
+    """Position in the log of the origin region, as stored in the entry; None for a message published here."""
     replicate_to: tuple[str, ...]
     published_ms: int = 0
-    """Publish time by its producer's clock."""
+    """Publish time, by the producer's clock."""
     due_ms: int = 0
-    """Earliest time of delivery, by its region's clock."""
+    """Earliest time of delivery, by the region's clock; 0 without a delay."""
 
     @property
     def place(self) -> str:
@@ -73,7 +73,7 @@ class StoredMessage(NamedTuple):
 
 @dataclass(slots=True)
 class LogView:
-    """One log up to its end, including entries that were trimmed since."""
+    """The decoded content of one log, including entries that were trimmed later."""
 
     region: str
     topic: str
@@ -82,17 +82,17 @@ class LogView:
     """The readable messages in log order: without aborted ones, and up to the first message of an open transaction
     (INV-63)."""
     markers: set[int] = field(default_factory=set)
-    """Their entry ids."""
+    """Entry ids of markers."""
     garbled: list[int] = field(default_factory=list)
     """Ids of entries that cannot be decoded."""
     ids: list[int] = field(default_factory=list)
-    """Of all entries."""
+    """Ids of all entries, in log order."""
     by_place: dict[str, StoredMessage] = field(default_factory=dict)
-    """All messages in log order, by the text of their position."""
+    """All messages in log order, by the text of their message id."""
     waiting: deque[tuple[StoredMessage, Txn | None]] = field(default_factory=deque)
-    """Not readable yet: the first one is of an open transaction."""
+    """Messages that are not readable yet: the first of them belongs to an open transaction."""
     committed: dict[Txn, bool] = field(default_factory=dict)
-    """Transactions that ended in this log, and whether they committed."""
+    """For each transaction that ended in this log, whether it committed."""
 
     def read_on(self, log: DurableLog) -> None:
         for entry_id, data in log.all_entries(len(self.ids)):
@@ -133,7 +133,7 @@ class LogView:
             self.garbled.append(entry_id)
 
     def _release(self) -> None:
-        """Return the messages that may be read by now."""
+        """Move messages that have become readable from `waiting` to `messages`; drop aborted ones."""
         while self.waiting:
             stored, txn = self.waiting[0]
             if txn is not None and txn not in self.committed:
@@ -165,13 +165,13 @@ class Disks:
                     view.read_on(log)
 
     def fencing_violations(self) -> list[str]:
-        """Writes of older owners behind the fence of newer ones."""
+        """Return a sentence for each write of an older owner after a newer one had taken the log over."""
         return [
             sentence for region, disk in self._disks.items() for sentence in fencing_violations(region, disk)
         ]
 
     def cursors(self) -> dict[tuple[str, str, str], DecodedCursor]:
-        """Stored cursors by (region, topic, subscription)."""
+        """Return the stored cursors by (region, topic, subscription)."""
         found = {}
         for region, disk in self._disks.items():
             rows = [(parse_key(text), versioned.value) for text, versioned in sorted(disk.values.items())]
@@ -191,14 +191,15 @@ class ReplicationRules:
         self._required: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
 
     def regions(self, topic: str) -> tuple[str, ...]:
-        """Return the regions that replicate the topic of this full name between each other."""
+        """Return the regions that replicate the topic with this full name."""
         return self._of(topic).regions
 
     def deduplicates(self, topic: str) -> bool:
         return self._of(topic).deduplication
 
     def required_regions(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
-        """Return the regions that must hold a message: its origin, and those that its producer named."""
+        """Return the regions that must store a message: its origin, and the topic's regions in `replicate_to` (all if
+        empty)."""
         wanted = (origin.topic, origin.region, replicate_to)
         found = self._required.get(wanted)
         if found is None:
@@ -217,8 +218,8 @@ class ReplicationRules:
 
 
 def have_converged(disks: Disks, replication_rules: ReplicationRules, lost: Collection[str] = ()) -> bool:
-    """Whether every region holds as many messages of every origin as that origin holds for it. The checkers compare the
-    messages themselves. Regions in `lost` never come back: neither their logs nor their messages are waited for."""
+    """Return whether every region stores as many messages of each origin as that origin stores for it. The checkers
+    compare the messages themselves. Regions in `lost` are left out, as receivers and as origins."""
     held: dict[str, dict[tuple[str, str], int]] = {}
     owed: dict[str, dict[tuple[str, str], int]] = {}
     for (region, topic), view in disks.logs.items():
@@ -241,7 +242,7 @@ def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic
 
 
 def fencing_violations(region: str, medium: Medium) -> Iterator[str]:
-    """Yield a sentence for each write of an older owner behind the fence of a newer one."""
+    """Yield a sentence for each write of an older owner after a newer one had taken the log over."""
     newest = 0
     for owner, key in medium.key_writers:
         if owner < newest:
@@ -258,8 +259,8 @@ def fencing_violations(region: str, medium: Medium) -> Iterator[str]:
 
 
 class Windows:
-    """When consumers may have moved or deleted their subscriptions: from the request to the response, without an end
-    when there was no response."""
+    """The periods in which consumers may have moved or deleted their subscriptions: from the request to the response,
+    without an end if there was no response."""
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         self._now_seconds = now_seconds
@@ -279,13 +280,13 @@ class Windows:
         return self.last_end(region, topic, subscription) == inf
 
     def last_end(self, region: str, topic: str, subscription: str) -> float:
-        """Return the latest time at which it may have been moved; -1: never."""
+        """Return the latest time at which the subscription may have been moved, in virtual seconds; -1: never."""
         return max((end for _, end in self._of.get((region, topic, subscription), ())), default=-1.0)
 
 
 class DeliveredMessages:
-    """The messages that consumers received. A replicated subscription is one for all regions; any other is one for
-    each region."""
+    """The messages that each subscription's consumers received: of a replicated subscription in all regions together,
+    of any other separately in each region."""
 
     def __init__(self) -> None:
         self.replicated: set[tuple[str, str]] = set()
@@ -297,12 +298,12 @@ class DeliveredMessages:
         self._given[self._key(region, topic, subscription)].add((origin, text))
 
     def skip(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
-        """Note that a seek passed over the message: it need not be delivered."""
+        """Record that a seek skipped the message: it need not be delivered."""
         self._skipped[self._key(region, topic, subscription)].add((origin, text))
 
     def to(self, region: str, topic: str, subscription: str) -> Callable[[Origin, str], bool]:
-        """Return a predicate: has the subscription in that region delivered a message to a consumer, or passed it by a
-        seek?"""
+        """Return a predicate that is true for messages that the subscription in that region delivered to a consumer or
+        skipped by a seek."""
         key = self._key(region, topic, subscription)
         given, skipped = self._given[key], self._skipped[key]
         return lambda origin, text: (origin, text) in given or (origin, text) in skipped
@@ -312,20 +313,20 @@ class DeliveredMessages:
 
 
 class PublishAttempt(NamedTuple):
-    """The outcome of one message, over all attempts to send it."""
+    """The combined outcome of all attempts to send one message."""
 
     text: str
     acknowledged: bool
     message_ids: tuple[str, ...]
-    """The message ids that its client received."""
+    """The message ids in the receipts that the client received."""
 
 
 Published = dict[Origin, dict[str, PublishAttempt]]
-"""By origin, then by text: a number may have been used for several messages whose outcome is unknown."""
+"""Attempts by origin, then by text: a sequence id may belong to several messages whose outcome is unknown."""
 
 
 def note_publish(published: Published, event: HistoryEvent) -> None:
-    """Note a client's publish request or its response."""
+    """Add a client's publish request or its response to `published`."""
     attempts = published.setdefault(origin_of(event), {})
     text = event.detail or ""
     if event.outcome == "ok":
@@ -348,21 +349,21 @@ class RunEvidence:
     logs: Mapping[tuple[str, str], LogView]
     cursors: Mapping[tuple[str, str, str], DecodedCursor]
     mark_delete_regressions: Sequence[str]
-    """A sentence for each mark-delete that moved back on a disk."""
+    """A sentence for each stored mark-delete position that moved back."""
     acknowledged_unreceived: Sequence[tuple[str, StoredMessage]]
     """(subscription, message) that a stored cursor counted as consumed before any consumer received it."""
     healed: bool
-    """The run was repaired and had time to converge: what is missing now stays missing."""
+    """The run was repaired and had time to converge; only then, liveness is checked."""
     fencing_violations: Sequence[str] = ()
     """A sentence for each write of an older owner after a newer one had taken the log over."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """The regions in which a subscription has had consumers, by (topic, subscription)."""
     windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
     lost: Collection[str] = ()
-    """Regions that never came back. Messages that they had not replicated are the cost of the loss; other regions need
-    not replicate to them. Their disks are checked as they are."""
+    """Regions that never came back. Their messages need not be replicated to other regions, and other regions need not
+    replicate to them. Their disks are checked in their last state."""
     copies: dict[str, dict[Origin, list[StoredMessage]]] = field(default_factory=dict)
-    """By region; filled by the checks."""
+    """A cache of all copies of each message, by region; filled by the checks."""
     published: Published = field(default_factory=dict)
     """The messages that clients published, and the responses that they received."""
 
@@ -380,7 +381,7 @@ def full(topic: str | None) -> str:
 
 
 def seconds_of(event: HistoryEvent) -> float:
-    """Virtual seconds since the beginning."""
+    """Return the time of the event in virtual seconds since the beginning of the run."""
     return (event.at_ms - EPOCH_MS) / 1000
 
 

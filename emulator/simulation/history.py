@@ -1,4 +1,4 @@
-"""What the clients of a simulated world requested and the responses they received: events of `emulator.run.history`, in
+"""The requests of clients in a simulated world and the responses they received: events of `emulator.run.history`, in
 the order in which they happened."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SimulatedHistory:
         self._sessions = 0
 
     def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Add an event to the history and to the evidence. It carries the true time, never a region's."""
+        """Add an event to the history and to the evidence. Its time is virtual time, not a region's wall clock."""
         self.tell(actor, op, outcome, **fields)
         event = self.events[-1]
         if op == "publish":
@@ -34,26 +34,26 @@ class SimulatedHistory:
             self.delivered.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
 
     def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Add an event to the history only: the checkers use the records of the same actor."""
+        """Add an event to the history, without adding it to `published` or `delivered`."""
         at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
         self.events.append(HistoryEvent(at_ms, actor, op, outcome, **fields))
 
     def new_session(self, producer: str) -> str:
-        """Return a name that no other opened producer of this world has."""
+        """Return a session name that is unique in this world."""
         self._sessions += 1
         return f"{producer}#{self._sessions}"
 
     def fact(self, op: str, **fields: Any) -> None:
-        """Add a fault or another action on the run."""
+        """Add a fact: a fault or another action of the run."""
         self.note("simulation", op, "fact", **fields)
 
 
 def place_of(message: Message) -> str:
-    """`ledger:entry:batch_index`, as a history has it."""
+    """Return the message id as histories contain it: `ledger:entry:batch_index`."""
     place = message.id
     return f"{place.ledger}:{place.entry}:{place.batch_index}"
 
 
 def text_of(message: Message) -> str:
-    """The payload without what fills it up."""
+    """Return the text of the payload, without the spaces that pad it."""
     return message.payload.rstrip(b" ").decode()

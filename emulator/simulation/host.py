@@ -1,11 +1,11 @@
-"""A simulated host: a machine with a kernel, a wall clock and a program that lives, is frozen, dies and is started
-again.
+"""A simulated host: a machine with a kernel, a wall clock and a program that can be paused, killed and started again.
 
-    UP ──pause──▶ PAUSED ──resume──▶ UP          SIGSTOP, SIGCONT: the kernel goes on, time goes on
-    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: its kernel resets all connections
-    UP, PAUSED ──power_off──▶ DOWN               the machine is gone: peers receive nothing
+    UP ──pause──▶ PAUSED ──resume──▶ UP          SIGSTOP, SIGCONT: the kernel and time continue
+    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: the kernel ends all connections
+    UP, PAUSED ──power_off──▶ DOWN               the machine loses power: peers receive nothing
 
-Each life, from a start to a kill, has its own loop and random source. Name, place and clock stay the same.
+A *life* of a host is the period from a start to the next kill. Each life has its own loop and random source; name,
+place and clock stay the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from emulator.simulation.virtual_time import VirtualTime, WallClock
 T = TypeVar("T")
 
 DRIVER = "driver"
-"""The name of the host that runs the main program of a simulation. Faults cannot be injected into it."""
+"""Name of the host that runs the main program of a simulation. Faults cannot be injected into this host."""
 FIRST_PROCESS_ID = 1000
 
 
@@ -38,7 +38,7 @@ class HostDied(Exception):
 
 
 class HostOwner(Protocol):
-    """What a host needs of its simulation."""
+    """The parts of a simulation that a host uses."""
 
     time: VirtualTime
     network: SimulatedNetwork
@@ -46,11 +46,11 @@ class HostOwner(Protocol):
     def random(self, purpose: str) -> Random: ...
 
     def end_program(self, loop: HostLoop) -> None:
-        """A program was killed."""
+        """Stop the loop of a program that was killed."""
         ...
 
     def handle_exception(self, host: Host, context: dict[str, Any]) -> None:
-        """asyncio's exception handler of programs that have none of their own."""
+        """Handle an error as asyncio's exception handler, for programs that set none."""
         ...
 
 
@@ -72,7 +72,7 @@ class Host:
         self._simulation = simulation
         self._on_kill: list[Callable[[], None]] = []
         self._pending_results: dict[asyncio.Future[Any], None] = {}
-        """Results of `ask` that the current life has to provide to other hosts."""
+        """Futures of `ask` calls that wait for the current life."""
         self._begin_life()
 
     def __repr__(self) -> str:
@@ -80,26 +80,27 @@ class Host:
 
     @property
     def process_id(self) -> int:
-        """The value of `os.getpid` in the program."""
+        """The value that `os.getpid()` returns in the program."""
         return FIRST_PROCESS_ID * (self.index + 1) + self.life
 
     # The program.
 
     def start(self, program: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-        """Run `program` in the present life, or in a new one if the host is down. It begins at its next turn."""
+        """Start `program` in the current life, or in a new one if the host is down. It begins at the host's next
+        turn."""
         self.boot()
         return self.loop.create_task(program, name=name)
 
     def boot(self) -> None:
-        """Begin another life, without a program so far. No effect while the host lives."""
+        """Begin a new life without a program. No effect unless the host is down."""
         if self.state is HostState.DOWN:
             self._note("starts again")
             self.life += 1
             self._begin_life()
 
     async def ask(self, question: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine inside the host and return its result, wherever the caller runs. HostDied if the host is
-        dead, or is killed meanwhile."""
+        """Run a coroutine on this host and return its result to a caller on any host. Raises HostDied if this host is
+        down or is killed meanwhile."""
         if self.state is HostState.DOWN:
             question.close()
             raise HostDied(f"host {self.name!r} is down")

@@ -1,10 +1,10 @@
-"""A link of the simulated network, and the pipes over it: each is one direction of a TCP connection.
+"""A link of the simulated network, and the pipes over the link: each pipe is one direction of a TCP connection.
 
-link up     segments arrive `latency + jitter` later, no faster than the bandwidth, never overtaking
+link up     segments arrive in order after latency and jitter, no faster than the bandwidth
 link held   segments wait at the far end of the link until it is healed
-link cut    segments are lost. The sender repeats them some time after the link heals, or gives up after the
-            time-out. A lost acknowledgement looks the same to the sender, so a link cut one way breaks both
-            directions in the end, although one of them delivers until then.
+link cut    segments are lost. The sender retransmits them some time after the link heals, or gives up after
+            the time-out. A lost acknowledgement looks the same to the sender, so a one-way cut finally breaks
+            the connection, although the other direction delivers segments until then.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from emulator.simulation.virtual_time import VirtualTime
 
 SLOW_SEGMENT_BYTES = 1_460
 SLOW_SEGMENT_SECONDS = 0.05
-"""On a link with little bandwidth a segment is what passes in this time, or a small packet. Otherwise bytes that take
-seconds would all arrive at the end of them, and both sides would take each other for dead meanwhile."""
+"""Maximum transmission time of a segment on a link with limited bandwidth, unless it has at most SLOW_SEGMENT_BYTES.
+With longer segments no bytes would arrive for seconds, and each side would assume that the other one is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,25 @@ class NetworkSettings:
     """The settings that all links share."""
 
     between_places: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
-    """The default shape of links between places."""
+    """Default shape of links between two places."""
     inside_a_place: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
     tcp_timeout_seconds: float = 30.0
     """A sender breaks the connection when its bytes are not acknowledged within this time."""
     connect_timeout_seconds: float = 10.0
-    """The same for connection requests. Callers have deadlines of their own."""
+    """Limit for connection requests, in addition to the callers' own deadlines."""
     resend_seconds: float = 0.2
-    """Pause before the first retransmission; doubles every time."""
+    """Pause before the first retransmission; it doubles with each further one, up to `resend_seconds_max`."""
     resend_seconds_max: float = 5.0
     segment_bytes_max: int = 65_536
     odd_cut_probability: float = 0.05
-    """How often a segment ends at some byte drawn from the seed, instead of where the writer ended."""
+    """Probability that a segment ends at a byte drawn from the seed, instead of at the end of the written data."""
     receive_buffer_bytes: int = 262_144
-    """A connection's bytes under way and unread; beyond it the writer has to wait."""
+    """Window of a connection: the maximum of its bytes that are in flight or unread. Further bytes wait at the
+    sender."""
 
 
 class SimulatedLink:
-    """The way from one place to another."""
+    """The directed path from one place to another, or inside a place."""
 
     def __init__(
         self, source: str, target: str, shape: LinkShape, settings: NetworkSettings, random: Random
@@ -56,10 +57,10 @@ class SimulatedLink:
         self.target = target
         self.settings = settings
         self.waiting: dict[Pipe, None] = {}
-        """Pipes that need this link to be up, or the machine at its end."""
+        """Pipes that wait until this link is up, or the machine at its far end."""
         self._draw = random.random
         self._free_at = 0.0
-        """When the link has sent its last byte, for the bandwidth."""
+        """Virtual time at which the link has sent all bytes so far, at its bandwidth."""
         self.shape = shape
 
     @property
@@ -86,7 +87,7 @@ class SimulatedLink:
             pipe.link_changed()
 
     def draw_arrival(self, now: float, size_bytes: int) -> float:
-        """Draw when a segment sent now arrives, if the link is up then."""
+        """Draw the time at which a segment that is sent now arrives, if the link is up then."""
         if self.seconds_per_byte and size_bytes:
             now = self._free_at = max(self._free_at, now) + size_bytes * self.seconds_per_byte
         if self._jitter:
@@ -104,12 +105,12 @@ class SimulatedLink:
         return size_bytes
 
     def draw_int(self, choices: int) -> int:
-        """Draw one of 0..choices-1."""
+        """Draw an integer from 0 to `choices - 1`."""
         return int(self._draw() * choices)
 
 
 class SegmentKind(Enum):
-    """What a segment is."""
+    """Kinds of TCP segments."""
 
     SYN = "connection request"
     SYN_ACK = "connection answer"
@@ -120,7 +121,7 @@ class SegmentKind(Enum):
 
 
 class Segment:
-    """Something on its way."""
+    """One TCP segment that was sent."""
 
     __slots__ = ("chunks", "dropped", "kind", "sent_at", "size_bytes")
 
@@ -130,10 +131,10 @@ class Segment:
         self.chunks = [data] if data else []
         self.size_bytes = len(data)
         self.dropped = False
-        """Will not arrive: its sender died before it got out."""
+        """The segment will not arrive, because the sender was killed before it was sent."""
 
     def cut(self, keep_bytes: int) -> None:
-        """Only the first bytes of it got out."""
+        """Keep only the first `keep_bytes` bytes; the rest was not sent."""
         data = b"".join(self.chunks)[:keep_bytes]
         self.chunks, self.size_bytes = [data], len(data)
 
@@ -154,15 +155,15 @@ class PipeEnd(Protocol):
     """One side of a connection, as its pipes see it."""
 
     unsent: deque[bytes]
-    """What the window does not take yet."""
+    """Written bytes that do not fit into the window yet."""
     incoming_bytes: int
-    """Received and not read yet: the peer's window is smaller by this amount."""
+    """Bytes received and not read yet: the peer's window is smaller by this amount."""
     give_up_seconds: float
-    """For how long sent bytes may stay without an acknowledgement."""
+    """Time after which the connection breaks if sent bytes are not acknowledged."""
     pipe: Pipe
 
     def flush(self) -> None:
-        """Send as much as the window takes."""
+        """Send as many bytes as fit into the window."""
         ...
 
     def segment_arrived(self, segment: Segment) -> None: ...
@@ -181,26 +182,26 @@ class Pipe:
         """None until the connection request has arrived."""
         self.link = link
         self.back = back
-        """The link that acknowledgements take."""
+        """The reverse link, which carries acknowledgements."""
         self.far_host = far_host
         self._time = time
         self._trace = time.trace
         self._arrival_step = ARRIVAL + self.far_host.index * HOST_STEP
         self.in_flight: deque[Segment] = deque()
-        """Sent and not yet arrived, oldest first."""
+        """Segments that were sent and have not arrived, oldest first."""
         self.in_flight_bytes = 0
         self.unacknowledged_bytes = 0
-        """Arrived, but no acknowledgement could come back."""
+        """Bytes that arrived, but whose acknowledgement was not delivered because the reverse link is not up."""
         self._acknowledgement_missing = False
         self._overdue = 0
-        """The number of segments of `in_flight`, from the oldest on, that should have arrived already."""
+        """Number of the oldest segments of `in_flight` whose arrival time has passed."""
         self._last_arrival = 0.0
         self._loss_since: float | None = None
-        """Since when a lost segment is unacknowledged. None: there is none."""
+        """Virtual time since which lost segments or acknowledgements are missing. None: none is missing."""
         self._sends_again = True
         """Whether the sender still retransmits lost segments."""
         self._broken = False
-        """Nothing arrives any more."""
+        """No further segment is delivered."""
 
     # Sending.
 
@@ -208,7 +209,7 @@ class Pipe:
         self._depart(Segment(kind, self._time.now))
 
     def send_data(self, data: bytes) -> None:
-        """What is sent at one moment travels together, as far as it goes into one segment."""
+        """Send bytes; bytes that are sent at the same virtual time share a segment if they fit."""
         now = self._time.now
         if self.in_flight:
             last, size_bytes = self.in_flight[-1], len(data)
@@ -267,7 +268,7 @@ class Pipe:
             self._settle()
 
     def window_opened(self) -> None:
-        """There is room again; the sender learns of it with the next acknowledgement."""
+        """Notify the sender, by an acknowledgement, that the receiver's window has room again."""
         if self.back.state != "up":
             self._miss_acknowledgement()
         else:
@@ -296,8 +297,8 @@ class Pipe:
         self._settle()
 
     def _settle(self) -> None:
-        """Begin or end the trouble according to the link. Lost segments are trouble until they have arrived; segments
-        that only wait for a held link are not."""
+        """Start or clear the give-up timer. The timer runs while segments or acknowledgements are lost; segments that
+        only wait for a held link do not count."""
         lost = self._overdue and (self._is_lossy or not self._is_blocked)
         unheard = self._acknowledgement_missing and self.back.state != "held"
         if not lost and not unheard:
@@ -312,7 +313,7 @@ class Pipe:
             self.sender.time_out()
 
     def link_changed(self) -> None:
-        """A link that this pipe waits for has another state, or the machine at its end."""
+        """Continue after a link that this pipe waits for, or the machine at its far end, changed state."""
         if self._overdue and not self._is_blocked:
             self._time.at(self._next_attempt(), self._try_again)
         if self._acknowledgement_missing and self.back.state == "up":
@@ -322,7 +323,7 @@ class Pipe:
         self._settle()
 
     def _next_attempt(self) -> float:
-        """TCP repeats what it misses after pauses that double. Nothing was lost: at once."""
+        """Return the time of the next retransmission, after pauses that double; now if no segment was lost."""
         if self._loss_since is None:
             return self._time.now
         settings = self.link.settings
@@ -352,13 +353,13 @@ class Pipe:
     # The end.
 
     def abandon(self) -> None:
-        """Stop retransmission: the sender is gone."""
+        """Stop retransmission, because the sender closed the connection or was killed."""
         self._sends_again = False
         if self._overdue and self._is_lossy:
             self._break()
 
     def answer_with_reset(self) -> None:
-        """Reset the connection once: the sender's kernel does not know it any more."""
+        """Send one reset, because the sender's kernel has dropped the connection."""
         self.abandon()
         answer = Pipe(self._time, self.sender, self.far_host, self.link, self.back)
         answer.receiver = self.receiver
@@ -367,7 +368,7 @@ class Pipe:
         answer.abandon()
 
     def truncate(self) -> None:
-        """The sender died: of what is on its way, a part drawn from the seed never got out."""
+        """Drop a tail of the bytes in flight, of a length drawn from the seed: the sender died before it sent them."""
         keep = self.link.draw_int(self.in_flight_bytes + 1)
         got_out: deque[Segment] = deque()
         self.in_flight_bytes = 0

@@ -1,8 +1,8 @@
 """asyncio under virtual time: the event loop of one simulated program.
 
-A simulated host is a program of its own, so it has a loop of its own, and `asyncio.get_running_loop()` is the loop of
-the running host. A dead host's running callback has no effect on other hosts: its loop, transports and stores accept
-its calls and drop them.
+Each simulated host has its own loop, and `asyncio.get_running_loop()` returns the loop of the running host. If a
+callback kills its own host, the rest of the callback has no effect on other hosts: the host's loop, transports and
+stores accept its calls and drop them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ EXECUTOR_STEP_SECONDS_MAX = 0.001
 
 
 class Future(asyncio.Future[Any]):
-    """As asyncio's, but a set of them has the same order in every run."""
+    """asyncio's Future with a hash that is the same in every run, so that sets of futures have a fixed order."""
 
     __slots__ = ("_number",)
     _number: int
-    """Drawn when it is first put into a set, which few ever are."""
+    """The hash; assigned when it is first needed, because few futures are put into sets."""
 
     def __hash__(self) -> int:
         try:
@@ -41,7 +41,7 @@ class Future(asyncio.Future[Any]):
 
 
 class Task(asyncio.Task[Any]):
-    """As asyncio's, but a set of them has the same order in every run, and so have their names."""
+    """asyncio's Task with a hash and a default name that are the same in every run."""
 
     __slots__ = ("_number",)
 
@@ -56,11 +56,11 @@ class Task(asyncio.Task[Any]):
 
 
 class LoopOwner(Protocol):
-    """What a loop needs to know of the host it belongs to."""
+    """The parts of a host that its loop uses."""
 
     name: str
     index: int
-    """Small number, in order of creation."""
+    """Number of the host in order of creation, from 0."""
     random: Random
     wall_clock_ms: WallClock
 
@@ -71,20 +71,20 @@ class LoopOwner(Protocol):
     def process_id(self) -> int: ...
 
     def handle_exception(self, context: dict[str, Any]) -> None:
-        """asyncio's exception handler, if the program has set none."""
+        """Handle an error as asyncio's exception handler, for programs that set none."""
         ...
 
 
 class HostLoop(ProgramScheduler):
-    """The event loop of one life of one host. Driven by VirtualTime; cannot be run by itself, but for the driver's."""
+    """The event loop of one life of one host. VirtualTime drives it; only the driver's loop can be run directly."""
 
     def __init__(self, time: VirtualTime, owner: LoopOwner) -> None:
         super().__init__(time, owner.name, owner.index)
         self.owner = owner
         self.drive: Callable[[asyncio.Future[Any]], None] | None = None
-        """Runs the whole simulation until the future is done. Only the driver's loop has it."""
+        """Run the whole simulation until the future is done. None on all loops except the driver's."""
         self.late_tasks: list[asyncio.Task[Any]] = []
-        """Tasks that were created when this was dead already."""
+        """Tasks that were created after the program was killed."""
         self._thread_id = threading.get_ident()
         self._exception_handler: Any = None
         self._signal_handlers: dict[int, LoopHandle] = {}
@@ -101,7 +101,8 @@ class HostLoop(ProgramScheduler):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """The call becomes one step on this loop, a little later. Steps keep their order, as with one worker."""
+        """Run the call as a callback of this loop after a drawn delay, in call order, as an executor with one worker
+        does."""
         future: asyncio.Future[T] = self.create_future()
 
         def step() -> None:
@@ -134,7 +135,7 @@ class HostLoop(ProgramScheduler):
             self.late_tasks.append(task)
         return task
 
-    # The network, as far as it is known by names.
+    # The network, addressed by host names.
 
     async def create_server(  # type: ignore[override]
         self,
@@ -182,10 +183,10 @@ class HostLoop(ProgramScheduler):
         self.call_soon(handle._callback, *handle._args)
         return True
 
-    # What went wrong.
+    # Errors.
 
     def fail(self, error: BaseException) -> None:
-        """End the simulation after this turn."""
+        """End the simulation after this turn with `error`, unless an earlier error ends it."""
         if self._time.failure is None:
             self._time.failure = error
 
@@ -225,7 +226,7 @@ class HostLoop(ProgramScheduler):
         return self.dead
 
     def close(self) -> None:
-        """The simulation closes its loops."""
+        """Do nothing: the simulation closes its loops."""
 
     async def shutdown_asyncgens(self) -> None:
         pass
@@ -240,7 +241,7 @@ def _refuse_tls(ssl: Any) -> None:
 
 
 def innermost_await(task: asyncio.Task[Any]) -> str:
-    """`name at file:line (function)`: the innermost await of a task."""
+    """Return the innermost await of a task as `name at file:line (function)`."""
     awaited: Any = task.get_coro()
     place = "?"
     while awaited is not None:
@@ -253,5 +254,5 @@ def innermost_await(task: asyncio.Task[Any]) -> str:
 
 
 def tasks_of(loop: HostLoop) -> list[asyncio.Task[Any]]:
-    """Unfinished tasks of a loop, oldest first unless they have names."""
+    """Return the unfinished tasks of a loop in a fixed order: by length of their names, then by name."""
     return sorted(asyncio.all_tasks(loop), key=lambda task: (len(task.get_name()), task.get_name()))

@@ -1,7 +1,8 @@
 """The network between simulated hosts: names, one link per direction, and the faults of links.
 
-Every host has a place: a region's own, or for a client the region in which it runs. Between two places, and inside
-each, there are two links, one for each direction, created on first use. Clients connect to hosts by name.
+Every host is at a place: a region's host at its own, a client's host at the place of the region in which it runs. Two
+places are connected by one link per direction, and each place has a link to itself; links are created on first use.
+Clients connect to hosts by name.
 
 `cut`, `hold` and `heal` mean the same as in `emulator.runtimes.contract`; `emulator.simulation.link` describes their
 effect on connections.
@@ -23,7 +24,7 @@ from emulator.simulation.loop import HostLoop
 from emulator.simulation.virtual_time import VirtualTime
 
 HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
-"""Names every host has for itself."""
+"""Names by which every host reaches itself."""
 FIRST_FREE_PORT = 49_152
 
 
@@ -36,10 +37,10 @@ class SimulatedNetwork:
         self._given_names: dict[str, str] = {}
         self._links: dict[tuple[str, str], SimulatedLink] = {}
 
-    # Links and what can be done to them.
+    # Links and their faults.
 
     def link(self, source: str, target: str) -> SimulatedLink:
-        """The link from one place to another, or inside one."""
+        """Return the link from one place to another, or inside a place if both are the same."""
         link = self._links.get((source, target))
         if link is None:
             shape = self.settings.inside_a_place if source == target else self.settings.between_places
@@ -49,7 +50,7 @@ class SimulatedNetwork:
         return link
 
     def shape(self, source: str, target: str, shape: LinkShape) -> None:
-        """Give one direction another shape, state included, from now on."""
+        """Set the shape of one direction, including its state, from now on."""
         self.link(source, target).shape = shape
 
     def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
@@ -57,11 +58,11 @@ class SimulatedNetwork:
         self._set_state("cut", source, target, one_way)
 
     def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Keep what would arrive; `heal` delivers it in order."""
+        """Queue traffic from `source` to `target`, and back unless `one_way`; `heal` delivers it in order."""
         self._set_state("held", source, target, one_way)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut` and `hold` between two places, in both directions, or on all links of one, or everywhere."""
+        """Undo `cut` and `hold` in both directions between two places, on all links of one place, or on all links."""
         for link in list(self._links.values()):
             ends = {link.source, link.target}
             named = (source is None or source in ends) and (target is None or target in ends)
@@ -70,7 +71,7 @@ class SimulatedNetwork:
                 link.set_state("up")
 
     def reset(self, one: str, other: str) -> None:
-        """Reset every connection between two places: both sides learn of it at once."""
+        """Reset every connection between two places; both sides are notified at once."""
         self._note(f"reset {one} - {other}")
         for host in self._hosts.values():
             for endpoint in list(host.endpoints):
@@ -95,18 +96,18 @@ class SimulatedNetwork:
         return host
 
     def host(self, name: str) -> HostNetwork:
-        """OSError when there is no such name."""
+        """Return the host of this name. Raises OSError if there is none."""
         host = self._hosts.get(name)
         if host is None:
             raise socket.gaierror(socket.EAI_NONAME, f"no simulated host is called {name!r}")
         return host
 
     def give_name(self, name: str, host: str) -> None:
-        """Let `name` resolve to that host from now on. Open connections stay."""
+        """Let `name` resolve to `host` from now on. Open connections are not affected."""
         self._given_names[name] = host
 
     def dialled(self, name: str) -> HostNetwork:
-        """Return the host of a name. Raises OSError when there is none."""
+        """Return the host that a client reaches by this name. Raises OSError if there is none."""
         return self.host(self._given_names.get(name, name))
 
     def machine_changed(self, host: HostNetwork) -> None:
@@ -125,15 +126,15 @@ class HostNetwork:
         self.place = place
         self.settings = network.settings
         self.loop: HostLoop
-        """Of the program's present life. Set by the host."""
+        """The loop of the program's current life. Set by the host."""
         self.machine_is_up = True
         self.endpoints: dict[Endpoint, None] = {}
-        """Connections the kernel knows, oldest first."""
+        """The kernel's connections, oldest first."""
         self._network = network
         self._servers: dict[int, SimulatedServer] = {}
         self._next_port = FIRST_FREE_PORT
 
-    # As emulator.net.network.Network.
+    # Methods of emulator.net.network.Network.
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
@@ -175,7 +176,8 @@ class HostNetwork:
     # The kernel's half.
 
     def requested(self, pipe: Pipe) -> None:
-        """Handle a connection request. Refused without a listener; a paused program's kernel responds, too."""
+        """Handle a connection request; refuse it if no program listens. The kernel of a paused program responds,
+        too."""
         dialler = pipe.sender
         assert isinstance(dialler, Endpoint)
         network = self._network
@@ -190,7 +192,7 @@ class HostNetwork:
             endpoint.refuse()
 
     def confirmed(self, endpoint: Endpoint) -> None:
-        """The dialler knows that its request was granted: the program may accept."""
+        """Let the listening program accept the connection, whose handshake is complete."""
         server = self._servers.get(endpoint.socket_name[1])
         if server is None:
             endpoint.refuse()
@@ -198,7 +200,7 @@ class HostNetwork:
             self.loop.call_soon(endpoint.transport.begin, server.protocol_factory)
 
     def program_died(self, *, silently: bool) -> None:
-        """`silently`: the machine died with it."""
+        """End all connections and listeners of the killed program. `silently`: the machine lost power."""
         self._servers.clear()
         for endpoint in list(self.endpoints):
             endpoint.die(silently=silently)
@@ -217,7 +219,7 @@ class HostNetwork:
 
 
 class SimulatedServer(asyncio.AbstractServer):
-    """A port that is being listened on: asyncio's Server and our Listener."""
+    """A port on which a program listens. Implements asyncio's Server and `emulator.net.network.Listener`."""
 
     def __init__(
         self, host: HostNetwork, protocol_factory: Callable[[], asyncio.Protocol], port: int
@@ -255,7 +257,7 @@ class SimulatedServer(asyncio.AbstractServer):
 
 
 class _ListeningSocket(NamedTuple):
-    """As much of a socket as programs look at."""
+    """The part of a listening socket that programs use: its address."""
 
     address: tuple[str, int]
 

@@ -32,16 +32,16 @@ class StoredLog(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """What a world's media hold when the run ends."""
+    """The content of a world's media and configuration stores at the end of the run."""
 
     logs: Mapping[str, list[StoredLog]]
-    """By region."""
+    """The logs of each region."""
     grants: Mapping[str, list[tuple[str, bytes]]]
-    """By region: keys and values of the stored exclusive access."""
+    """For each region, keys and values of the stored grants."""
     deliveries: Mapping[str, list[str]]
-    """By region: the lines of its `metadata.jsonl`."""
+    """For each region, the lines of its `metadata.jsonl`."""
     configurations: Mapping[str, Mapping[str, bytes]]
-    """By cluster: what its configuration store holds, by path."""
+    """For each cluster, the values of its configuration store by path."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,14 +49,14 @@ class SimulationOutcome:
     """The result of one seed."""
 
     name: str
-    """Name of the scenario or workload."""
+    """Name of the scenario or the workload."""
     seed: int
     topology: Topology
     violation: Violation | None
     check_results: list[InvariantResult]
     virtual_seconds: float
     digest: str
-    """Hash of the whole run: the same for the same seed."""
+    """Hash of the whole run; runs of the same seed have the same hash."""
     events: list[HistoryEvent]
     stored: StoredState
     figures: Figures = field(default_factory=dict)
@@ -65,8 +65,8 @@ class SimulationOutcome:
 def run_to_the_end(
     world: World, main: Coroutine[Any, Any, None], *, within_seconds: float
 ) -> Violation | None:
-    """Run the world until `main` ends. A program that fails is returned as a violation. ReachedOutside is raised: a
-    program used something outside of the simulation."""
+    """Run the world until `main` ends, and return the failure of a program as a violation. Raises ReachedOutside if a
+    program called a function of the real world."""
     try:
         world.simulation.run(main, within_seconds=within_seconds)
     except ReachedOutside:
@@ -81,7 +81,7 @@ def run_to_the_end(
 def without_gc_and_logging() -> Iterator[None]:
     """Suspend garbage collection and the log output of brokers, from before a world is made until after it is closed.
 
-    While a world exists there is little garbage, but each collection traverses many objects: 5% of a run's time.
+    While a world exists, there is little garbage, but each collection traverses many objects, 5% of a run's time.
     Brokers log about a thousand lines per minute.
     """
     loggers = [logging.getLogger("emulator"), logging.getLogger("asyncio")]

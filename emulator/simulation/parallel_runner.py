@@ -1,4 +1,4 @@
-"""Runs many seeds, on several processes."""
+"""Run many seeds of a simulation, on several processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """The reported result of one seed."""
+    """The part of one seed's outcome that is reported."""
 
     seed: int
     violation: Violation | None
@@ -41,7 +41,7 @@ def run_seeds(
     jobs: int = 1,
     time_budget_seconds: float | None = None,
 ) -> Generator[R, None, None]:
-    """Yield the results in the order of the seeds. Ends early when the time budget is used, or the caller stops.
+    """Run the seeds and yield the results in their order. Ends early when the time budget is used or the caller stops.
 
     With more than one job `run` must be picklable.
     """
@@ -55,7 +55,7 @@ def run_seeds(
 
 
 def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> Generator[R, None, None]:
-    """Like `map`, but only a few seeds ahead of the caller: the seeds may be infinite."""
+    """Yield results like `map`, but run at most 4 seeds per job ahead of the caller: the seeds may be infinite."""
     with _blocked(_ENDING):
         pool = multiprocessing.get_context("fork").Pool(jobs, _ignore_interrupts)
     with pool:
@@ -75,7 +75,7 @@ def _ignore_interrupts() -> None:
 
 @contextmanager
 def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
-    """Block signals until the end of the block. A process that is started within unblocks them when it is ready."""
+    """Block signals within the `with` block. A process that is started in it unblocks them when it is ready."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A simulated region: a production broker on a host of its own, and what may replace parts of it."""
+"""A simulated region: a production broker on its own simulated host, with parts that tests may replace."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.simulation import Simulation
 
 RESTART_SECONDS = 0.5
-"""How soon a region that ended by itself is started again."""
+"""Delay after which a region that ended by itself is started again."""
 SIMULATED = SHIPPED.with_replaced(scan_entry=scan_once)
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What every region of a world is made of."""
+    """The classes and components from which a world builds its regions and clients."""
 
     components: Components = SIMULATED
-    """Rules and state machines of the broker: those that ship."""
+    """Replaceable components of the broker; by default those that ship."""
     topic: type[Topic] = Topic
     disk: type[SimulatedDisk] = SimulatedDisk
     remote_log: type[RemoteLog] = RemoteLog
     client: type[Client] = Client
-    """Of every program."""
+    """The client class of all programs."""
 
     def with_parts(self, **changes: Any) -> Overrides:
-        """The same with other parts of the broker, by the names of their fields."""
+        """Return a copy with other broker components, which are named by their fields in Components."""
         return replace(self, components=self.components.with_replaced(**changes))
 
 
@@ -49,8 +49,8 @@ AS_SHIPPED = Overrides()
 
 
 class SimulatedRegion:
-    """One region: a host, its medium (a disk that outlives it, or a remote log), and the broker of its present life.
-    With a remote log it may be replaced while it lives: then it has former hosts, too."""
+    """One region: a host, a medium that outlives it (a disk or a remote log), and the broker of the host's current
+    life. A region with a remote log may be started on another host while it runs; then it has former hosts, too."""
 
     def __init__(
         self,
@@ -60,21 +60,22 @@ class SimulatedRegion:
         configuration: SimulatedConfiguration,
         overrides: Overrides,
     ) -> None:
-        """`faults`: of its medium; RemoteFaults give it a remote log. `configuration`: its cluster's store."""
+        """`faults` are those of the medium; RemoteFaults give the region a remote log. `configuration` is the store of
+        its cluster."""
         self.name = config.region
         self.config = config
         self.host = simulation.host(config.region)
         self.disk: Medium
         self.former_hosts: list[Host] = []
-        """Hosts it was replaced on. Their programs should find out and end."""
+        """Hosts on which the region ran before it was replaced. Their programs must detect the takeover and end."""
         self.broker: Region | None = None
-        """Serving; None while it recovers or is down."""
+        """The broker; None while the region recovers or is down."""
         self.is_wanted = False
-        """It was started and not killed since: if it ends by itself, it is started again."""
+        """The region was started and not killed since; if it ends by itself, it is started again."""
         self._simulation = simulation
         self._configuration = configuration
         self.deliveries: list[str] = []
-        """Lines of what it learned of its cluster's configuration, and when."""
+        """Lines of the region's `metadata.jsonl`: each change of its cluster's configuration, with its time."""
         self._overrides = overrides
         if isinstance(faults, RemoteFaults):
             self.disk = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
@@ -92,19 +93,20 @@ class SimulatedRegion:
         return [host for host in self.former_hosts if host.state is not HostState.DOWN]
 
     def backlog(self, topic: str, subscription: str) -> int | None:
-        """What it tells its admins of a subscription. None when it knows of none, or is not there to ask."""
+        """Return the backlog of a subscription in messages. None if the region is down or the topic or subscription is
+        not loaded."""
         found = self.broker.directory.serving.get(topic) if self.broker is not None else None
         kept = found.subscriptions.get(subscription) if found is not None else None
         return None if kept is None else kept.backlog()
 
     def start(self) -> None:
-        """Start it on what its disk holds. No effect on one that was started."""
+        """Start the region, which recovers from its medium. No effect if it was started already."""
         if not self.is_wanted:
             self.is_wanted = True
             self.host.start(self._serve(self.host), name=f"region {self.name}")
 
     def kill(self, *, power_off: bool = False) -> None:
-        """kill -9; with `power_off` the machine is gone, too, and peers receive no reset."""
+        """Kill the region with SIGKILL. With `power_off` the machine loses power, and peers receive no reset."""
         self.is_wanted = False
         self.broker = None
         if power_off:
@@ -113,8 +115,8 @@ class SimulatedRegion:
             self.host.kill()
 
     def replace(self) -> None:
-        """Start the region on another host, as an operator does who takes it for dead; its name leads there from now
-        on. The former host keeps running."""
+        """Start the region on another host, as an operator does who believes that it is dead. Its name resolves to the
+        new host; the former host keeps running."""
         assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
         self.former_hosts.append(self.host)
         self.host = self._simulation.host(f"{self.name}~{len(self.former_hosts)}", place=self.name)
@@ -138,7 +140,7 @@ class SimulatedRegion:
         host.on_kill(lambda: log.program_died(host.loop))
 
     async def _serve(self, host: Host) -> None:
-        """As `broker.main`: a region that cannot recover, or was fenced, ends."""
+        """Run the region as `broker.main` does, until it cannot recover, is fenced or is stopped."""
         try:
             broker, admin = await self._recover(host)
         except StorageError:
@@ -172,7 +174,8 @@ class SimulatedRegion:
         return broker, admin
 
     def _ended(self, host: Host) -> None:
-        """The program has ended. It is restarted a little later, unless the region was replaced."""
+        """Kill the host whose program has ended, and restart the region after RESTART_SECONDS unless it was killed or
+        replaced."""
         life = host.life
 
         def exits() -> None:

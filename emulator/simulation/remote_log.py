@@ -1,20 +1,20 @@
 """A remote log, as on Kafka: it survives its region, and another owner may take it over.
 
-    region    call ──────▶ ┐ waits while the log is away          ┌ ──────▶ it is received
-    remote                 └▶ refused if fenced, else done, once ─┘
-              ◀── drawn ──▶ or lost                     drawn, or lost ◀──▶
+    region      call ──────▶ ┐ held while the log is unreachable      ┌ ──────▶ response received
+    remote log               └▶ rejected if fenced, else applied once ┘
+                ◀─ delay drawn, or lost ─▶                     ◀─ delay drawn, or lost ─▶
 
 Opening a store takes the log over, in two steps as on Kafka (docs/KAFKA.md, "Fencing"): first the keys, a little later
-all logs. From then on the log rejects writes of an older owner (S6), including those that were under way. Appends of
-the older owner between the two steps count, and the new owner reads them. The older owner learns of the takeover with
+all logs. From then on the log rejects writes of an older owner (S6), including calls in flight. Appends of
+the older owner between the two steps are stored, and the new owner reads them. The older owner detects the takeover at
 its next write or within `OWNER_POLL_SECONDS`: all its pending writes fail as fenced, and `fenced` is done.
 
-The call of a frozen region is applied nevertheless; the region receives the response when it resumes. The last call of
-a killed region may be applied when its next life begins, unless that life is quicker.
+The call of a paused region is applied; the region receives the response when it resumes. The last call of a killed
+region may be applied after the kill, until the region's next life has taken the log over.
 
 `RemoteFaults` sets how often calls and responses are lost. A store repeats a call until it receives a response, and the
-remote log applies it once, so a loss only costs time. When the store gives up, the outcome of the group is unknown
-(`definite=False`), and the writes behind it are certainly not stored (S5).
+remote log applies it once, so a loss only costs time. If the store gives up, the outcome of the group is unknown
+(`definite=False`), and later writes are certainly not stored (S5).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from emulator.simulation.store import SimulatedStore
 OWNER_POLL_SECONDS = 2.0
 """Interval at which a store checks whether another owner has taken the log over."""
 OPEN_SECONDS = 10.0
-"""How long a region that starts waits for a log that does not answer."""
+"""Time that a starting region waits for a response of the log."""
 CLOSE_SECONDS = 5.0
-"""How long `close` waits for a log that does not take what was issued."""
+"""Time that `close` waits until the log has stored the pending writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +42,25 @@ class RemoteFaults(DiskFaults):
     """Faults of a remote log. By default it is reachable, and no response is lost."""
 
     lost_answer_probability: float = 0.0
-    """How often the answer to a call is lost. Half of the time it is the call itself."""
+    """Probability that a call is lost (in half of these cases before it is applied) or its response."""
     resend_seconds: float = 0.4
-    """How long a store waits for an answer before it sends the call again."""
+    """Time that a store waits for a response before it repeats the call."""
     gives_up_seconds: float | None = None
-    """Time after which it gives up. None: never, like the store on Kafka."""
+    """Time after which a store gives up a commit or read. None: never, like the store on Kafka."""
     takeover_seconds: Span = (0.0, 0.02)
-    """Between the two steps of a takeover."""
+    """Time between the two steps of a takeover."""
 
     def repaired(self) -> RemoteFaults:
         return replace(self, failure_probability=0.0, stall_probability=0.0, lost_answer_probability=0.0)
 
 
 class Call:
-    """A call to the remote log: repeated until there is a response, applied once."""
+    """A call to the remote log: repeated until a response arrives, and applied at most once."""
 
     def __init__(self, log: RemoteLog, seconds: float, do: Callable[[], Any]) -> None:
         self.done = False
         self.withdrawn = False
-        """The caller is gone: the call is not applied any more."""
+        """The caller no longer waits; the call is not repeated, and not applied if it has not arrived."""
         self.do = do
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._log = log
@@ -73,7 +73,7 @@ class Call:
         self._send()
 
     def withdraw(self) -> None:
-        """It is not waited for any more, and not sent again. What is done is done."""
+        """Stop waiting for the response and repeating the call. If the call was applied, it stays applied."""
         self.withdrawn = True
         if self._again is not None:
             self._again.cancel()
@@ -94,7 +94,7 @@ class Call:
             self.withdraw()
             self.outcome.set_result(self._answer)
 
-    # On the way and there.
+    # In the network and at the remote log.
 
     def _arrive(self) -> None:
         if self.withdrawn:
@@ -121,7 +121,7 @@ class Call:
 
 
 class RemoteLog(Medium):
-    """The content of the log. It has one owner at a time; any number of stores may believe to be it."""
+    """The remote log's content and owner. It has one owner at a time; stores of older owners may still be open."""
 
     faults: RemoteFaults
 
@@ -129,17 +129,17 @@ class RemoteLog(Medium):
         super().__init__(random, faults)
         self.is_reachable = True
         self.stores: list[RemoteStore] = []
-        """Open ones, the older first."""
+        """Open stores, oldest first."""
         self.key_owner = 0
         self.log_owner = 0
-        """Never newer than `key_owner`."""
+        """The owner of the logs; never newer than `key_owner`."""
         self._server = server
-        """Runs whatever becomes of regions."""
+        """The loop that runs the remote log; no kill of a region affects it."""
         self._held: list[Callable[[], None]] = []
 
     async def open_store(self) -> RemoteStore:
-        """Take the log over. Raises StorageError when it does not answer, StorageFenced when another owner comes
-        meanwhile."""
+        """Take the log over and open a store. Raises StorageError if the log does not respond, StorageFenced if a newer
+        owner takes it over meanwhile."""
         owner: int = await self._step(self.take_keys)
         store = self.make_store(owner)
         await asyncio.sleep(self.draw_seconds(self.faults.takeover_seconds))
@@ -162,10 +162,10 @@ class RemoteLog(Medium):
         finally:
             call.withdraw()
 
-    # What can be done to it.
+    # Faults.
 
     def go_away(self) -> None:
-        """Nothing reaches it, nothing comes from it."""
+        """Make the log unreachable: calls and responses are held until `come_back`."""
         self.is_reachable = False
 
     def come_back(self) -> None:
@@ -179,7 +179,7 @@ class RemoteLog(Medium):
         self.come_back()
 
     def program_died(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The program that ran on this loop was killed, and its stores with it."""
+        """End the stores of the program that ran on this loop and was killed."""
         for store in [store for store in self.stores if store.loop is loop]:
             store.die()
 
@@ -191,7 +191,7 @@ class RemoteLog(Medium):
         return self.key_owner
 
     def take_logs(self, owner: int) -> StorageFenced | None:
-        """Not if a newer owner was quicker."""
+        """Give the logs to this owner. Return the error if a newer owner has taken them already."""
         if owner < self.log_owner:
             return newer_owner(owner)
         self.log_owner = owner
@@ -206,13 +206,13 @@ class RemoteLog(Medium):
     def fail(self, write: MediaWrite) -> StorageError:
         return StorageError("the remote log refuses it", definite=True)
 
-    # For calls.
+    # Used by calls.
 
     def later(self, seconds: float, do: Callable[[], None]) -> None:
         self._server.call_later(seconds, do)
 
     def hold(self, go_on: Callable[[], None]) -> None:
-        """Until it is back."""
+        """Call `go_on` when the log is reachable again."""
         self._held.append(go_on)
 
 
@@ -221,7 +221,7 @@ def newer_owner(owner: int) -> StorageFenced:
 
 
 class RemoteStore(SimulatedStore):
-    """Implements `contract.Replaceable` too. Made by `RemoteLog.open_store`."""
+    """A store on a remote log; implements `contract.Replaceable`, too. `RemoteLog.open_store` creates it."""
 
     medium: RemoteLog
 
@@ -229,7 +229,7 @@ class RemoteStore(SimulatedStore):
         super().__init__(medium, owner)
         self.fenced: asyncio.Future[StorageFenced] = self.loop.create_future()
         self._call: Call | None = None
-        """Of the group that is being committed."""
+        """The call of the group that is being committed; None while there is none."""
         self._give_up_timer: asyncio.TimerHandle | None = None
 
     # Writing.
@@ -245,7 +245,7 @@ class RemoteStore(SimulatedStore):
 
     def _answer(self, done: asyncio.Future[Any]) -> None:
         if self._call is None or self._call.outcome is not done:
-            return  # Everything came to an end in between.
+            return  # The store ended, or gave up, in the meantime.
         self._end_call()
         outcomes = done.result()
         fenced = next((outcome for outcome in outcomes if isinstance(outcome, StorageFenced)), None)
@@ -256,7 +256,7 @@ class RemoteStore(SimulatedStore):
             self._end(fenced)
 
     def _give_up(self) -> None:
-        """The group was done, or never will be: the call is withdrawn."""
+        """Fail the group with an unknown outcome. The call is withdrawn, so it is not applied later."""
         assert self._call is not None
         if self._call.outcome.done():
             return
@@ -271,10 +271,11 @@ class RemoteStore(SimulatedStore):
             self._give_up_timer.cancel()
             self._give_up_timer = None
 
-    # Who owns it.
+    # Ownership.
 
     def poll_owner(self) -> None:
-        """Poll for a new owner, for ever: a store that writes learns of it at once, an idle one only here."""
+        """Poll for a newer owner until the store ends. A store that writes detects it at once, an idle store only by
+        polling."""
         if self.ended is None:
             call = Call(self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.key_owner)
             call.outcome.add_done_callback(self._owner_polled)
@@ -288,7 +289,7 @@ class RemoteStore(SimulatedStore):
             self.loop.call_later(OWNER_POLL_SECONDS, self.poll_owner)
 
     def _end(self, fenced: StorageFenced) -> None:
-        """Another owner has the log: fail all pending writes, and send no further call."""
+        """Fail all pending writes and send no further calls, because a newer owner has the log."""
         self._stop(fenced)
         if not self.fenced.done():
             self.fenced.set_result(fenced)
@@ -329,7 +330,7 @@ class RemoteStore(SimulatedStore):
         self._stop(StorageError("the store is closed", definite=True))
 
     def die(self) -> None:
-        """Its program was killed. What it had not sent is lost; what is on its way may arrive."""
+        """End the store, whose program was killed. Unsent writes are lost; a call in flight may arrive."""
         self.ended = StorageError("the store crashed", definite=True)
         self.medium.stores.remove(self)
         tail = self.take_tail()

@@ -1,7 +1,7 @@
-"""What a simulated world left, as an ordinary run folder: `geoemu verify` and the report work on it.
+"""Write the outcome of a simulated run as an ordinary run folder, for `geoemu verify` and the report.
 
-Logs are written in the format of `storage.sqlite` (docs/ARCHITECTURE.md, "What is on disk") with the ids they had in
-the world: a store of its own would give others.
+Logs are written in the format of `storage.sqlite` (docs/ARCHITECTURE.md, "What is on disk") directly, not through its
+store, because the store would assign other ids than the simulated medium did.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from emulator.storage.sqlite.file import FORMAT_VERSION, TABLES
 
 
 def write_evidence(outcome: SimulationOutcome, folder: Path) -> None:
-    """Write `regions/*` and `history/*` into a folder that may exist. What a run knows of itself (`run.json`,
-    `topology.json`) is for the caller."""
+    """Write `regions/*`, `configuration/*` and `history/*` into a folder that may exist. The caller writes `run.json`
+    and `topology.json`."""
     topology, stored = outcome.topology, outcome.stored
     ports = dict.fromkeys(topology.region_names, (SERVICE_PORT, 0))
     for name in topology.region_names:
@@ -60,7 +60,7 @@ def _write_logs(path: Path, region: str, logs: list[StoredLog], values: list[tup
 
 
 def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) -> None:
-    """No region opens this store again, so versions and revisions are constant."""
+    """Write a configuration store. Versions and revisions are 0, because no region opens the store again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(CONFIGURATION_TABLES)
@@ -72,14 +72,14 @@ def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) 
 
 
 def _write_history(outcome: SimulationOutcome, folder: Path) -> None:
-    """One file per actor. Readers are no subscriptions: the report knows nothing of them."""
+    """Write one history file per actor, without the events of readers, which the report does not use."""
     folder.mkdir(parents=True, exist_ok=True)
     told: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in outcome.events:
         if event.op != "read":
-            # Payloads are spelled out in `detail`; a report has no use for them.
+            # `detail` contains the payload, which the report does not use.
             kept = event if event.outcome == "fact" else dataclasses.replace(event, detail=None)
-            if (event.message_id or "").startswith("-1:"):  # a repetition: it has no place of its own
+            if (event.message_id or "").startswith("-1:"):  # a dropped duplicate has no message id
                 kept = dataclasses.replace(kept, message_id=None)
             told[event.actor].append(kept)
     run = run_name(folder.parent)

@@ -1,7 +1,8 @@
-"""The callbacks and timers of one life of one program.
+"""The scheduler of one simulated program: its callbacks and timers from its start to its kill.
 
 Ready callbacks run in the order of their `call_soon`, as asyncio guarantees. Callbacks of a killed program do not run:
-nothing is cancelled, no `finally` runs, as after `kill -9`. What other hosts still hand to it is dropped.
+as after `kill -9`, no task is cancelled and no `finally` block runs. Callbacks that other hosts schedule on it later
+are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from emulator.simulation.virtual_time import VirtualTime
 
 
 class LoopHandle(asyncio.Handle):
-    """As asyncio's, without its debugging."""
+    """asyncio's Handle without debugging support."""
 
     __slots__ = ()
     _repr = None
@@ -43,7 +44,7 @@ class LoopHandle(asyncio.Handle):
 
 
 class TimerHandle(asyncio.TimerHandle):
-    """As asyncio's, without its debugging and comparisons."""
+    """asyncio's TimerHandle without debugging support and comparisons."""
 
     __slots__ = ()
     _repr = None
@@ -74,14 +75,14 @@ class TimerHandle(asyncio.TimerHandle):
 
 
 class _Void(list[Any]):
-    """Where the callbacks of the dead go."""
+    """A list that drops appended callbacks; it replaces the queues of a killed program."""
 
     def append(self, _: Any) -> None:
         pass
 
 
 class ProgramScheduler(asyncio.AbstractEventLoop):
-    """Runs a program's ready callbacks, one turn at a time. VirtualTime decides when."""
+    """Runs the ready callbacks of a program in turns. VirtualTime decides when the next turn begins."""
 
     def __init__(self, time: VirtualTime, name: str, index: int) -> None:
         self.name = name
@@ -94,12 +95,12 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
         self._step = index * HOST_STEP
         self._ready: list[LoopHandle | TimerHandle] = []
         self._batch: list[LoopHandle | TimerHandle] = []
-        """What the current turn runs."""
+        """Callbacks that the current turn runs."""
         self._overdue: list[TimerHandle] = []
-        """Timers that came due during a pause. A program that wakes up looks at its sockets first."""
+        """Timers that came due during a pause. They run after the socket events of the pause, as in asyncio."""
         self._runnable = time.runnable
         self._queued = False
-        """Invariant: while neither paused nor dead, true exactly when in `_runnable`. Otherwise always true."""
+        """Whether the program must not be added to `_runnable`: it is in the list, paused or dead."""
 
     def __repr__(self) -> str:
         return f"<HostLoop {self.name} at {self._time.now:.6f} s>"
@@ -146,10 +147,10 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
             self._queued = True
             self._runnable.append(self)
 
-    # Life of the program. Called by its host.
+    # Pause, resume and kill. Called by the host.
 
     def pause(self) -> None:
-        """SIGSTOP: nothing runs until `resume`; what becomes ready waits."""
+        """Pause the program as SIGSTOP does: callbacks that become ready wait until `resume`."""
         if not self.paused and not self.dead:
             self.paused = True
             self._leave_the_line()
@@ -165,10 +166,10 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
                 self._runnable.append(self)
 
     def kill(self) -> None:
-        """Nothing of this program runs any more."""
+        """Kill the program: none of its callbacks runs any more."""
         self.dead = True
         self._leave_the_line()
-        for handle in self._batch:  # if it is its own turn in which it dies
+        for handle in self._batch:  # if the program is killed during its own turn
             handle._cancelled = True
         self._ready = self._batch = _Void()
         self._overdue = _Void()
@@ -194,7 +195,7 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
         return handle
 
     def ready(self, handle: LoopHandle) -> None:
-        """As `call_soon`, with a handle made before: for what a kernel wakes its program with again and again."""
+        """Schedule an existing handle like `call_soon`. A kernel uses it for callbacks that it schedules repeatedly."""
         self._ready.append(handle)
         if not self._queued:
             self._queued = True

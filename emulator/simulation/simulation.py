@@ -11,12 +11,12 @@
 
         simulation.run(main())
 
-The main program runs on a host of its own, the driver, which has no faults and injects those of other hosts. Programs
-get what they need from their host: `host.network`, `host.wall_clock_ms`, `host.random`, and a disk from
+The main program runs on a separate host, the driver, which has no faults and injects the faults of other hosts.
+Programs use the environment of their host: `host.network`, `host.wall_clock_ms`, `host.random`, and a disk from
 `simulation.disk(host.name)`.
 
-While a simulation runs, its programs are kept from real clocks, sockets, threads, files and unseeded chance
-(`emulator.simulation.determinism_guard`).
+While a simulation runs, `emulator.simulation.determinism_guard` rejects its programs' access to real clocks, sockets,
+threads, files and unseeded random numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAIN_SECONDS_MAX = 3600.0
 
 
 class ProgramError(NamedTuple):
-    """Something that asyncio would only have logged."""
+    """An error of a program that no code handled; asyncio would only have logged it."""
 
     at_seconds: float
     host: str
@@ -72,26 +72,27 @@ class Simulation:
         self.time = VirtualTime(self.random("turns"), self.trace)
         self.network = SimulatedNetwork(self.time, self.random("network"), network)
         self.program_errors: list[ProgramError] = []
-        """What programs did that asyncio would only have logged. `strict`: the first one ends the run."""
+        """Errors that no program handled. With `strict`, the first one ends the run."""
         self._strict = strict
         self._guard = Guard() if guarded else None
         self._hosts: dict[str, Host] = {}
         self._disks: dict[str, SimulatedDisk] = {}
         self._ended_programs: list[tuple[HostLoop, list[asyncio.Task[Any]]]] = []
-        """Loops and tasks of killed programs. Kept: to let a coroutine go means to run its `finally`."""
+        """Loops and tasks of killed programs. They are referenced until `close`, because finalising a coroutine runs
+        its `finally` blocks."""
         self._closed = False
         self.driver = self.host(DRIVER)
         self.driver.loop.drive = self._drive
 
-    # What there is.
+    # Hosts, disks and random sources.
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the beginning."""
+        """Virtual seconds since the beginning of the simulation."""
         return self.time.now
 
     def host(self, name: str, place: str | None = None) -> Host:
-        """The host of that name, made on first use. It is at `place`, or at one of its own."""
+        """Return the host of that name, created on first use at `place`, by default at a place of the same name."""
         host = self._hosts.get(name)
         if host is None:
             host = self._hosts[name] = Host(self, name, len(self._hosts), place or name)
@@ -101,7 +102,8 @@ class Simulation:
     def disk(
         self, host: str, faults: DiskFaults | None = None, *, type_: type[SimulatedDisk] = SimulatedDisk
     ) -> SimulatedDisk:
-        """The disk of a host, made on first use. It crashes with the host's program and outlives it."""
+        """Return the disk of a host, created on first use. It crashes when the host's program is killed, and outlives
+        it."""
         disk = self._disks.get(host)
         if disk is None:
             disk = self._disks[host] = type_(self.random(f"disk {host}"), faults)
@@ -114,14 +116,14 @@ class Simulation:
     def remote_log(
         self, name: str, faults: RemoteFaults | None = None, *, type_: type[RemoteLog] = RemoteLog
     ) -> RemoteLog:
-        """A remote log, which belongs to no host. The caller reports the deaths of its hosts with `program_died`."""
+        """Create a remote log, which belongs to no host. The caller must report killed programs with `program_died`."""
         log = type_(self.random(f"log {name}"), faults or RemoteFaults(), self.driver.loop)
         log.on_event = lambda what: self.trace.event(self.now, f"log of {name}", what)
         return log
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All of them, the driver first."""
+        """All hosts in order of creation; the driver is the first."""
         return tuple(self._hosts.values())
 
     def random(self, purpose: str) -> Random:
@@ -137,7 +139,7 @@ class Simulation:
         return task.result()
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass."""
+        """Run all hosts for this many virtual seconds."""
         self.run(asyncio.sleep(seconds), within_seconds=seconds)
 
     async def until(
@@ -153,11 +155,11 @@ class Simulation:
             await asyncio.sleep(every_seconds)
 
     def at(self, seconds: float, action: Callable[..., Any], *arguments: Any) -> None:
-        """Let the driver call `action` at a moment. Before `run` or during it."""
+        """Let the driver call `action` at this virtual time. May be called before or during `run`."""
         self.driver.loop.call_at(seconds, action, *arguments)
 
     def outside(self) -> AbstractContextManager[None]:
-        """For main programs: what the block does, it does outside of the simulation. No `await` in it."""
+        """Let the main program call real functions within the `with` block. The block must not contain `await`."""
         return outside()
 
     def _drive(self, main: asyncio.Future[Any], deadline: float | None = None) -> None:
@@ -179,7 +181,7 @@ class Simulation:
                 guard.deactivate()
 
     def describe_waits(self) -> str:
-        """Return the state of every program, for people."""
+        """Return the state of every program, and its pending tasks, as text for error messages."""
         lines = [""]
         for host in self._hosts.values():
             tasks = tasks_of(host.loop) if host.state is not HostState.DOWN else []
@@ -188,10 +190,10 @@ class Simulation:
                 lines += [f"    {innermost_await(task)}" for task in tasks]
         return "\n".join(lines)
 
-    # What programs do wrong.
+    # Errors of programs.
 
     def handle_exception(self, host: Host, context: dict[str, Any]) -> None:
-        """Called by a loop whose program has no exception handler of its own."""
+        """Record an error of a program without an exception handler; with `strict`, end the run."""
         error = context.get("exception")
         self.program_errors.append(ProgramError(self.now, host.name, context["message"], error))
         if self._strict and self.time.failure is None:
@@ -204,14 +206,14 @@ class Simulation:
     # The end.
 
     def end_program(self, loop: HostLoop) -> None:
-        """A program was killed."""
+        """Stop the loop of a killed program, and keep its tasks referenced until `close`."""
         tasks = tasks_of(loop)
         loop.kill()
         self._ended_programs.append((loop, tasks))
 
     def close(self) -> None:
-        """Let go of everything. Only now do `finally` blocks of killed programs run, in a world that hears nothing
-        of what they do."""
+        """End all programs and release their tasks. `finally` blocks of killed programs run only now, without an effect
+        on any host."""
         if self._closed:
             return
         self._closed = True
@@ -250,7 +252,7 @@ def _let_go(task: asyncio.Task[Any]) -> None:
     assert coroutine is not None
     try:
         coroutine.close()
-    except BaseException:  # a `finally` or `except` of a dead program: no caller is left
+    except BaseException:  # raised by a `finally` or `except` block of a killed program: no caller is left
         return
 
 

@@ -1,10 +1,10 @@
-"""A region's store on a simulated medium: it guarantees the storage contract and nothing beyond.
+"""A region's store on a simulated medium, with the guarantees of the storage contract and no more.
 
     issued ──▶ waiting ──▶ being committed (takes time) ──▶ durable ──▶ the future resolves
                    └─────── the unsynced tail ───────┘
 
-A store knows the logs and keys that it found when it opened them, and the confirmed writes since. How a group becomes
-durable, and which pending writes survive a crash, is decided in disk.py and remote_log.py.
+A store returns logs and keys as they were when it opened them, with its confirmed writes since. disk.py and
+remote_log.py decide how a group becomes durable, and which pending writes survive a crash.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from emulator.storage.lanes import KeyedStore, KeyLane, Lane, behind
 
 
 class SimulatedLog:
-    """Implements `contract.Log`. A lane: `broken` once an append failed."""
+    """A log as its store sees it. Implements `contract.Log`, and is the lane of its appends, `broken` once one
+    failed."""
 
     def __init__(self, store: SimulatedStore, durable: DurableLog) -> None:
         self.broken: StorageError | None = None
         self.gone: StorageError | None = None
-        """Set when the log was deleted: nothing to read either."""
+        """The error of reads after the log was deleted; None before."""
         self.first_entry_id = durable.first_entry_id
         self.next_entry_id = durable.next_entry_id
         self.size_bytes = durable.size_bytes
@@ -92,7 +93,7 @@ class SimulatedLog:
 
 
 class _LaneOfItsOwn:
-    """Nothing fails together with it."""
+    """The lane of a single write: its failure affects no other write."""
 
     broken: StorageError | None = None
 
@@ -101,7 +102,7 @@ class _LaneOfItsOwn:
 
 
 class SimulatedStore(KeyedStore):
-    """Implements `contract.Store`. Made by a medium's `open_store`."""
+    """A region's store. Implements `contract.Store`; the medium's `open_store` creates it."""
 
     log_type: type[SimulatedLog] = SimulatedLog
 
@@ -112,12 +113,12 @@ class SimulatedStore(KeyedStore):
         self.owner = owner
         self.loop = asyncio.get_running_loop()
         self.ended: StorageError | None = None
-        """Why nothing is taken any more."""
+        """The error of all further writes after the store has ended; None before."""
         self._logs: dict[str, SimulatedLog] = {}
         self._waiting: list[MediaWrite] = []
         self._committing: list[MediaWrite] = []
 
-    # As contract.Store.
+    # Methods of contract.Store.
 
     async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
         log = self._logs.get(name)
@@ -173,11 +174,11 @@ class SimulatedStore(KeyedStore):
         self.release()
 
     async def settle(self, last: asyncio.Future[Any]) -> None:
-        """Wait for the last write of a store that is being closed."""
+        """Wait until the last write of the closing store has an outcome."""
         await asyncio.wait([last])
 
     def release(self) -> None:
-        """Called when no write is pending any more: another store may open the medium."""
+        """Release the medium for another store. Called when no write is pending."""
 
     # Writing.
 
@@ -189,7 +190,7 @@ class SimulatedStore(KeyedStore):
             return lane.stored(value)
 
         def failed(error: StorageError) -> None:
-            if not error.definite:  # it may be stored nevertheless, and the next read has to show it
+            if not error.definite:  # the value may be stored, and the next read must return it then
                 self._keys.set(lane.key, self.medium.values.get(lane.key))
             lane.broken = lane.broken or behind(error)
             lane.failed(error)
@@ -208,7 +209,8 @@ class SimulatedStore(KeyedStore):
         size_bytes: int = 0,
         tear: Callable[[], None] | None = None,
     ) -> asyncio.Future[Any]:
-        """One more write for the next group."""
+        """Add a write to the next group. Return the future of its outcome, failed at once if the lane or store
+        ended."""
         refusal = self.ended or lane.broken
         if refusal is not None:
             return self.failed_future(refusal)
@@ -228,17 +230,17 @@ class SimulatedStore(KeyedStore):
             self.commit(self._committing)
 
     def commit(self, group: list[MediaWrite]) -> None:
-        """Have the group applied. `group_committed` follows, unless this is the end."""
+        """Let the medium apply the group. `group_committed` is called afterwards, unless the store ends first."""
         raise NotImplementedError
 
     def group_committed(self, outcomes: Sequence[Any]) -> None:
-        """Resolve the writes of the group with their outcomes. The next group may be sent."""
+        """Resolve the writes of the group with their outcomes, and begin the next group."""
         self.resolve(outcomes)
         if self._waiting:
             self._begin_commit()
 
     def resolve(self, outcomes: Sequence[Any]) -> None:
-        """Those who wait for the group."""
+        """Resolve the futures of the group with the outcomes of its writes."""
         group, self._committing = self._committing, []
         for write, outcome in zip(group, outcomes, strict=True):
             self._resolve_write(write, outcome)
@@ -254,13 +256,13 @@ class SimulatedStore(KeyedStore):
                 write.future.set_result(result)
 
     def take_tail(self) -> list[MediaWrite]:
-        """Whatever has no outcome yet; it is the caller's now."""
+        """Remove the pending writes from the store and return them; the caller must resolve them."""
         tail, self._waiting, self._committing = [*self._committing, *self._waiting], [], []
         return tail
 
     # Reading.
 
     async def wait_for_read(self) -> None:
-        """As long as it takes. StorageError when it cannot be read."""
+        """Wait for the duration of a read. Raises StorageError if the medium cannot be read."""
         if self.medium.faults.read_seconds[1] > 0:
             await asyncio.sleep(self.medium.draw_seconds(self.medium.faults.read_seconds))

@@ -1,10 +1,10 @@
 """The hash of a run: two runs of a seed are identical if their traces have the same hash.
 
-Every turn of every host is hashed with its virtual time, and so is everything that arrives over the network or
-becomes durable. With `detail`, the names of callbacks and all bytes are hashed, too: slower, but it shows the first
-callback at which two runs differ. A listener receives the events as text.
+The hash covers every turn of every host, every arrival from the network and every commit, with their virtual times.
+With `detail` it also covers the names of callbacks and all bytes, which is slower and shows the first callback at which
+two runs differ. A listener receives the events as text.
 
-Nothing in here depends on addresses or on `hash()`: the same seed gives the same trace in another process,
+The hash does not depend on memory addresses or `hash()`: the same seed gives the same hash in another process,
 under another `PYTHONHASHSEED` and on another machine.
 """
 
@@ -17,10 +17,11 @@ from hashlib import blake2b
 from typing import Any
 
 Listener = Callable[[float, str, str], None]
-"""Called with (virtual time, host, what happened)."""
+"""Called with virtual time in seconds, host and description of each event."""
 
 HOST_STEP = float(1 << 24)
-"""A step is two numbers: its time, and host and size combined; sizes have 24 bits."""
+"""Factor of the host in a step's second number, `host * HOST_STEP + size`; sizes have 24 bits. The first number of a
+step is its time."""
 ARRIVAL = float(1 << 48)
 """Offset that distinguishes an arrival at a host (`ARRIVAL + host * HOST_STEP + size`) from a turn of the host."""
 EVENT = float(1 << 49)
@@ -36,7 +37,7 @@ class Trace:
         """Numbers of the steps that are not hashed yet, in one flat list. Hosts append their turns (`time` and
         `host * HOST_STEP + callbacks`) and arrivals directly, because a method call would be too slow."""
         self._known: dict[str, float] = {}
-        """Number of each event whose text was hashed; later only the number is."""
+        """Number of each event text that was hashed before; repetitions hash only the number."""
 
     def hexdigest(self) -> str:
         """Return the hash so far."""
@@ -44,13 +45,13 @@ class Trace:
         return self._hash.hexdigest()
 
     def callback(self, now: float, host: str, callback: Callable[..., Any]) -> None:
-        """A callback of a host runs. Only called with `detail`."""
+        """Record that a host runs a callback. Only called with `detail`."""
         name = callback_name(callback)
         self._add(name.encode())
         self._report(now, host, name)
 
     def arrival(self, now: float, host: str, kind: str, data: list[bytes]) -> None:
-        """Something arrived at a host's network interface. Only called with `detail`."""
+        """Record the arrival of a segment at a host. Only called with `detail`."""
         self._add(kind.encode(), *data)
         size_bytes = sum(map(len, data))
         self._report(now, host, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
@@ -81,7 +82,7 @@ class Trace:
 
 
 def callback_name(callback: Callable[..., Any]) -> str:
-    """Return a name for a callback that does not contain its address."""
+    """Return a name of the callback that does not contain a memory address."""
     while isinstance(callback, partial):
         callback = callback.func
     get_coroutine = getattr(getattr(callback, "__self__", None), "get_coro", None)

@@ -2,10 +2,10 @@
 
     while any host has ready callbacks:   a drawn host runs all its ready callbacks (a turn; takes no time)
     otherwise:                            time jumps to the next moment, and its callbacks become ready
-    nothing ready and no moment left:     Deadlock
+    no callback ready, no moment left:    Deadlock
 
-Nothing is guaranteed across hosts, so the host that runs next is drawn from the seed. Time only jumps; it advances
-slowly under a program that spins. A program that spins forever is a Livelock.
+The order of hosts is not guaranteed, so the seed draws the host that runs next. Time advances in jumps, except while a
+program spins: then it advances a little with each turn. A program that spins forever is a Livelock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TURNS_BETWEEN_COLLECTIONS = 1 << 18
 
 
 class SimulationError(Exception):
-    """The simulation cannot go on. The message contains the state of every host."""
+    """The simulation cannot continue. The message contains the state of every host."""
 
 
 class Deadlock(SimulationError):
@@ -39,7 +39,7 @@ class Deadlock(SimulationError):
 
 
 class Livelock(SimulationError):
-    """A program keeps itself busy without letting time pass."""
+    """A program runs callbacks for BUSY_TURNS_MAX turns without waiting."""
 
 
 class OutOfTime(SimulationError):
@@ -70,14 +70,14 @@ class VirtualTime:
 
     def __init__(self, random: Random, trace: Trace) -> None:
         self.now = 0.0
-        """Virtual seconds since the beginning."""
+        """Virtual seconds since the beginning of the simulation."""
         self.trace = trace
         self.failure: BaseException | None = None
-        """Set to end `run` after the current turn with this error."""
+        """The error with which `run` ends after the current turn; None to continue."""
         self._draw = random.random
         self.moments: list[tuple[float, int, ProgramLoop | None, Any, Any]] = []
-        """A heap of (when, number, loop, timer, -) and (when, number, None, callback, arguments). The number
-        keeps equal moments in the order in which they were added."""
+        """A heap of timers (when, number, loop, timer, None) and events (when, number, None, callback, arguments). The
+        number keeps moments of equal time in the order in which they were added."""
         self.next_number = count().__next__
         self._cancelled_timers = 0
         self.runnable: list[ProgramLoop] = []
@@ -85,24 +85,26 @@ class VirtualTime:
         self.running: ProgramLoop | None = None
         self._stopping = False
         self.turns = 0
-        """Turns of all hosts so far. Updated now and then."""
+        """Number of turns of all hosts so far; updated at each `_tidy` and at the end of `run`."""
         self._turns_at_collection = 0
         self._generators: dict[int, ProgramLoop] = {}
-        """Loop of each generator, by address: a generator that is being finalised has no weak references any more."""
+        """Loop of each asynchronous generator, by address, because generators under finalisation have no weak
+        references."""
 
     def at(self, when: float, callback: Callable[..., None], *args: Any) -> None:
-        """Schedule an event that no program causes: bytes arrive, a kernel times out. It cannot be cancelled."""
+        """Schedule an event outside of programs, such as an arrival or a kernel's time-out. It cannot be cancelled."""
         heappush(self.moments, (when, self.next_number(), None, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
         heappush(self.moments, (self.now + seconds, self.next_number(), None, callback, args))
 
     def stop(self) -> None:
-        """`run` returns after this turn."""
+        """Let `run` return after this turn."""
         self._stopping = True
 
     def run(self, deadline: float, describe_waits: Callable[[], str]) -> None:
-        """Run all hosts until `stop`. Raises SimulationError when it cannot be reached, or not before the deadline."""
+        """Run all hosts until `stop` is called. Raises SimulationError if no host can continue or the deadline
+        passes."""
         self._stopping = False
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_dropped)
@@ -144,7 +146,8 @@ class VirtualTime:
         self.turns = turns
 
     def _jump(self, deadline: float) -> bool:
-        """Advance time to the next moment and make its callbacks ready. False: there is none before the deadline."""
+        """Advance time to the next moment and make its callbacks ready. Return False if no moment is before the
+        deadline."""
         moments = self.moments
         while moments:
             when, _, loop, what, args = moments[0]
@@ -167,8 +170,8 @@ class VirtualTime:
         return False
 
     def _tidy(self, turns: int) -> None:
-        """Hash the trace and collect garbage. Called after fixed numbers of turns, so that every run of a seed does it
-        at the same ones."""
+        """Hash the trace, and collect garbage at long intervals. Called at turns that are the same in every run of a
+        seed."""
         self.turns = turns
         self.trace.flush()
         if turns - self._turns_at_collection > TURNS_BETWEEN_COLLECTIONS:
@@ -188,7 +191,8 @@ class VirtualTime:
                 loop.timer_due(what)
 
     def timer_cancelled(self) -> None:
-        """Count a cancelled timer. Programs cancel most of their timers: remove them before they fill the heap."""
+        """Count a cancelled timer. Cancelled timers are removed when they fill more than half of the heap, because
+        programs cancel most of their timers."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers * 2 > len(self.moments):
             self.moments[:] = [
@@ -228,13 +232,13 @@ class WallClock:
         return int(self.exact_ms())
 
     def exact_ms(self) -> float:
-        """The time including its fraction."""
+        """Return the time in milliseconds since 1970, with its fraction."""
         elapsed_ms = (self._monotonic() - self._anchor_seconds) * 1000
         return self._anchor_ms + elapsed_ms * (1 + self._drift_ppm / 1_000_000)
 
     @property
     def offset_ms(self) -> float:
-        """Difference to the true time, in milliseconds; positive: the clock is ahead."""
+        """Offset from virtual time in milliseconds; positive: the clock is ahead."""
         return self.exact_ms() - (EPOCH_MS + self._monotonic() * 1000)
 
     @property
@@ -248,12 +252,12 @@ class WallClock:
         self._drift_ppm = drift_ppm
 
     def jump(self, milliseconds: float) -> None:
-        """Set the clock forward, or back if negative."""
+        """Set the clock forward by this many milliseconds, or back if negative."""
         self._anchor()
         self._anchor_ms += milliseconds
 
     def correct(self) -> None:
-        """Set the clock to the true time. It continues to drift."""
+        """Set the clock to virtual time. It continues to drift."""
         self.jump(-self.offset_ms)
 
     def _anchor(self) -> None:

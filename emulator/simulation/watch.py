@@ -1,6 +1,7 @@
-"""Check stored cursors after every commit: a violation in between may not be visible at the end.
+"""Check stored cursors after every commit, because an intermediate violation may not be visible at the end of a run.
 
-INV-8: mark-delete never falls. INV-5: no message is acknowledged before a consumer of the subscription received it.
+INV-8: the mark-delete position never moves back. INV-5: no message is acknowledged before a consumer of the
+subscription has received it.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 @dataclass(slots=True)
 class _Watched:
-    """One stored cursor."""
+    """The state of the checks of one stored cursor."""
 
     trimmed_upto: int
-    """What was trimmed before there was a subscription: it begins behind that, and consumes nothing of it."""
+    """Last entry that was trimmed before the subscription was created, or -1. The subscription begins after it."""
     mark_delete: int = -2
     read: int = 0
-    """So many messages of the log were looked at."""
+    """Number of messages of the log that were checked."""
     open: list[StoredMessage] = field(default_factory=list)
-    """Those of them that are not acknowledged yet."""
+    """Checked messages that are not acknowledged yet."""
 
 
 class _RegionCursors:
-    """The values of one region that belong to cursors."""
+    """The keys and values of one region that belong to cursors."""
 
     def __init__(self) -> None:
         self.keys: dict[str, CursorKey | CursorPartKey] = {}
         self.seen: dict[str, Versioned] = {}
         self.key_count = 0
-        """How many keys there were when they were looked through last."""
+        """Number of keys of the region at the last search for keys of cursors."""
 
     def changed(self, values: Mapping[str, Versioned]) -> set[CursorKey]:
-        """Return the cursors that have changed. Fast when none has."""
+        """Return the cursors that changed since the last call. Fast if none changed."""
         touched = [text for text in self.keys if values.get(text) is not self.seen.get(text)]
         if len(values) != self.key_count or any(text not in values for text in touched):
             self.key_count = len(values)
@@ -58,7 +59,7 @@ class _RegionCursors:
         return found
 
     def of(self, cursor: CursorKey) -> list[tuple[StoredKey | None, bytes]]:
-        """What makes up a cursor."""
+        """Return the stored rows (head and parts) of a cursor."""
         return [
             (key, self.seen[text].value)
             for text, key in self.keys.items()
@@ -67,16 +68,16 @@ class _RegionCursors:
 
 
 class CursorWatch:
-    """All cursors of all regions. Fills `mark_delete_regressions` and `acknowledged_unreceived`."""
+    """Checks all cursors of all regions. Fills `mark_delete_regressions` and `acknowledged_unreceived`."""
 
     def __init__(self, disks: Disks, history: SimulatedHistory) -> None:
         self.mark_delete_regressions: list[str] = []
         self.acknowledged_unreceived: list[tuple[str, StoredMessage]] = []
-        """(subscription, message) that was counted as consumed before any consumer received it."""
+        """(subscription, message) of each message that a cursor acknowledged before any consumer received it."""
         self._disks = disks
         self._history = history
         self._region_cursors: dict[str, _RegionCursors] = {}
-        """By region."""
+        """Keys and values of the cursors of each region."""
         self._media: dict[str, Medium] = {}
         self._watched: dict[tuple[str, CursorKey], _Watched] = {}
 
@@ -90,7 +91,7 @@ class CursorWatch:
         disk.on_event = on_event
 
     def _check_commit(self, region: str, disk: Medium) -> None:
-        """Called after every commit, most of which touch no cursor."""
+        """Check the cursors that a commit changed. Called after every commit; most commits change no cursor."""
         cursors = self._region_cursors.setdefault(region, _RegionCursors())
         for key in cursors.changed(disk.values):
             cursor = cursors_in(cursors.of(key)).get(key)

@@ -13,8 +13,8 @@
 
         w.play(main())
 
-No sleeping, no ports: time passes when every host waits. Regions are the production brokers, each on its own host and
-disk, or with `disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at
+Virtual time passes when every host waits. Regions are the production brokers, each on its own host and disk, or with
+`disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at
 the place of its region. The main program runs on a host without faults.
 """
 
@@ -46,7 +46,7 @@ ADMIN_PORT = 8080
 NAMESPACE = "public/default"
 QUIET_SECONDS_MAX = 120.0
 STILL_SECONDS = 1.0
-"""How long nothing may move before a world counts as quiet."""
+"""Time for which the disks' content must not change before a world counts as quiet."""
 CLIENT_SETTINGS = ClientSettings(
     connect_timeout_seconds=2.0,
     request_timeout_seconds=5.0,
@@ -56,7 +56,7 @@ CLIENT_SETTINGS = ClientSettings(
     send_timeout_seconds=None,
     asks_for_partitions=False,
 )
-"""For topics without partitions, so that no client asks for their number."""
+"""Settings for topics without partitions: clients do not request partition metadata."""
 
 
 def simple_topology(
@@ -66,7 +66,7 @@ def simple_topology(
     deduplication: bool = True,
     link: LinkShape | None = None,
 ) -> Topology:
-    """One cluster of regions that replicate one namespace, all links alike."""
+    """Return a topology of one cluster whose regions replicate one namespace over links of the same shape."""
     chosen = settings or BrokerSettings()
     regions = tuple(
         RegionSpec(name, "world", host=name, service_port=SERVICE_PORT, settings=chosen) for name in names
@@ -82,7 +82,7 @@ def simple_topology(
 
 
 class World:
-    """Made by `world`, or by hand from a topology; `close` it, or use it in a `with`."""
+    """The simulated regions and links of a topology. Close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class World:
         simulation: Simulation | None = None,
         overrides: Overrides = AS_SHIPPED,
     ) -> None:
-        """`disks`: of single regions, in place of `disk`. RemoteFaults give a region a remote log."""
+        """`disks` replace `disk` for single regions. RemoteFaults give a region a remote log."""
         self.topology = topology
         self.overrides = overrides
         self.simulation = simulation = simulation or Simulation(seed)
@@ -110,7 +110,7 @@ class World:
             cluster.name: SimulatedConfiguration(simulation.random(f"configuration {cluster.name}"), later)
             for cluster in topology.clusters
         }
-        """By cluster: its configuration store."""
+        """The configuration store of each cluster."""
         self.regions: dict[str, SimulatedRegion] = {}
         for region in topology.regions:
             config = region_config(
@@ -137,11 +137,11 @@ class World:
         self.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the simulation: all programs end."""
         self.simulation.close()
 
     def play(self, main: Coroutine[Any, Any, T], *, within_seconds: float = 3600.0) -> T:
-        """Start every region, then run `main` until it ends."""
+        """Start every region, wait until they are ready, then run `main` until it ends, and return its result."""
 
         async def with_regions() -> T:
             for region in self.regions.values():
@@ -151,17 +151,17 @@ class World:
 
         return self.simulation.run(with_regions(), within_seconds=within_seconds)
 
-    # What can be done to it.
+    # Faults.
 
     def start(self, region: str) -> None:
         self.regions[region].start()
 
     def kill(self, region: str) -> None:
-        """kill -9."""
+        """Kill the region with SIGKILL."""
         self.regions[region].kill()
 
     def power_off(self, region: str) -> None:
-        """The machine is gone; its peers find out by themselves."""
+        """Power off the region's machine. Its peers must detect it by timeouts."""
         self.regions[region].kill(power_off=True)
 
     def pause(self, region: str) -> None:
@@ -171,21 +171,21 @@ class World:
         self.regions[region].resume()
 
     def replace(self, region: str) -> None:
-        """Start the region once more on the same log, on another host; the former one does not know of it."""
+        """Start the region a second time, on another host with the same remote log; the former host keeps running."""
         self.regions[region].replace()
 
     def remote_log(self, region: str) -> RemoteLog:
-        """The log of a region that keeps nothing itself."""
+        """Return the remote log of a region that has one."""
         log = self.regions[region].disk
         assert isinstance(log, RemoteLog), f"region {region!r} has a disk of its own"
         return log
 
     def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Lose what passes between two regions."""
+        """Drop all traffic from `source` to `target`, and back unless `one_way`."""
         self.simulation.network.cut(source, target, one_way=one_way)
 
     def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Keep what passes between two regions until `heal`."""
+        """Queue traffic from `source` to `target`, and back unless `one_way`, until `heal`."""
         self.simulation.network.hold(source, target, one_way=one_way)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
@@ -200,8 +200,8 @@ class World:
     def client(
         self, region: str, *others: str, settings: ClientSettings | None = None, place: str | None = None
     ) -> Client:
-        """A client for the main program, at the first region (or at `place`), which fails over to the others. It runs
-        on the driver, so it cannot be killed."""
+        """Create a client for the main program, at `place` or the first region, which fails over to the other regions.
+        It runs on the driver, so it cannot be killed."""
         self._clients += 1
         host = self.client_host(f"client-{self._clients}", place or region)
         host.network.loop = self.simulation.host(DRIVER).loop
@@ -216,7 +216,8 @@ class World:
         transaction_key: str | None = None,
         instance: str = "",
     ) -> Client:
-        """A client for a program on `host`. `instance` distinguishes the clients that a program creates in one life."""
+        """Create a client for a program on `host`. `instance` distinguishes the clients that a program creates in one
+        life."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
         chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
         return self.overrides.client(
@@ -231,7 +232,7 @@ class World:
     async def ask_admin(
         self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
     ) -> HttpResponse:
-        """Call a region's HTTP port from `host`, or from the driver. Raises NoHttpResponse when the region is down, or
+        """Call a region's HTTP port from `host`, or from the driver. Raises NoHttpResponse if the region is down or
         does not respond in time."""
         if host is None:
             self._clients += 1
@@ -242,11 +243,11 @@ class World:
     # Waiting.
 
     async def ready(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
-        """Until every region serves and is linked to every other."""
+        """Wait until every region serves and is linked with all others. Raises TimeoutError otherwise."""
         await self.simulation.until(self.is_ready, within_seconds=within_seconds)
 
     def is_ready(self, *, without: Collection[str] = ()) -> bool:
-        """Whether all regions serve and are linked to each other, those in `without` left out."""
+        """Return whether all regions except those in `without` serve and are linked with each other."""
         names = set(self.regions) - set(without)
         return all(
             region.is_up and region.broker is not None and not region.broker.waiting_for(names)
@@ -254,8 +255,8 @@ class World:
         )
 
     async def quiet(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
-        """Wait until everything is replicated and dispatched and nothing is pending. A TimeoutError names what is
-        not."""
+        """Wait until all messages are replicated and the disks' content no longer changes. Raises TimeoutError with the
+        region or replicator that is not quiet."""
         deadline = self.simulation.now + within_seconds
         before: object = None
         while (now := self.fingerprint()) != before or self.why_not_quiet():
@@ -267,7 +268,7 @@ class World:
             await asyncio.sleep(STILL_SECONDS)
 
     def fingerprint(self) -> object:
-        """Return a summary of the disks' content that changes when anything moves."""
+        """Return a value that changes when an entry is appended or a cursor is stored in any region."""
         return [
             (
                 [(name, log.next_entry_id) for name, log in sorted(region.disk.logs.items())],
@@ -281,7 +282,7 @@ class World:
         ]
 
     def why_not_quiet(self) -> str:
-        """Return what has still to be replicated, as a sentence. Empty: every region is up and has what it needs."""
+        """Return a sentence about a region that is down or a backlog that is not replicated. Empty if there is none."""
         for name, region in self.regions.items():
             if region.broker is None or not region.is_up:
                 return f"region {name} is down"
@@ -306,7 +307,7 @@ def world(
     link: LinkShape | None = None,
     disk: DiskFaults | None = None,
 ) -> Iterator[World]:
-    """`names` regions that replicate public/default between each other."""
+    """Create a World of regions with these names, which replicate public/default, and close it afterwards."""
     topology = simple_topology(names, settings=settings, deduplication=deduplication, link=link)
     made = World(topology, seed, disk=disk)
     try:

@@ -1,8 +1,8 @@
-"""A person's own scenario under virtual time: the third runtime, and actors that play parts with our client.
+"""Scenario files in virtual time: the simulated runtime, and actors that use geoemu's own client.
 
-runtime    a world as a place to run regions
-actors     producers and consumers of a scenario file, in the world
-run        one seed of one scenario, from up to the verdict
-hosts      hosts that own topics, and producers that wait for one, on simulated hosts
-figures    what a run measured: fail-over gaps, messages received again, the load of hosts
+runtime    implements `runtimes.contract.Runtime` with a simulated world
+actors     producers and consumers of a scenario file, on simulated hosts
+run        one seed of one scenario, from `up` to the verdict
+hosts      hosts that own topics, tasks, and producers that wait for exclusive access, on simulated hosts
+figures    measured values of a run: fail-over gaps, repeated receives, the load of hosts
 """

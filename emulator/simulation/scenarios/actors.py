@@ -1,6 +1,6 @@
 """The actors of a simulated scenario: geoemu's own client, on a host in the region to which it is connected.
 
-They behave like the actors with the real client (`scenarios.producer_actor`, `scenarios.consumer_actor`), but for
+They behave like the actors with the real client (`scenarios.actors.pulsar_producer`, `.pulsar_consumer`), except for
 threads and the retries below. Their histories have the common format, and the `detail` that the checkers need.
 """
 
@@ -43,15 +43,15 @@ from emulator.simulation.world import World
 
 RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 1.0
-"""How long an actor that moves on in good order may take to leave."""
+"""Time that a connected actor that moves to another region may take to close its client."""
 POLL_SECONDS = 0.005
-"""How often it is looked for room, outcomes and connections."""
+"""Interval at which an actor checks for connections, outcomes and room for further publishes."""
 BURST = 64
-"""Most publishes of an unlimited producer without a pause."""
+"""Maximum number of publishes that a producer without a rate sends without a pause."""
 
 
 class SimulatedActor:
-    """What producers and consumers have in common: a host in one region after the other."""
+    """The common part of producers and consumers: a client on a simulated host, which moves from region to region."""
 
     def __init__(self, world: World, history: SimulatedHistory, part: ActorSpec) -> None:
         self.region = part.region
@@ -64,7 +64,8 @@ class SimulatedActor:
         self._connected = False
 
     async def begin(self, service_url: str) -> None:
-        """The URL is the world's own: actors find regions by their names."""
+        """Start the actor in its region, and wait until it is connected. The URL is not used: actors connect to regions
+        by name."""
         self._host = self._world.client_host(f"{self._name}@{self.region}", self.region)
         self._host.start(self._program(self._host), name=self._name)
         await self._until(lambda: self._connected)
@@ -113,7 +114,7 @@ class SimulatedProducer(SimulatedActor):
         self.part = part
         self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
         self._waiting: dict[tuple[str, int], tuple[str, str, str]] = {}
-        """Topic and sequence id -> region, session and text of publishes without an outcome."""
+        """Publishes without an outcome: (topic, sequence id) -> (region, session, text)."""
         self._lanes = [PartitionSender[Producer](topic) for topic in part.topics]
         self._asked = 0
         self._publishing = False
@@ -137,7 +138,7 @@ class SimulatedProducer(SimulatedActor):
 
     async def _go(self, *, orderly: bool) -> None:
         await super()._go(orderly=orderly)
-        for message in list(self._waiting):  # a client that is gone takes with it what it waited for
+        for message in list(self._waiting):  # a closed client receives no receipts for them
             self._record_outcome(message, "unknown", error="the client was closed")
 
     async def _program(self, host: Host) -> None:
@@ -148,12 +149,12 @@ class SimulatedProducer(SimulatedActor):
                 await self._connect(client, lane)
             self._connected = True
             self._publishing = self._has_more
-            with contextlib.suppress(ClientError):  # it can send no more: another one takes over
+            with contextlib.suppress(ClientError):  # the client has failed: connect again
                 await self._publish()
                 return
             for lane in self._lanes if self.part.partitions else ():
                 assert lane.producer is not None
-                await lane.producer.close()  # one is lost; the others have the name that the next ones want
+                await lane.producer.close()  # the next producers need the name
 
     async def _connect(self, client: Client, lane: PartitionSender[Producer]) -> None:
         part, place = self.part, {"producer": self._name, "topic": lane.topic}
@@ -258,7 +259,7 @@ class SimulatedConsumer(SimulatedActor):
         self._seen: set[tuple[str, str, str, int]] = set()
         self._repeated = 0
         self._subscribed: set[str] = set()
-        """Topics."""
+        """Topics whose subscription has succeeded in the current region."""
 
     @property
     def counts(self) -> Counts:
@@ -328,7 +329,8 @@ class SimulatedConsumer(SimulatedActor):
         self._seen.add(identity)
 
     async def _acknowledge(self, consumer: Consumer, message: Message) -> None:
-        """Records only `asked`, as with the real client: it returns before the region has received it."""
+        """Acknowledge a message, and record only `asked` unless it fails: like the real client, whose call returns
+        before the region has received the acknowledgement."""
         how = self.part.acknowledge
         give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
         fields = {"topic": consumer.topic, "message_id": place_of(message), "how": how}
@@ -347,7 +349,7 @@ class SimulatedConsumer(SimulatedActor):
 
 
 def simulated_actors(world: World, history: SimulatedHistory) -> CreateActor:
-    """Actors that live in `world` and write to `history`."""
+    """Return the factory of actors that run in `world` and write to `history`."""
 
     def create_actor(part: ActorSpec) -> SimulatedProducer | SimulatedConsumer | OnHost:
         if isinstance(part, ProducerSpec):

@@ -1,6 +1,6 @@
 """The figures of one simulated run, by the definitions of the report (`spark_jobs.checks`, `spark_jobs.figures`).
 
-Fail-over gaps, messages received again or lost, the load of hosts, and how long topics had no owner."""
+They are fail-over gaps, messages received again or lost, the load of hosts, and the time without an owner of topics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from emulator.simulation.outcome import Figures
 
 DOWN, UP = ("kill", "lose", "stop", "pause"), ("start", "resume")
 BACK = ("start", "restart")
-"""Facts after which a lost region is a region like any other."""
+"""Facts after which a region no longer counts as lost."""
 
 Subscription = tuple[str | None, str | None]
-"""Topic and name."""
+"""A subscription: topic and name."""
 
 
 def figures_of(events: Sequence[HistoryEvent]) -> Figures:
-    """Gaps of every subscription that lost its region, and what was received again."""
+    """Return, for each subscription, the number of messages received again and its fail-over gap after each fault of
+    its region."""
     received: dict[Subscription, list[HistoryEvent]] = defaultdict(list)
     for event in events:
         if event.op == "receive" and event.outcome == "ok":
@@ -38,8 +39,8 @@ def figures_of(events: Sequence[HistoryEvent]) -> Figures:
 
 
 def processing_figures(events: Sequence[HistoryEvent]) -> Figures:
-    """For each subscription that tasks processed in transactions: how many of its messages belong to several that were
-    committed, in one region. No tasks, no figures."""
+    """Return, for each subscription that tasks process in transactions, the number of messages that belong to several
+    committed transactions of one region. Empty without tasks."""
     ends = [event for event in events if event.op == "end_transaction" and event.outcome == "ok"]
     committed = {(end.region, end.transaction) for end in ends if end.action == "commit"}
     processed: dict[str, dict[object, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -54,7 +55,8 @@ def processing_figures(events: Sequence[HistoryEvent]) -> Figures:
 
 
 def regions_lost(events: Iterable[HistoryEvent]) -> dict[str, float]:
-    """Region -> when it was lost, in milliseconds, of those that were lost and did not come back. `events` by time."""
+    """Return the time in milliseconds at which each region was lost, of regions that did not come back. `events` are in
+    order of time."""
     lost: dict[str, float] = {}
     for event in events:
         if event.outcome != "fact" or event.region is None:
@@ -67,8 +69,9 @@ def regions_lost(events: Iterable[HistoryEvent]) -> dict[str, float]:
 
 
 def loss_figures(events: Sequence[HistoryEvent], logs: Mapping[tuple[str, str], LogView]) -> Figures:
-    """For each lost region, the acknowledged messages of its own that no region that is left stores, and how long
-    before the loss the oldest of them was acknowledged. `logs` by (region, topic); no region lost, no figures."""
+    """Return, for each lost region, the number of its acknowledged messages that no remaining region stores, and how
+    long before the loss the oldest of them was acknowledged (RPO). `logs` are by (region, topic). Empty if no region is
+    lost."""
     lost = regions_lost(events)
     if not lost:
         return {}
@@ -104,8 +107,8 @@ def _repeated(received: Iterable[HistoryEvent]) -> int:
 def _gap_seconds(
     down: HistoryEvent, received: Sequence[HistoryEvent], events: Sequence[HistoryEvent]
 ) -> float | None:
-    """Seconds from the fact to the next message in another region, or in the same one after its return. None: the
-    subscription was in another region, or never received a message again."""
+    """Return the seconds from the fault to the next message that the subscription received in another region, or in the
+    same region after its return. None if the subscription was in another region, or received no further message."""
     before = [event for event in received if event.at_ms <= down.at_ms]
     if not before or before[-1].region != down.region:
         return None
@@ -120,23 +123,23 @@ def _gap_seconds(
 _ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}
 _NUMBERS = "-0123456789"
 Place = tuple[str | None, str | None]
-"""Region and topic."""
+"""A topic of a region: (region, topic)."""
 
 
 @dataclass(slots=True)
 class _Death:
-    """Of a host: since when its topics have no owner, and how long they had none."""
+    """The end or pause of a host, and how long the topics that it owned had no owner."""
 
     words: str
     at_ms: float
     orphans: set[Place]
     waits_seconds: list[float] = field(default_factory=list)
     most: int = 0
-    """Topics of the busiest host when all had an owner again."""
+    """Number of topics of the busiest host when all topics had an owner again."""
 
 
 def ownership_figures(events: Iterable[HistoryEvent]) -> Figures:
-    """By the rules of the report (`spark_jobs.figures.ownership`)."""
+    """Return how topics were distributed after each end of a host, as `spark_jobs.figures.ownership` defines it."""
     owners: dict[Place, str] = {}
     deaths: list[_Death] = []
     for event in events:
@@ -164,7 +167,7 @@ def _take_over(deaths: Iterable[_Death], place: Place, at_ms: float, owners: dic
 
 
 def _base(place: Place) -> Place:
-    """The topics that hosts share are numbered."""
+    """Return the region and the topic name without its number: hosts share topics that are numbered."""
     region, topic = place
     return region, (topic or "").rstrip(_NUMBERS)
 

@@ -1,6 +1,6 @@
-"""Hosts that own topics, tasks that process, and producers that wait for a topic, in a simulated world: the programs of
-the real ones (`scenarios.host`, `scenarios.task`, `scenarios.exclusive_producer`), on hosts that can be
-killed, frozen and started again."""
+"""Hosts that own topics, tasks, and producers that wait for exclusive access, in a simulated world. They run the same
+programs as in real time (`scenarios.actors.host`, `.task`, `.exclusive_producer`), on simulated hosts that can be
+killed, paused and started again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _HistoryWriter:
 
 
 class OnHost:
-    """Implements `workload.Actor`."""
+    """An actor whose program runs on one simulated host. Implements `actors.specs.Actor`."""
 
     def __init__(
         self, world: World, history: SimulatedHistory, part: HostSpec | ProducerSpec | TaskSpec
@@ -64,7 +64,7 @@ class OnHost:
         return counts.at_rest() if paused else counts
 
     async def begin(self, service_url: str) -> None:
-        """The URL is the world's own: hosts find regions by their names."""
+        """Boot the host if it is down, and start the program. The URL is not used: hosts connect to regions by name."""
         if self._host is None:
             self._host = self._world.client_host(f"{self.part.name}@{self.part.region}", self.part.region)
         self._host.boot()
@@ -99,7 +99,7 @@ class OnHost:
             raise ActorFailure(f"{self.part.name}: {death}") from None
 
     def _die(self) -> None:
-        """Die: requests without a response stay unknown."""
+        """Kill the host. Requests without a response stay unknown."""
         if self._host is not None and self._work is not None:
             ended = self._former_lives.and_then(self._work.counts).ended()
             self._host.kill()
@@ -107,7 +107,7 @@ class OnHost:
 
 
 class SimulatedMortal(OnHost):
-    """Implements `workload.MortalActor`."""
+    """An actor that the scenario can kill, stop, pause and start. Implements `actors.specs.RestartableActor`."""
 
     async def change(self, verb: HostVerb) -> None:
         if verb == "start":
@@ -135,7 +135,7 @@ class SimulatedMortal(OnHost):
 
 
 class SimulatedHost(SimulatedMortal):
-    """Implements `workload.HostActor`."""
+    """A host that owns topics. Implements `actors.specs.HostActor`."""
 
     async def join_queues(self) -> None:
         assert isinstance(self._work, NativeHost)

@@ -1,7 +1,7 @@
 """Run one seed of one scenario: start the regions, run the steps, repair, compute the verdict.
 
 The seed decides what topology and scenario leave open: delays within the declared jitter, the duration of disk writes,
-the order of simultaneous events. Everything else follows the files.
+the order of simultaneous events. The files determine everything else.
 
 A run ends when every step is complete, or when one fails. Then the safety invariants are checked. If every step is
 complete, links and regions are repaired, the regions get time to converge, and all invariants are checked. A region
@@ -58,25 +58,25 @@ from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 
 PLAY_SECONDS_MAX = 3600.0
 CONVERGE_SECONDS = 60.0
-"""How long regions may take to converge when everything is repaired."""
+"""Virtual time that regions may take to converge after the repair."""
 CONVERGENCE_POLL_SECONDS = 0.5
 COMMIT_SECONDS = ((0.0002, 0.002), (0.002, 0.02))
-"""Logs: a quick one and a slow one; the seed deals them out."""
+"""Durations of a commit on a fast and on a slow medium; the seed decides which region has which."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedScenario:
-    """A scenario and the topology it is played on."""
+    """A scenario and the topology that it runs on."""
 
     scenario: Scenario
     topology: Topology
-    """As the file says it, with the settings that the scenario wants."""
+    """The topology of its file, with the settings of the scenario."""
     namespace: NamespaceConfig
-    """Of all its topics."""
+    """The namespace of all topics of the scenario."""
 
 
 def prepare_scenario(scenario_path: Path, topology: Topology) -> SimulatedScenario:
-    """Read and check a scenario for the simulation. ConfigurationError with every problem found."""
+    """Read and check a scenario for the simulation. Raises ConfigurationError with every problem found."""
     scenario = load_scenario(scenario_path, topology)
     programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramSpec))
     if programs:
@@ -97,7 +97,7 @@ def run_scenario(
     overrides: Overrides = AS_SHIPPED,
     listener: Listener | None = None,
 ) -> SimulationOutcome:
-    """Run the scenario in a simulation of its own. Failures are in the outcome."""
+    """Run one seed of the scenario in a new simulation. Failures are part of the outcome."""
     simulation = Simulation(f"{simulated.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(simulated.topology)
     disks = _disks(topology, simulation)
@@ -127,13 +127,13 @@ def run_scenario(
 
 
 def run_scenario_seed(simulated: SimulatedScenario, seed: int) -> SeedResult:
-    """Run one seed and return what is reported of it."""
+    """Run one seed and return the part of its outcome that is reported."""
     outcome = run_scenario(simulated, seed)
     return SeedResult(seed, outcome.violation, outcome.virtual_seconds, outcome.digest, outcome.figures)
 
 
 def _on_hosts(topology: Topology) -> Topology:
-    """The same, with each region on a host that has its name."""
+    """Return the topology with each region on a simulated host of its name."""
     return topology.with_regions(
         lambda region: replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=ADMIN_PORT)
     )
@@ -151,7 +151,7 @@ def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
 
 
 class _Facts:
-    """The scenario's own history, in the history of its world."""
+    """Writes the scenario's own history events into the history of the world."""
 
     def __init__(self, history: SimulatedHistory) -> None:
         self._history = history
@@ -163,7 +163,7 @@ class _Facts:
 
 
 class _Run:
-    """One seed on its way."""
+    """The run of one seed."""
 
     def __init__(self, simulated: SimulatedScenario, world: World) -> None:
         self.simulated = simulated
@@ -201,12 +201,12 @@ class _Run:
             self._run_checks(healed=True)
 
     def stored(self) -> Mapping[tuple[str, str], LogView]:
-        """What the logs hold now, by (region, topic)."""
+        """Return the current content of the logs, by (region, topic)."""
         self.disks.read_on()
         return self.disks.logs
 
     def failed_step(self) -> Violation | None:
-        """The step that did not come true, if there is one."""
+        """Return the failure of a step as a violation; None if no step failed."""
         if self.result is None or self.result.failure is None:
             return None
         steps = f"{self.result.steps_done} of {len(self.simulated.scenario.steps)}"
@@ -267,8 +267,8 @@ class _Run:
         )
 
     def _subscribed(self) -> dict[tuple[str, str], list[str]]:
-        """The regions in which subscriptions must have received everything: those where they were when a drain ended
-        the scenario."""
+        """Return, for each subscription, the regions in which it must have received all messages: those of its
+        consumers when the last step, a drain, completed. Empty if the last step is no drain."""
         actions = [
             step.action for step in self.simulated.scenario.steps if not isinstance(step.action, Phase)
         ]

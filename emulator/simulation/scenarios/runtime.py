@@ -1,7 +1,7 @@
-"""A world as a place to run regions, beside processes and containers (`runtimes.contract`).
+"""The simulated runtime: runs the regions of a topology in a World, beside processes and containers.
 
-Every verb means what it means there and returns when what it says has happened, in virtual time. It is called from the
-world's story. Nothing is kept in a run directory until the world has ended; what regions print is not kept.
+Verbs mean the same as in `runtimes.contract`, and return when their effect is complete, in virtual time. The main
+program of the world calls them. No run directory is written before the world ends; the output of regions is discarded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 from emulator.storage.configuration.memory import ConfigurationMemory
 
 READY_SECONDS = 30.0
-"""How long a region may take until it is ready."""
+"""Virtual time that a region may take until it is ready."""
 
 Link = tuple[str, str]
 
 
 class _Links:
-    """The shapes of a world's links: as the topology declares them, and as they are now."""
+    """The declared and the current shapes of a world's links."""
 
     def __init__(self, world: World) -> None:
         self._network = world.simulation.network
@@ -50,7 +50,7 @@ class _Links:
         self.apply()
 
     def apply(self) -> None:
-        """Give the links of the network these shapes. What is cut or held stays so."""
+        """Set the shapes of the network's links. Links that are cut or held stay so."""
         for (source, target), shape in self._shapes.items():
             self._network.shape(source, target, shape)
 
@@ -74,13 +74,13 @@ class SimulatedRuntime:
         self.run_dir = run_dir
         self._world = world
         self._stopped = set(world.regions)
-        """Regions that are down and were not killed."""
+        """Regions that were not started, or were stopped and not killed."""
         self.lost: set[str] = set()
-        """Regions that are not expected back."""
+        """Regions that were lost and not started since."""
         self._links = _Links(world)
         self._ended = False
         self._ahead_ms: dict[str, int] = {}
-        """By region, how far its clock was set ahead."""
+        """Offset of each region's wall clock in milliseconds; positive: ahead."""
 
     async def up(self) -> None:
         self._stopped.clear()
@@ -137,7 +137,7 @@ class SimulatedRuntime:
         return {cluster for cluster in clusters if self.lost.issuperset(self._regions_of(cluster))}
 
     async def _declare_losses(self, clusters: set[str]) -> None:
-        """Declare lost clusters, and those that came back, in one region of each other cluster, as `runtimes.regions`
+        """Declare in one region of each other cluster whether each of `clusters` is lost, as `runtimes.regions`
         does."""
         for cluster in sorted(clusters):
             is_lost = cluster in self._lost_clusters()
@@ -245,7 +245,8 @@ class SimulatedRuntime:
     # Waiting.
 
     async def _until_linked(self, name: str) -> None:
-        """Until a region serves, and it and its running peers are linked to each other."""
+        """Wait until a region serves and is linked with its running peers, in both directions. Raises RuntimeFailure
+        after READY_SECONDS."""
 
         def missing() -> list[str]:
             region = self._world.regions[name]
