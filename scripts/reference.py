@@ -89,7 +89,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     arguments = [_argument(one) for one in command.params if one.param_type_name == "argument"]
     yield from [f"## {' '.join([name, *arguments])}", ""]
     yield from [*(command.help or "").replace("\b\n", "").split("\n"), ""]
-    options = [one for one in command.params if one.param_type_name == "option"]
+    options = [
+        one for one in command.params if one.param_type_name == "option" and not getattr(one, "hidden", False)
+    ]
     if options:
         rows = (
             (", ".join(f"`{opt}`" for opt in one.opts), getattr(one, "help", "") or "") for one in options
