@@ -34,11 +34,11 @@ class Connectivity(Protocol):
     """The replicators of a topic, as its snapshots see them."""
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Return the regions that have a replicator, or are among `remotes`, to or from which no entries pass now."""
+        """Return the regions to which the replicator is disconnected, and those of `remotes` whose replicator is."""
         ...
 
     def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
-        """Return the reason for each of `remotes` to or from which no entries pass now."""
+        """Return why entries do not pass to or from `remotes`, by region; connected regions are omitted."""
         ...
 
 

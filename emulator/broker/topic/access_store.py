@@ -24,7 +24,7 @@ _UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 """Errors of decoding a stored row of any content."""
 QUEUE_WRITE_DELAY_SECONDS = 0.02
 QUEUE_STORED_MAX = 1_000
-"""Number of waiting producers whose order survives a restart."""
+"""Maximum number of waiting producers whose order survives a restart."""
 
 
 def newest_grant(store: Store, topic: str) -> AccessGrant | None:
@@ -54,7 +54,7 @@ def _decoded(key: str, value: bytes) -> AccessGrant:
 
 
 def stored_wait_queue(store: Store, topic: str) -> dict[str, int]:
-    """Return when each producer began to wait (us), by name, as stored before the topic was loaded."""
+    """Return the stored wait queue: the time at which each producer began to wait, in microseconds, by name."""
     stored = store.get(WaitQueueKey(topic).text)
     if stored is None:
         return {}
@@ -70,7 +70,7 @@ def stored_wait_queue(store: Store, topic: str) -> dict[str, int]:
 
 
 class WaitQueueWriter:
-    """Keeps the wait queue of one topic durable."""
+    """Writes the wait queue of one topic to the store after changes."""
 
     def __init__(self, region: RegionServices, topic: str, queue: WaitQueue) -> None:
         self._region = region
@@ -79,7 +79,7 @@ class WaitQueueWriter:
         self._changes_written = 0
         """Number of changes of the queue that were passed to the writer."""
         self._writer: DebouncedWriter | None = None
-        """Created with the first change; most topics never need it."""
+        """Writer of the queue, created at the first change; most topics never need one."""
 
     def changed(self) -> None:
         """Write the queue soon if it changed."""
@@ -103,7 +103,7 @@ class WaitQueueWriter:
             await pending
 
     async def settled(self) -> None:
-        """After `close`: wait until nothing is being written any more."""
+        """After `close`: wait until no write is pending."""
         if self._writer is not None:
             await self._writer.settled()
 

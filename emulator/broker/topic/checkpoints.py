@@ -37,10 +37,10 @@ class Checkpoints:
         self.entries_since = 0
         """Number of entries stored since the last checkpoint."""
         self._parts_from = 0
-        """Parts with a lower number were deleted."""
+        """Number of a part below which parts were deleted."""
 
     def restore(self, log_end: int | None = None) -> int:
-        """Restore the stored checkpoint into the new state. Returns the id from which the log is to be folded.
+        """Restore the stored checkpoint into the new state. Returns the id from which the log is to be replayed.
         CheckpointDamaged when it cannot be read; then the state must not be used."""
         key = CheckpointKey(self._topic).text
         head = self._store.get(key)
@@ -51,7 +51,8 @@ class Checkpoints:
             raise CheckpointDamaged(f"{key} or one of its parts is damaged ({damage})") from None
 
     def discard(self) -> asyncio.Future[None]:
-        """Delete the head, so that the next restart folds the whole log: parts without a head are ignored."""
+        """Delete the checkpoint's head, so that the next load replays the whole log: parts without a head are
+        ignored."""
         key = CheckpointKey(self._topic).text
         self._store.get(key)
         return self._store.delete(key)
@@ -70,13 +71,13 @@ class Checkpoints:
     async def write_durably(self) -> int:
         """Write a checkpoint and wait until it is durable. Returns the id below which a restart needs no entry.
         StorageError when it may not be durable."""
-        end = self._state.readable_end  # a restart folds the log from here
+        end = self._state.readable_end  # a restart replays the log from here
         await asyncio.gather(*self.write())
         return end
 
     def forget_parts_below(self, entry_id: int) -> None:
-        """Delete parts below a trimmed id, where no cursor will ever be. A deletion that fails is repeated later, or
-        with the topic."""
+        """Delete parts below a trimmed id, which no cursor can need. A deletion that fails is repeated later, or with
+        the topic."""
         if entry_id >> PART_BITS <= self._parts_from:
             return
         self._parts_from = entry_id >> PART_BITS
@@ -91,7 +92,7 @@ class Checkpoints:
         return ledger == str(self._ledger_id) and int(number) < self._parts_from
 
     def remember_from(self, entry_id: int) -> None:
-        """Reload parts for a cursor that is about to move back to an id. CheckpointDamaged when one cannot be read."""
+        """Load missing parts for a cursor that moves back to an id. CheckpointDamaged when one cannot be read."""
         visibility = self._state.visibility
         for number in visibility.missing_parts(entry_id):
             try:
@@ -107,8 +108,8 @@ class Checkpoints:
         return None if stored is None else stored.value
 
     def _put(self, key: str, value: bytes, report: Callable[[bool], None] | None) -> asyncio.Future[int]:
-        # After a failed put the store rejects the key until it is read (S5). It does not matter here: any mix of old
-        # and new parts is valid.
+        # After a failed put the store rejects the key until it is read (S5). Failed puts need no handling here: any mix
+        # of old and new parts is valid.
         self._store.get(key)
 
         def done(put: asyncio.Future[int]) -> None:
@@ -124,7 +125,7 @@ class Checkpoints:
 
 
 def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None:
-    """CheckpointDamaged when entries were trimmed: their effect is stored only in the checkpoint."""
+    """Raise CheckpointDamaged when entries were trimmed: their effect is stored only in the checkpoint."""
     if log.first_entry_id > 0:
         raise CheckpointDamaged(
             f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: earlier state cannot be rebuilt"
@@ -132,7 +133,7 @@ def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None
 
 
 async def replay(config: RegionConfig, log: Log, state: TopicState, from_entry_id: int) -> int:
-    """Fold the log from an id on. Returns the number of entries."""
+    """Apply the log's entries from an id on to the state. Returns their number."""
     state.begins_at(log.first_entry_id)
     chosen = Compatibility(config.compatibility)
     state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")

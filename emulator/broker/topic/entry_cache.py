@@ -1,11 +1,11 @@
 """The newest entries of the topics' logs, in memory.
 
-Consumers and replicators without a backlog read here; those that lag read from the store. Holds durable entries only
-("visible" comes after "durable").
+Consumers and replicators without a backlog read here; consumers and replicators that lag read from the store. Holds
+durable entries only ("visible" comes after "durable").
 
 All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks, and each block is
-charged with the memory that it really uses. Over the limit the pool drops the oldest block of any topic. Dropped
-entries are read from the store, so the limit affects speed and never what a consumer receives.
+charged with the memory that it uses. Over the limit the pool drops the oldest block of any topic. Dropped entries are
+read from the store, so the limit affects speed and never what a consumer receives.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class StoredEntry:
         self.messages = info.num_messages
         self.due_ms = info.deliver_at_time_ms or 0
         self.hidden = info.marker_type is not None
-        """A marker, or a message of an aborted transaction (set by the topic on reading): consumers never receive
-        it."""
+        """Whether consumers never receive the entry: it is a marker, or a message of an aborted transaction (set by the
+        topic when it reads the entry)."""
         self.marker = marker
-        """Decoded once: on receipt, or when read from the store. None also for markers without a meaning here."""
+        """The decoded marker; None for messages, and for markers that this region does not process."""
         self._info: EntryInfo | None = info
         self._key_hash = NOT_COMPUTED
 
     @classmethod
     def read(cls, entry_id: int, data: bytes) -> StoredEntry:
-        """Decode an entry from the store. Most such entries go to consumers and need only what dispatch needs."""
+        """Decode an entry from the store. Of a message, only the fields that dispatch needs are decoded."""
         messages, hidden, due_ms = scan_for_dispatch(data)
         if hidden:
             info = scan_entry(data)
@@ -95,10 +95,10 @@ class StoredEntry:
 
 
 ENTRY_OVERHEAD_BYTES = 432
-"""Memory of an entry besides its bytes: their header, this object, its metadata and numbers, the hash of its key, its
-place in a list. A test measures it."""
+"""Memory of an entry besides its data: the objects' headers, metadata, numbers, the hash of its key, a slot in a list.
+A test measures it."""
 BLOCK_BYTES = 65_536
-"""A block that holds this much takes no further entries."""
+"""Memory of a block from which on it accepts no further entries."""
 
 
 class Block:
@@ -129,7 +129,7 @@ class EntryCachePool:
     def __init__(self, account: MemoryBudget) -> None:
         self._account = account
         self._blocks: OrderedDict[Block, None] = OrderedDict()
-        """Oldest first. Also within a topic the oldest block is dropped first, so that its newest entries are left."""
+        """Blocks of all topics, oldest first; so the newest entries of each topic are dropped last."""
 
     def open_block(self, cache: EntryCache, first_entry_id: int) -> Block:
         block = Block(cache, first_entry_id, self._account.charge(0))
@@ -153,19 +153,19 @@ class EntryCache:
 
     def __init__(self, end_entry_id: int, pool: EntryCachePool) -> None:
         self.start_entry_id = end_entry_id
-        """Every entry with an id >= this is in memory; others are in the store."""
+        """Lowest id in memory; entries with lower ids must be read from the store."""
         self._pool = pool
         self._blocks: list[Block] = []
 
     def extend(self, entries: list[StoredEntry]) -> None:
-        """Add entries, at least one, that follow all others."""
+        """Add one or more entries, which must follow all cached ones."""
         if not self._blocks or self._blocks[-1].is_full:
             self._blocks.append(self._pool.open_block(self, entries[0].entry_id))
         self._blocks[-1].add(entries)
         self._pool.make_room()
 
     def forget_oldest(self, block: Block) -> None:
-        """Called by the pool: drop this block."""
+        """Drop the oldest block; called by the pool."""
         assert self._blocks[0] is block, "blocks are dropped oldest first"
         del self._blocks[0]
         self.start_entry_id = block.entries[-1].entry_id + 1
@@ -184,7 +184,7 @@ class EntryCache:
         return found
 
     def close(self) -> None:
-        """Release all memory to the pool; nothing is added any more."""
+        """Release all memory to the pool. No entry may be added afterwards."""
         self._pool.release(self._blocks)
         self._blocks.clear()
 

@@ -1,7 +1,7 @@
 """Carries out the decisions of `core.access` for one topic: stores grants, admits, fences and rejects producers.
 
 enter ──▶ decisions ──▶ sent to the producer's connection
-              └─ WriteGrant: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
+              └─ WriteGrant: wait for issued appends ──▶ put the grant ──▶ durable ──▶ decisions
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ logger = logging.getLogger(__name__)
 
 
 class OwnershipStatus:
-    """How long the owner of a topic has been the same, and what changed it: for `explain`."""
+    """Time and reason of the last change of a topic's owner, for `explain`."""
 
     def __init__(self, region: RegionServices, topic: str) -> None:
         self._region = region
         self._topic = topic
         self.since_ms = region.environment.wall_clock_ms()
         self.last_change = ""
-        """What changed the owner last, and why."""
+        """Sentence that describes the last change and its reason."""
         self.ownerless_since: float | None = None
-        """Loop time; None: no producer waits, or there is an owner."""
+        """Loop time since which producers have waited without an owner; None: no producer waits, or there is an
+        owner."""
 
     def changed(self, sentence: str) -> None:
-        """Record what changed the owner, and why."""
+        """Record a change of the owner that `sentence` describes."""
         self.since_ms = self._region.environment.wall_clock_ms()
         self.last_change = sentence
         logger.info("%s: %s", self._topic, sentence)
@@ -69,10 +70,10 @@ class OwnershipStatus:
 
 
 class TopicAccess:
-    """Owned by its topic."""
+    """Exclusive access to one topic, which owns this object."""
 
     def __init__(self, topic: PublishingTopic, transactions: TopicTransactions) -> None:
-        """StorageDamaged when a stored row cannot be read."""
+        """Raise StorageDamaged when the stored grant cannot be read."""
         region = topic.region
         chosen = Compatibility(region.config.compatibility)
         self._topic = topic
@@ -101,14 +102,14 @@ class TopicAccess:
         self._wall_minus_loop_us = began_us - loop_us
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
-        """Done when the write that is under way has its outcome."""
+        """Completes when the pending write of a grant is durable or has failed."""
         self._waited: dict[Claimant, None] = {}
         self.stored_queue = WaitQueueWriter(region, topic.full_name, self.machine.queue)
         self._has_grace_period = self.machine.reserved_for is not None or bool(queued_before)
 
     def start(self) -> None:
-        """Begin to decide: the topic is loaded, and former owners and waiting producers may return. A topic that failed
-        to load decides nothing."""
+        """Start the grace period in which the former owner and waiting producers may reconnect. Called once the topic
+        is loaded: a topic that failed to load decides nothing."""
         if not self._has_grace_period:
             return
         if self.machine.reserved_for is not None:
@@ -125,7 +126,7 @@ class TopicAccess:
     # Events.
 
     def enter(self, producer: ConnectedProducer) -> None:
-        """A client requests a producer. Its connection receives the outcome, now or later."""
+        """Handle a client's request for a producer. The connection receives the outcome, now or later."""
         waits = producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
         draw = self._topic.region.environment.random.getrandbits(32) if waits else 0
         now_us = int(asyncio.get_running_loop().time() * 1_000_000) + self._wall_minus_loop_us
@@ -133,13 +134,13 @@ class TopicAccess:
         self._carry_out(self.machine.enter(producer, now_us, draw), why)
 
     def left(self, producer: ConnectedProducer, why: str = "it left") -> None:
-        """A producer that entered is gone: closed, or its connection was lost. No effect if it never entered."""
+        """Remove a producer that was closed or lost its connection. No effect if it never entered."""
         if not self._closed:
             self._waited.pop(producer, None)
             self._carry_out(self.machine.left(producer), f"{producer.producer_name!r} closed: {why}")
 
     def set_exclusive_region(self, region: str) -> None:
-        """From now on clients publish in this region only; empty: here."""
+        """Set the only region in which clients may publish from now on; empty: this region."""
         if region != self.machine.exclusive_region:
             self._carry_out(
                 self.machine.set_exclusive_region(region),
@@ -196,7 +197,7 @@ class TopicAccess:
         producer.connection.producers.refused(producer, ProtocolError(decision.code, decision.sentence))
 
     def evict(self, producer: ConnectedProducer, why: str) -> None:
-        """Fence a producer: it publishes nothing any more."""
+        """Fence a producer: close it, and abort its open transactions."""
         self._figures.fences += 1
         logger.info("%s: producer %s is fenced: %s", self._topic.full_name, producer.producer_name, why)
         producer.connection.producers.close(producer)
@@ -223,8 +224,8 @@ class TopicAccess:
             self._carry_out(self.machine.written(grant), why)
 
     async def _stored(self, change: GrantChange, why: str) -> AccessGrant:
-        """X1: store a grant after the former owner's sends have their outcome, and before the new owner receives a
-        response. StorageError when it is not durable, or when that is unknown."""
+        """Store a grant after the former owner's sends are durable or have failed, and before the new owner receives a
+        response (X1). StorageError when it is not durable, or when that is unknown."""
         await self.everything_issued()
         if self._closed:
             raise StorageError("the topic was unloaded", definite=True)
@@ -233,7 +234,7 @@ class TopicAccess:
         return grant
 
     async def everything_issued(self) -> None:
-        """Wait until all sends that were issued have their outcome."""
+        """Wait until all issued sends are durable or have failed."""
         self._topic.flush()
         await self._topic.issued_so_far()
 
@@ -242,7 +243,7 @@ class TopicAccess:
         await self.store(grant, why)
 
     def store(self, grant: AccessGrant, why: str) -> asyncio.Future[int]:
-        """Issue the put of the grant."""
+        """Issue the write of a grant."""
         region = self._topic.region
         key = GrantKey.of(self._topic.full_name, grant.epoch).text
         region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)
@@ -271,14 +272,14 @@ class TopicAccess:
     # Closing.
 
     def close(self) -> None:
-        """The topic is unloaded. Producers that are disconnected now lose nothing: their grant stays stored."""
+        """Stop deciding: the topic is unloaded. Producers that this disconnects keep their stored grant."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.stored_queue.close()
 
     async def settled(self) -> None:
-        """After `close`: wait until nothing is being written any more."""
+        """After `close`: wait until no write is pending."""
         if self._writing is not None:
             await self._writing
         await self.stored_queue.settled()

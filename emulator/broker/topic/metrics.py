@@ -38,20 +38,21 @@ class Traffic:
 
 
 class StorageMetrics:
-    """How a topic's entries are stored and read since it was loaded, in the classes that Pulsar's dashboards use."""
+    """Latency, size and reads of a topic's entries since it was loaded, in the histogram buckets of Pulsar's
+    dashboards."""
 
     __slots__ = ("_read_rate", "latency_us", "read", "size_bytes")
 
     def __init__(self, now_seconds: float) -> None:
         self.latency_us = Distribution(LATENCY_LIMITS_US, now_seconds)
-        """Time until a group of entries was durable; counted once for each entry."""
+        """Time from append to durable, in microseconds; counted once for each entry."""
         self.size_bytes = Distribution(SIZE_LIMITS, now_seconds)
         self.read = 0
-        """Entries that were not in memory."""
+        """Number of entries read from the store because they were not in memory."""
         self._read_rate = Rate(now_seconds)
 
     def follow(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
-        """Measure one group of entries that was issued now."""
+        """Record the latency and sizes of entries whose append was just issued."""
         loop = asyncio.get_running_loop()
         issued_at = loop.time()
 
@@ -77,10 +78,10 @@ class TopicMetrics:
         now_seconds = asyncio.get_running_loop().time()
         self._wall_clock_ms = wall_clock_ms
         self.loaded_end_entry_id = log_end
-        """Where the log ended when the topic was loaded."""
+        """End of the log (exclusive entry id) when the topic was loaded."""
         self.loaded_ms = wall_clock_ms()
         self.published = Traffic(now_seconds)
-        """Entries of producers and other regions."""
+        """Messages published by clients and by other regions' replicators."""
         self.published_ms = 0
         """Time of the last publish, by the region's clock; 0: none since the topic was loaded."""
         self.storing = StorageMetrics(now_seconds)
@@ -98,11 +99,11 @@ class TopicMetrics:
 
 @dataclass(slots=True)
 class AccessFigures:
-    """Events of exclusive producers of all topics of a region since it was started."""
+    """Counters of exclusive producers of all topics of a region since it was started."""
 
     promotions: int = 0
-    "Producers that were promoted from the wait queue."
+    "Number of producers promoted from the wait queue."
     fences: int = 0
-    "Producers that lost a topic, or their place in the wait queue, by fencing."
+    "Number of producers that were fenced, connected or waiting."
     ownerless_seconds: float = 0.0
-    "Seconds that producers waited for topics without an owner."
+    "Total time that producers waited for topics without an owner, in seconds."

@@ -14,12 +14,13 @@ from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
 from emulator.wire.message_metadata import EntryInfo
 
 CheckedEntry = NewType("CheckedEntry", EntryInfo)
-"""Metadata of an entry that passed `core.admission.check`. Only the code behind that check casts to it."""
+"""Metadata of an entry that passed `core.admission.check`. Only code after that check casts to this type."""
 
 
 def limits_of(config: RegionConfig) -> EntrySizeLimits:
-    """Return the size limits of a region's clients: an entry in its form for other regions must fit into a frame there
-    (A3). Regions that replicate to each other have the same maximum; a topic may become replicated later."""
+    """Return the entry size limits of a region. Every entry, in its replicated form, must fit into a frame of other
+    regions (A3), because any topic may become replicated. Regions that replicate to each other have the same
+    maximum."""
     frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
     return EntrySizeLimits(
         payload_bytes=config.settings.max_message_bytes,
@@ -34,7 +35,7 @@ class Attachment(Protocol):
     publisher: Publisher
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """These are durable, in the order of their sends."""
+        """Handle publishes that became durable, in the order of their sends."""
         ...
 
 

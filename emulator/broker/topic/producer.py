@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LASTING = ServerError.NotAllowedError
-"""Error code for another region whose entry would be rejected again, however often it is sent."""
+"""Error code for another region's entry that would be rejected on every retry."""
 PRODUCER_BYTES = 1_024
-"""Memory of a producer besides the fields of its request; measured: 0.95 KB for one that waits."""
+"""Memory of a producer besides the fields of its request. A waiting producer was measured to use 0.95 KB."""
 
 
 class ProducersOfConnection(Protocol):
     """The producers of one connection, as the topic and its access control see them."""
 
     def admitted(self, producer: ConnectedProducer, epoch: int | None) -> None:
-        """The producer publishes from now on."""
+        """Respond to the client that the producer may publish."""
         ...
 
     def waits(self, producer: ConnectedProducer) -> None:
-        """The producer is in the wait queue for exclusive access."""
+        """Respond to the client that the producer waits for exclusive access."""
         ...
 
     def refused(self, producer: ConnectedProducer, problem: ProtocolError) -> None: ...
@@ -79,25 +79,25 @@ class AccessToTopic(Protocol):
     """The topic's access control, as a producer's connection sees it."""
 
     def left(self, producer: ConnectedProducer, why: str) -> None:
-        """The producer no longer wants the topic."""
+        """Remove a producer that was closed or lost its connection."""
         ...
 
 
 class PublishingOfTopic(Protocol):
-    """The producers of the topic, and its limits."""
+    """The producers and entry size limits of the topic, as each producer sees them."""
 
     @property
     def limits(self) -> EntrySizeLimits:
-        """Maximum size of an entry of another region."""
+        """Maximum sizes of entries from other regions."""
         ...
 
     @property
     def client_limits(self) -> EntrySizeLimits:
-        """Maximum size of an entry of a client."""
+        """Maximum sizes of entries from clients."""
         ...
 
     def attach(self, producer: ConnectedProducer) -> None:
-        """A producer is connected; its name was free."""
+        """Register a connected producer; its name must be free."""
         ...
 
     def detach(self, producer: ConnectedProducer, why: str) -> None:
@@ -128,7 +128,7 @@ class ProducerHost(PublishingTopic, Protocol):
 
 
 class ConnectedProducer:
-    """An attachment of its topic."""
+    """A producer on one connection; the `Attachment` of its topic."""
 
     def __init__(
         self,
@@ -151,13 +151,13 @@ class ConnectedProducer:
         self.request = request
         """The fields of the client's PRODUCER request."""
         self.schema_version = b""
-        """Version of the schema it was opened with, as clients receive it; empty: it has no schema."""
+        """Version of the producer's schema, as clients receive it; empty: it has no schema."""
         self.pending_bytes = 0
-        """Bytes admitted and not yet answered."""
+        """Size of the entries admitted and not yet acknowledged."""
         self.published = Traffic(asyncio.get_running_loop().time())
         self.since_ms = topic.region.environment.wall_clock_ms()
         self.attached = True
-        """False once its connection dropped it: then no receipts are sent."""
+        """Whether the connection still has the producer; otherwise no receipts are sent."""
 
     # Interface for the topic's access control (core.access.Claimant).
 
@@ -179,18 +179,20 @@ class ConnectedProducer:
 
     @property
     def held_bytes(self) -> int:
-        """The region's memory that it uses; constant for one producer."""
+        """Memory that the producer uses, in bytes; constant for one producer."""
         size = sum(len(key) + len(value) for key, value in self.request.metadata.items())
         schema = self.request.schema
         size += 0 if schema is None else len(schema.data)
         return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + size
 
     def last_sequence_id(self) -> int:
-        """Where its client continues: the highest durable sequence id of its name, -1 for none."""
+        """Return the highest durable sequence id of the producer's name, after which its client continues; -1 for
+        none."""
         return -1 if self.source_region is not None else self.topic.state.last_sequence_id(self.producer_name)
 
     def replaces(self, other: ConnectedProducer) -> bool:
-        """Whether this producer replaces the other one."""
+        """Return whether this producer replaces the other: it has the same id on the same connection, or the same
+        name."""
         is_same_id = other.connection is self.connection and other.producer_id == self.producer_id
         return is_same_id or other.producer_name == self.producer_name
 
@@ -206,14 +208,14 @@ class ConnectedProducer:
         self.connection.flow_control.slow_down(seconds)
 
     def detach(self) -> None:
-        """Remove it from its connection; entries that it sent stay."""
+        """Remove the producer from its connection; entries that it sent are still stored."""
         if self.attached:
             self.attached = False
             self.connection.flow_control.answered(self.pending_bytes)
 
     def publish(self, send: SendCommand, data: bytes) -> int:
         """Admit one entry to the topic; `Topic.flush` issues it. Returns its size in bytes, which count as pending
-        until it is answered. ProtocolError when it is rejected; then the attachment may be closed (A2)."""
+        until it is acknowledged. ProtocolError when it is rejected; then the attachment may be closed (A2)."""
         try:
             data = ensure_checksum(data)
             info = self._scan(data, verify=True)
@@ -238,8 +240,8 @@ class ConnectedProducer:
         return size_bytes
 
     def _too_late(self, deliver_at_time_ms: int) -> Refusal | None:
-        """Reject a client's delivery time that is too late. Another region may have accepted its entries under other
-        policies."""
+        """Return a refusal for a client's entry with a delivery time that is too late. Entries of other regions are
+        exempt: they may have been accepted there under other policies."""
         delays = self.topic.policies[DELAYED_DELIVERY]
         delay_ms_max = delays.delay_ms_max if delays is not None else 0
         delay_ms = deliver_at_time_ms - self.topic.region.environment.wall_clock_ms()

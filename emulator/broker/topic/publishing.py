@@ -25,7 +25,7 @@ OBEYS = (DEDUPLICATION, KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
 
 
 class TopicPublishing:
-    """Owned by its topic."""
+    """Producers and pending publishes of one topic, which owns this object."""
 
     def __init__(self, topic: TopicView, access: TopicAccess) -> None:
         self._topic = topic
@@ -33,18 +33,18 @@ class TopicPublishing:
         self.producers: dict[str, ConnectedProducer] = {}
         """Connected producers by name, inbound replicators included."""
         self.limits = self.client_limits = limits_of(topic.region.config)
-        """Maximum size of an entry: of another region, and of a client."""
+        """Maximum sizes of entries: `limits` for other regions, `client_limits` for clients."""
         self.batch: list[PendingPublish] = []
-        """Admitted, not yet issued."""
+        """Publishes admitted and not yet issued."""
         self.issued = 0
-        """Groups issued and not yet durable."""
+        """Number of appends issued and not yet durable."""
         self.last_issued: asyncio.Future[int] | None = None
         self._throttle: Throttle | None = None
         self._switching_deduplication = asyncio.Lock()
-        """One change after the other; the last one wins."""
+        """Serialises changes of deduplication; the last one wins."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
-        """Follow changed policies."""
+        """Apply changed policies."""
         topic = self._topic
         if new.differs(old, KEEP_ALIVE_INTERVAL):
             for producer in (*self.producers.values(), *self._access.waiting):
@@ -65,7 +65,7 @@ class TopicPublishing:
             topic.region.spawn(self._switch_deduplication())
 
     async def _switch_deduplication(self) -> None:
-        """Enable or disable deduplication as the policies say. The known sequence ids are deleted durably first:
+        """Enable or disable deduplication according to the policies. The known sequence ids are deleted durably first:
         without deduplication, producers may have restarted their numbering."""
         topic = self._topic
         async with self._switching_deduplication:
@@ -81,7 +81,7 @@ class TopicPublishing:
             topic.state.deduplicates = wanted and not topic.closed
 
     def attach(self, producer: ConnectedProducer) -> None:
-        """A producer is connected; its name was free."""
+        """Register a connected producer; its name must be free."""
         self.producers[producer.producer_name] = producer
         self._hold_back([producer])
         if producer.source_region is not None:
@@ -98,9 +98,9 @@ class TopicPublishing:
             self._topic.subscriptions.link_lost(producer.source_region)
 
     def slow_down(self, batch: Sequence[PendingPublish]) -> None:
-        """Count published entries. While they exceed the rate, no client that may publish to the topic is read: the
-        limit is the topic's, and a connection that has sent nothing yet has no share of its own (INV-79). Other regions
-        are not held back: their entries were acknowledged there."""
+        """Count published entries against the publish rate. While they exceed it, the broker does not read from any
+        client with a producer of the topic: the limit is the topic's, and connections have no share of their own
+        (INV-79). Replicators of other regions are not throttled: their entries were acknowledged there."""
         if self._throttle is None:
             return
         clients = [one for one in batch if type(one.attachment.publisher) is ClientProducer]
@@ -113,8 +113,7 @@ class TopicPublishing:
         self._hold_back(dict.fromkeys((*self.producers.values(), *published)))
 
     def _hold_back(self, producers: Iterable[ConnectedProducer]) -> None:
-        """Delay reading from these clients while nothing may be published, also from one that has only just
-        connected."""
+        """Delay reading from these producers' clients until the publish rate allows more."""
         if self._throttle is None:
             return
         wait_ms = self._throttle.wait_ms(asyncio.get_running_loop().time() * 1000)

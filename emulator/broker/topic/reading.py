@@ -1,5 +1,5 @@
-"""Reads a topic's entries, from memory or from its log, without those that are not readable yet; converts the message
-ids of clients to entry ids of the log."""
+"""Reads the readable entries of a topic, from memory or from its log, and converts the message ids of clients to entry
+ids."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class TopicReading:
         metrics: TopicMetrics,
         failed: Callable[[BaseException], None],
     ) -> None:
-        """`failed`: called when the topic has to be loaded again."""
+        """`failed`: callback that loads the topic again."""
         self.ledger_id = log.ledger_id
         self.cache = cache
-        """The newest entries."""
+        """Cache of the newest entries."""
         self.floor = 0
-        """Everything below is trimmed or being trimmed: no cursor may move there."""
+        """Id below which entries are trimmed or being trimmed; no cursor may move there."""
         self._log = log
         self._state = state
         self._checkpoints = checkpoints
@@ -106,8 +106,8 @@ class TopicReading:
         )
 
     def _readable(self, from_entry_id: int, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """Return the entries before the first one of an open transaction; those of aborted ones are hidden.
-        CheckpointDamaged when it is unknown which were aborted."""
+        """Return the entries before the first one of an open transaction, and mark those of aborted transactions as
+        hidden. CheckpointDamaged when it is unknown which were aborted."""
         state = self._state
         visibility = state.visibility
         if state.buffer.open_from is not None:
@@ -122,8 +122,8 @@ class TopicReading:
         return entries
 
     def remember_from(self, entry_id: int) -> None:
-        """Prepare for a cursor that is about to move back to an id. CheckpointDamaged when the checkpoint's part cannot
-        be read: then the topic is loaded again, from its log."""
+        """Load which entries are hidden from an id on, for a cursor that moves back to it. CheckpointDamaged when a
+        part of the checkpoint cannot be read: then the topic is loaded again, from its log."""
         try:
             self._checkpoints.remember_from(entry_id)
         except CheckpointDamaged as damage:
@@ -136,9 +136,9 @@ _LATEST = 2**63 - 1
 
 
 def start_of(source: Readable, message_id: Position) -> int:
-    """Return where a reader that starts at `message_id` begins: at that entry itself, because clients drop what they
-    did not ask for. SEEK to an id includes that message in Pulsar's broker, too. Ids of an older log of the topic mean
-    its beginning, of a newer one its end."""
+    """Return the first entry id for a reader that starts at `message_id`. It includes that message, as SEEK does in
+    Pulsar's broker: clients that exclude it drop it themselves. An id of an older log of the topic means the beginning,
+    an id of a newer log the end."""
     ledger_id, entry_id = message_id
     if ledger_id == _LATEST or ledger_id > source.ledger_id:
         return source.readable_end
@@ -148,7 +148,8 @@ def start_of(source: Readable, message_id: Position) -> int:
 
 
 def begin_of(source: Readable, message_id: Position | None, *, from_earliest: bool) -> int:
-    """Return where a new subscription begins: at the id in the request, else at one of the log's ends."""
+    """Return the first entry id of a new subscription: from the request's message id, else the log's beginning or
+    end."""
     if message_id is not None:
         return start_of(source, message_id)
     return source.first_entry_id if from_earliest else source.readable_end
@@ -158,7 +159,7 @@ async def published_from(source: Readable, publish_time_ms: int) -> int:
     """Return the id of the first entry published at or after a time; the end when there is none.
 
     Binary search, as upstream does: publish times of several origins are only nearly sorted, so entries close to the
-    time may be on either side.
+    time may be on either side of the result.
     """
     low, high = source.first_entry_id, source.readable_end
     while low < high:
@@ -172,9 +173,9 @@ async def published_from(source: Readable, publish_time_ms: int) -> int:
 
 
 async def last_message(source: Readable) -> tuple[Position, int]:
-    """Return the newest entry that a consumer may see and the index of its last message, -1 for no batch; (-1, -1)
-    when there is none. Markers and messages of open or aborted transactions do not count: readers would hang.
-    StorageError."""
+    """Return the position of the newest entry that consumers can receive, and the index of its last message; -1 without
+    a batch, (-1, -1) when there is no such entry. Markers and messages of open or aborted transactions do not count:
+    readers would hang. StorageError."""
     if source.last_data is None or source.last_data[0] < source.first_entry_id:
         return BEFORE_EVERYTHING, -1
     entry_id, messages = source.last_data

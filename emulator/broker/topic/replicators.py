@@ -1,4 +1,4 @@
-"""The replicators of one topic: which remote regions receive its entries, as its policies say."""
+"""The replicators of one topic: one for each remote region that its policies name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TopicOfReplicators(ReplicatedTopic, Protocol):
 
 
 def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> list[str]:
-    """Return the regions that a topic is replicated to: none when this region does not share the messages itself."""
+    """Return the regions that a topic is replicated to: none when the policies do not name this region."""
     sharing = policies[REPLICATION_CLUSTERS]
     return [name for name in sharing if name in peers] if own in sharing else []
 
@@ -53,7 +53,7 @@ async def note_owing(region: RegionServices, topic: TopicName) -> None:
 
 
 class Replicators(dict[str, Replicator]):
-    """By remote region."""
+    """Replicators of one topic, by remote region."""
 
     def __init__(
         self, topic: TopicOfReplicators, peers: Mapping[str, PeerLink], replicator_type: type[Replicator]
@@ -63,10 +63,10 @@ class Replicators(dict[str, Replicator]):
         self._peers = peers
         self._replicator_type = replicator_type
         self._changing = asyncio.Lock()
-        """One change of the set of regions after the other."""
+        """Serialises changes of the set of regions."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
-        """Follow changed policies. `open` starts the first replicators."""
+        """Apply changed policies. `open` starts the first replicators."""
         if new.differs(old, REPLICATOR_DISPATCH_RATE):
             for replicator in self.values():
                 replicator.rate.set(new[REPLICATOR_DISPATCH_RATE])
@@ -79,12 +79,12 @@ class Replicators(dict[str, Replicator]):
         self[remote] = self._replicator_type(self._topic, self._peers[remote])
 
     def serve(self) -> None:
-        """The topic accepts clients: connect to the remote regions."""
+        """Connect to the remote regions; called when the topic accepts clients."""
         for replicator in self.values():
             replicator.peer.add(replicator)
 
     async def _change_regions(self) -> None:
-        """Start and stop replicators as the policies say now."""
+        """Start and stop replicators according to the current policies."""
         topic = self._topic
         async with self._changing:
             if topic.closed:
@@ -128,20 +128,21 @@ class Replicators(dict[str, Replicator]):
     # Connectivity.
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Return the regions that have a replicator, or are among `remotes`, to or from which no entries pass now."""
+        """Return the regions to which the replicator is disconnected, and those of `remotes` whose replicator is."""
         without_producer = {name for name, replicator in self.items() if not replicator.life.is_connected}
         return frozenset(without_producer | {name for name in remotes if not self._receives_from(name)})
 
     def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
-        """Return the reason for each of `remotes` to or from which no entries pass now."""
+        """Return why entries do not pass to or from `remotes`, by region; connected regions are omitted."""
         return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
 
     def _receives_from(self, region: str) -> bool:
-        """Whether that region's replicator is connected to this topic: only then can its responses arrive."""
+        """Return whether the region's replicator is connected to this topic: snapshot responses arrive through it."""
         return any(producer.source_region == region for producer in self._topic.publishing.producers.values())
 
     def _obstacle(self, region: str) -> ReasonRow | None:
-        """Return what keeps requests from the region, or its responses from this one."""
+        """Return why snapshot requests do not reach a region, or its responses this one; None: nothing prevents
+        them."""
         replicator = self.get(region)
         if replicator is not None and not replicator.peer.connected:
             return Cause.SNAPSHOT_LINK_TO_DOWN

@@ -30,13 +30,13 @@ async def _do_nothing() -> None:
 
 
 class Trimmer:
-    """Trims the oldest entries of the log: never an entry that is still needed, nor one that a restart needs.
+    """Trims the oldest entries of the log that no cursor, replicator, other user or restart needs.
 
-        needed from, now ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors pass, parts deleted
+        first needed id ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors moved, parts deleted
 
     A topic's state (each producer's last sequence id, each region's last position) is folded from the log. So an entry
-    is trimmed only when a durable checkpoint includes it (L2). The first needed entry is computed before anything is
-    made durable: it only grows, so what is durable afterwards needs no earlier entry.
+    is trimmed only when a durable checkpoint includes it (L2). The first needed id is computed before cursors and
+    checkpoint are made durable: it only grows, so they need no earlier entry.
     """
 
     def __init__(
@@ -50,13 +50,14 @@ class Trimmer:
         self._replicators = replicators
         self._under_way: asyncio.Future[None] | None = None
         self.holds = LogHolds()
-        """The users of the log, each with the first entry it needs. Every feature that reads the log later registers
-        here."""
+        """Users of the log, each with the first entry that it needs. Every feature that reads the log later must
+        register here."""
         self.holds.add("cursors", self._cursor_holds)
         self.holds.add("replicators", self._replicator_holds)
 
     def _cursor_holds(self) -> Iterable[LogHold]:
-        """Holds of durable cursors. A reader holds nothing: it reads what is left, as upstream."""
+        """Yield the holds of durable cursors. Non-durable ones hold nothing, as upstream: their readers miss trimmed
+        entries."""
         for name, subscription in self.subscriptions.items():
             if subscription.durable:
                 yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
@@ -103,7 +104,7 @@ class Trimmer:
             topic.checkpoints.forget_parts_below(topic.log.first_entry_id)
 
     def _pass_trimmed(self) -> None:
-        """Move cursors that held nothing past the trimmed entries."""
+        """Move cursors without a hold past the trimmed entries."""
         last = self._topic.log.first_entry_id - 1
 
         def skip(cursor: Cursor) -> bool:
@@ -165,8 +166,8 @@ class TopicRetention:
         return [one for one in self._subscriptions.values() if one.durable and not one.closed]
 
     def _skip_upto(self, subscription: Subscription, last: int, why: str) -> None:
-        """Acknowledge everything up to an id without a consumer. This stays local: the position that other regions
-        receive covers only what consumers here acknowledged (L4)."""
+        """Acknowledge all entries up to an id without a consumer. Other regions do not receive this position: theirs
+        covers only what consumers here acknowledged (L4)."""
         first = subscription.cursor.mark_delete + 1
         if last < first or self._topic.closed or subscription.closed:
             return
@@ -211,7 +212,8 @@ class TopicRetention:
         return Backlog(size, age_ms, hold.asker)
 
     async def _evict(self, over: Exceeded, quota: Quota, now_ms: int) -> None:
-        """Evict from subscriptions only: replicators keep their backlog, or regions would differ for ever (L5)."""
+        """Evict messages from subscriptions only: replicators keep their backlog, otherwise regions would differ for
+        ever (L5)."""
         if over.kind is QuotaKind.AGE:
             is_evicted = self._older_than(quota.limit_seconds * 1000, now_ms)
         else:
@@ -250,8 +252,8 @@ class TopicRetention:
         return is_over
 
     def _reject_producers(self, over: list[Exceeded]) -> None:
-        """Reject producers of clients only. Entries of other regions were acknowledged there. They also carry the
-        positions of replicated subscriptions, which may reduce the backlog (L5)."""
+        """Close and reject producers while a quota is exceeded, but only those of clients. Entries of other regions
+        were acknowledged there, and carry positions of replicated subscriptions, which may reduce the backlog (L5)."""
         topic = self._topic
         before = self.quota_refusal
         self.quota_refusal = next((refusal for one in over if (refusal := one.refusal())), None)
@@ -265,7 +267,7 @@ class TopicRetention:
     # Trimming of acknowledged entries.
 
     async def truncate(self) -> None:
-        """Trim at an administrator's request. StorageError."""
+        """Acknowledge and trim all entries, at an administrator's request. StorageError."""
         end = self._topic.state.stored_end
         for subscription in self._durable_subscriptions():
             self._skip_upto(subscription, end - 1, "the topic was truncated")
@@ -289,7 +291,7 @@ class TopicRetention:
         await self.trimmer.trim(before)
 
     def _pass_markers(self) -> None:
-        """Move subscriptions without consumers past markers, which would otherwise stay in the log (INV-60)."""
+        """Move cursors past markers, which would otherwise stay in the log while no consumer is connected (INV-60)."""
         for subscription in self._durable_subscriptions():
             subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
 

@@ -39,19 +39,19 @@ OBEYS = (*DISPATCH, *SUBSCRIPTION_RATES, DISPATCH_RATE)
 """Policies that this module acts upon (PO1)."""
 
 UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
-"""Upstream's default, unless a policy sets it."""
+"""Maximum number of unacknowledged messages of a subscription without a policy: Pulsar's default."""
 _UNSET: Final = Delays(active=True, tick_ms=TICK_MS, delay_ms_max=0)
 
 
 class Subscriptions(dict[str, Subscription]):
-    """Subscriptions by name."""
+    """Subscriptions of one topic, by name."""
 
     def __init__(self, topic: TopicView) -> None:
         super().__init__()
         self._topic = topic
         self._components = topic.region.environment.components
         self.replicated: ReplicatedSubscriptions | None = None
-        """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        """Replicated subscriptions (PIP-33); None unless the topic is replicated."""
         settings = topic.region.config.settings
         self.limits = DispatchLimits(
             settings.max_unacked_messages_per_consumer,
@@ -59,14 +59,14 @@ class Subscriptions(dict[str, Subscription]):
             partition_index=topic.name.partition_index,
         )
         self.throttle: Throttle | None = None
-        """Rate limit of all consumers together. None: no limit."""
+        """Rate limit of all consumers of the topic together; None: no limit."""
         self.fair_queue = FairQueue()
         """Subscriptions that wait for the rate limit."""
         self.subscribe_limiter = SubscribeRateLimiter()
         """Limits how often each consumer subscribes."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
-        """Follow changed policies."""
+        """Apply changed policies."""
         if new.differs(old, *DISPATCH):
             self._limit_dispatch(new)
         if new.differs(old, DISPATCH_RATE):
@@ -90,20 +90,20 @@ class Subscriptions(dict[str, Subscription]):
             subscription.dispatch_loop.limits_changed()
 
     def rate_of(self, name: str) -> RateLimit:
-        """Return how fast a subscription may send: its own rate, else that of all subscriptions."""
+        """Return the dispatch rate of a subscription: its own policy, else the policy for all subscriptions."""
         policies = self._topic.policies
         return policies[DISPATCH_RATES_BY_SUBSCRIPTION].get(name, policies[SUBSCRIPTION_DISPATCH_RATE])
 
     # Creating and removing.
 
     def create(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
-        """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
+        """Add a subscription that does not exist yet. It is durable once its `persisted` has returned."""
         assert name not in self
         parts = self._components.subscriptions.cursor_parts(cursor)
         return self.add(StoredCursor(CursorKey(self._topic.full_name, name), parts), durable=durable)
 
     def add(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
-        """Add a subscription whose cursor may be stored. CheckpointDamaged: see `TopicReading.remember_from`."""
+        """Add a subscription with a new or a stored cursor. CheckpointDamaged: see `TopicReading.remember_from`."""
         name = stored.key.subscription
         subscription = Subscription(self._topic, name, stored, durable=durable)
         self._topic.reading.remember_from(subscription.cursor.mark_delete + 1)
@@ -119,7 +119,7 @@ class Subscriptions(dict[str, Subscription]):
     # Replication (PIP-33).
 
     def check_replicable(self, subscription: Subscription) -> None:
-        """ProtocolError when it cannot be replicated."""
+        """Raise ProtocolError unless the subscription can be replicated."""
         self._components.replication.check_replicable(subscription.name, durable=subscription.durable)
 
     def replicate(self, subscription: Subscription) -> None:
@@ -131,37 +131,37 @@ class Subscriptions(dict[str, Subscription]):
             self.replicated.subscription_added(subscription)
 
     def disable_replication(self, subscription: Subscription) -> None:
-        """Send and apply no position of the subscription until an administrator enables it again."""
+        """Stop sending and applying the subscription's position until an administrator enables replication again."""
         subscription.move(lambda cursor: cursor.disable_replication())
         if self.replicated is not None:
             self.replicated.subscription_removed(subscription.name)
 
     def links_changed(self) -> None:
-        """A replicator to or from a remote region connected."""
+        """Schedule a snapshot: a replicator to or from a remote region connected."""
         if self.replicated is not None:
             self.replicated.snapshots.schedule()
 
     def link_lost(self, remote: str) -> None:
-        """A replicator to or from a remote region lost its connection."""
+        """Handle a replicator to or from a remote region that lost its connection."""
         if self.replicated is not None:
             self.replicated.snapshots.link_lost(remote)
 
     # Events of a subscription.
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
-        """Its dispatcher read these entries, markers included."""
+        """Handle entries, markers included, that were read for a subscription's consumers."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.entries_read(subscription, entries)
 
     def mark_delete_moved(self, name: str) -> None:
-        """Its consumers acknowledged messages."""
+        """Handle a mark-delete position that a subscription's consumers moved."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.mark_delete_moved(subscription)
 
     def sought(self, name: str) -> None:
-        """A consumer or an administrator moved its cursor."""
+        """Handle a cursor that a consumer or an administrator reset."""
         subscription = self.get(name)
         if subscription is None:
             return
@@ -171,5 +171,5 @@ class Subscriptions(dict[str, Subscription]):
 
 
 def _number(policy: int | None, unset: int) -> int:
-    """Return a policy's number; 0 means no limit, as in Pulsar."""
+    """Return the limit of a policy, else `unset`; 0 means no limit, as in Pulsar."""
     return (unset if policy is None else policy) or sys.maxsize

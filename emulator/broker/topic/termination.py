@@ -1,6 +1,6 @@
-"""The termination of a topic: nothing is published any more, for ever, and consumers read to the end.
+"""Terminates a topic: publishing ends permanently, and consumers read up to the last message.
 
-terminate ─▶ producers disconnected ─▶ issued sends have their outcome ─▶ row durable ─▶ consumers notified
+terminate ─▶ producers disconnected ─▶ issued sends durable or failed ─▶ row durable ─▶ consumers notified
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TERMINATED: Final = ServerError.TopicTerminatedError
 
 
 class TopicTermination:
-    """Owned by its topic."""
+    """Termination of one topic, which owns this object."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class TopicTermination:
         self._publishing = publishing
         self._subscriptions = subscriptions
         self.is_terminated = topic.region.store.get(TerminatedKey(topic.full_name).text) is not None
-        """Nothing more is published. Termination is final."""
+        """Whether the topic was terminated. Termination is final."""
 
     def refusal(self) -> ProtocolError:
-        """The error that producers receive."""
+        """Return the error that producers of a terminated topic receive."""
         return ProtocolError(TERMINATED, f"topic {self._topic.full_name} was terminated")
 
     async def terminate(self) -> Position:
@@ -67,7 +67,7 @@ class TopicTermination:
         return last
 
     def _disconnect_producers(self) -> None:
-        """Disconnect waiting producers first, or one of them would be promoted."""
+        """Disconnect all producers, waiting ones first: otherwise one of them would be promoted."""
         for waiting in list(self._access.waiting):
             waiting.connection.producers.refused(waiting, self.refusal())
             self._access.left(waiting, "the topic was terminated")

@@ -1,7 +1,7 @@
 """One topic of a region: its log, its producers and its subscriptions.
 
-Keeps the order of docs/ARCHITECTURE.md, "Durable, visible, applied":
-admitted → issued → durable → applied → visible → acknowledged.
+Each publish passes the stages of docs/ARCHITECTURE.md, "Durable, visible, applied", in order: admitted → issued →
+durable → applied → visible → acknowledged.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ _attachment: Final = attrgetter("attachment")
 
 
 class Topic:
-    """Owned by its Region; created by `Topic.load`."""
+    """A topic that is loaded in a region, which owns it. Created by `Topic.load`."""
 
     keeps_messages = True
-    """False for a non-persistent topic: cursors cannot move back, and there is no backlog."""
+    """Whether messages are stored. A non-persistent topic has no backlog, and its cursors cannot move back."""
     access_type: type[TopicAccess] = TopicAccess
-    """Decides which clients may publish."""
+    """Class of the access control, which decides which clients may publish."""
     subscriptions_type: type[Subscriptions] = Subscriptions
     replicator_type: type[Replicator] = Replicator
-    """Sends entries of the topic to one remote region."""
+    """Class of the replicators; each sends the topic's entries to one remote region."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Topic:
         )
         self.closed = False
         self.transactions = TopicTransactions(self)
-        """Tracks open transactions, which limit what is readable, and ends them."""
+        """Tracks and ends the topic's open transactions, which limit `readable_end`."""
         self.access = self.access_type(self, self.transactions)
-        """Decides which clients may publish."""
+        """Access control: decides which clients may publish."""
         self.publishing = TopicPublishing(self, self.access)
         self.subscriptions = self.subscriptions_type(self)
         self.replicators = Replicators(self, peers, self.replicator_type)
@@ -118,8 +118,8 @@ class Topic:
         self.termination = TopicTermination(self, self.access, self.publishing, self.subscriptions)
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
-        """Follow `new` from this step on; `old` is None when the topic was loaded. Return the number of objects that
-        may have been visited."""
+        """Apply the policies `new`; `old` is None for a topic that was just loaded. Return the maximum number of
+        objects visited."""
         self.policies = new
         if new is not old:
             if new.differs(old, EXCLUSIVE_HOME):
@@ -136,7 +136,7 @@ class Topic:
 
     @property
     def client_limits(self) -> TopicLimits:
-        """How many clients may use it at once."""
+        """Maximum numbers of producers, consumers and subscriptions."""
         return self.region.environment.components.topics.topic_limits(
             *(self.policies[policy] for policy in LIMITS)
         )
@@ -153,8 +153,8 @@ class Topic:
         deduplicates: bool,
         peers: Mapping[str, PeerLink],
     ) -> Topic:
-        """Rebuild the state from the log. CheckpointDamaged when the log has been trimmed and the checkpoint cannot be
-        read."""
+        """Load a topic from its checkpoint and its log. CheckpointDamaged when the log has been trimmed and the
+        checkpoint cannot be read."""
         topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
         try:
             at = topic.checkpoints.restore(log.next_entry_id)
@@ -173,8 +173,8 @@ class Topic:
         return topic
 
     def _count_towards_checkpoint(self, entries: int) -> None:
-        """Write a checkpoint from which a restart begins when enough entries were stored since the last one, and forget
-        what every cursor has passed."""
+        """Count stored entries. After `state_checkpoint_entries` of them write a checkpoint, from which a restart
+        begins, and free the state that every cursor has passed."""
         self.checkpoints.entries_since += entries
         if self.checkpoints.entries_since < self.region.config.settings.state_checkpoint_entries:
             return
@@ -200,13 +200,14 @@ class Topic:
     def append_own(
         self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
     ) -> None:
-        """Append an entry of our own, behind everything admitted before."""
+        """Append an entry that the region itself writes, after all entries admitted before."""
         checked = cast(CheckedEntry, info)
         self.publishing.batch.append(PendingPublish(attachment, None, data, checked, marker, False))
         self.flush()
 
     def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
-        """Append an entry of our own, in one write with everything else admitted in this turn of the event loop."""
+        """Append an entry that the region itself writes, in one write with all entries admitted in this iteration of
+        the event loop."""
         if not self.publishing.batch:
             asyncio.get_running_loop().call_soon(self.flush)
         self.publishing.batch.append(
@@ -214,7 +215,7 @@ class Topic:
         )
 
     def flush(self) -> None:
-        """Issue everything admitted as one group."""
+        """Issue all admitted entries as one append."""
         batch, self.publishing.batch = self.publishing.batch, []
         if not batch or self.closed:
             return
@@ -225,7 +226,7 @@ class Topic:
             future = self.log.append(fresh)
             self.metrics.storing.follow(fresh, future)
         elif self.publishing.issued and self.publishing.last_issued is not None:
-            # Acknowledge duplicates only after everything issued before them: wait behind it.
+            # Acknowledge duplicates only after all entries issued before them.
             self.publishing.issued += 1
             future = self.publishing.last_issued
         else:
@@ -235,14 +236,14 @@ class Topic:
         future.add_done_callback(lambda done: self._stored(batch, done))
 
     async def issued_so_far(self) -> None:
-        """Wait until everything admitted before has its outcome."""
+        """Issue all admitted entries, and wait until every issued append is durable or has failed."""
         self.flush()
         if self.publishing.issued and self.publishing.last_issued is not None:
             await asyncio.wait([self.publishing.last_issued])
 
     async def settled(self) -> None:
-        """After `close`: wait until every write that was under way has its outcome. A topic that is loaded before would
-        miss an append that becomes durable later."""
+        """After `close`: wait until every pending write is durable or has failed. A topic loaded before that would miss
+        an append that becomes durable later."""
         await self.issued_so_far()
         for subscription in self.subscriptions.values():
             await subscription.settled()
@@ -274,7 +275,7 @@ class Topic:
         self._notify(entries)
 
     def _acknowledge(self, batch: list[PendingPublish]) -> None:
-        """Notify each attachment, in the order of its sends."""
+        """Pass the stored publishes to their attachments, in the order of their sends."""
         by_attachment: dict[Attachment, list[PendingPublish]] = {}
         for attachment, publishes in groupby(batch, _attachment):
             by_attachment.setdefault(attachment, []).extend(publishes)
@@ -282,9 +283,9 @@ class Topic:
             attachment.stored(its_publishes)
 
     def _notify(self, entries: list[StoredEntry]) -> None:
-        """Dispatch entries that became visible."""
+        """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
         self.pump()
-        if self.closed:  # dispatching made it fail: the topic is loaded again and continues there
+        if self.closed:  # dispatch failed: the topic is loaded again and dispatches the rest then
             return
         if self.subscriptions.replicated is not None and entries:
             self.subscriptions.replicated.entries_stored(entries)
@@ -315,7 +316,7 @@ class Topic:
 
     @property
     def is_used(self) -> bool:
-        """Whether clients or other regions' replicators use it."""
+        """Whether producers, consumers or other regions' replicators are connected or waiting."""
         if self.producers or self.access.machine.is_in_use:
             return True
         return any(one.consumers for one in self.subscriptions.values())
@@ -343,6 +344,6 @@ class Topic:
         self.reading.cache.close()
 
     def failed(self, failure: BaseException) -> None:
-        """A write of this topic failed, so its state in memory may be wrong: load it again."""
+        """Load the topic again: a write failed, so its state in memory may be wrong."""
         if not self.closed:
             self.region.topic_failed(self.full_name, failure)

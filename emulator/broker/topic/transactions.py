@@ -1,7 +1,7 @@
-"""Admits the messages of transactions to one topic, and ends its part of them.
+"""Admits messages of transactions to one topic, and writes their commit and abort markers there.
 
 Guarantees: docs/components/transaction-buffer.md. Open transactions are folded from the log
-(`core.transactions.buffer`). This module only keeps markers that are being written.
+(`core.transactions.buffer`). This module holds only the markers that are being written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_SECONDS = 1.0
-"""How long to wait before a coordinator that is being loaded is asked again for the status of a transaction."""
+"""Delay before the status of a transaction is requested again from a coordinator that is being loaded."""
 
 
 class TopicTransactions:
-    """The transactions of one topic, owned by it. Also the `Attachment` that writes commit and abort markers."""
+    """Transactions of one topic, which owns this object. Also the `Attachment` that writes commit and abort markers."""
 
     def __init__(self, topic: PublishingTopic) -> None:
         self.publisher: Publisher = OwnRegion(topic.region.config.region)
@@ -36,7 +36,7 @@ class TopicTransactions:
         self._admitted: set[TxnId] = set()
         """Transactions with a message that was admitted since the topic was loaded, and may not be durable yet."""
         self._ends: dict[TxnId, asyncio.Future[None]] = {}
-        """Markers that are being written."""
+        """Transactions whose marker is being written; each future completes when the marker is durable."""
         self._timer: asyncio.TimerHandle | None = None
 
     # Publishing.
@@ -59,20 +59,21 @@ class TopicTransactions:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
 
     def admitted(self, txn: TxnId) -> None:
-        """A message of the transaction is being appended to the log."""
+        """Record that a message of the transaction is being appended to the log."""
         self._admitted.add(txn)
 
     # Ending.
 
     def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """Commit or abort what a transaction published here. The future completes when the marker is durable."""
+        """Commit or abort the messages that a transaction published to this topic. The future completes when the marker
+        is durable."""
         self.ended_upto(txn.most, low_watermark)
         return self.end(txn, committed=committed)
 
     def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
-        """Write the marker, unless there is one or the topic has no message of the transaction. The future completes
-        when the marker is durable, and must not be cancelled. StorageError or ProtocolError when that is not known:
-        then the caller retries."""
+        """Write the marker, unless there is one or the topic has no open message of the transaction. The future
+        completes when the marker is durable, and must not be cancelled. It fails with StorageError or ProtocolError
+        when the outcome is unknown: then the caller retries."""
         under_way = self._ends.get(txn)
         if under_way is not None:
             return under_way
@@ -94,7 +95,7 @@ class TopicTransactions:
         return under_way
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """Our markers are durable, and were folded."""
+        """Complete the futures of markers that are durable and applied to the state."""
         for publish in publishes:
             assert publish.info.txn is not None
             txn = TxnId(*publish.info.txn)
@@ -105,7 +106,8 @@ class TopicTransactions:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
 
     def holds(self) -> list[LogHold]:
-        """Hold the log from the first message of the oldest open transaction: a restart folds it from there."""
+        """Return a hold on the log from the first message of the oldest open transaction: a restart replays it from
+        there."""
         blocking = self._topic.state.buffer.blocking
         return (
             []
@@ -123,8 +125,8 @@ class TopicTransactions:
     # Orphaned transactions.
 
     def end_orphans(self) -> None:
-        """Abort transactions that their coordinator does not know any more (TP4): no client received a commit of
-        them."""
+        """End transactions that are over at their coordinator. Abort those that it has forgotten (TP4): no client
+        received a commit of them."""
         self._stop_timer()
         for txn in list(self._topic.state.buffer.open):
             try:
@@ -158,13 +160,14 @@ class TopicTransactions:
             )
 
     def ended_upto(self, most: int, low_watermark: int) -> None:
-        """All transactions of this coordinator up to this number have ended."""
+        """End transactions still open here, because coordinator `most` has ended all its own up to `low_watermark`."""
         blocking = self._topic.state.buffer.blocking
         if blocking is not None and blocking[0].most == most and blocking[0].least <= low_watermark:
             self.end_orphans()
 
     def close(self) -> None:
-        """The topic is unloaded. Markers under way may still become durable: callers that wait for them retry."""
+        """Fail the futures of pending markers: the topic is unloaded. The markers may still become durable, so callers
+        retry."""
         self._stop_timer()
         ends, self._ends = self._ends, {}
         for under_way in ends.values():

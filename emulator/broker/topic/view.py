@@ -1,14 +1,14 @@
-"""What the parts of a topic may read of it and report to it.
+"""Interfaces through which the parts of a topic read its state and report to it.
 
-A topic creates its parts, so knowing the Topic itself would be a circle (TS4). Each takes the narrowest of these
+A topic creates its parts, so importing `Topic` there would be a cycle (TS4). Each part takes the narrowest of these
 protocols; `Topic` implements both:
 
     TopicView            state, reading, facts of the topic      subscriptions, replicators, retention, compaction
-    PublishingTopic      + appending, waiting for appends        whatever writes markers or orders itself behind sends
+    PublishingTopic      + appending, waiting for appends        parts that write markers or wait for sends
 
 The ends of `TopicState`, all exclusive, and each only grows:
 
-    stored_end       everything below is durable and was folded into the topic's state
+    stored_end       entries below are durable and applied to the topic's state
     readable_end     entries below may be sent to consumers       (<= stored_end)
     replicable_end   entries below may be sent to other regions   (<= stored_end)
 """
@@ -54,51 +54,52 @@ class TopicView(Protocol):
 
     @property
     def keeps_messages(self) -> bool:
-        """False: cursors cannot move back."""
+        """Whether messages are stored; if not, cursors cannot move back."""
         ...
 
     @property
     def is_over(self) -> bool:
-        """It was terminated, and no transaction is open: no more entries become readable."""
+        """Whether the topic was terminated and no transaction is open: no more entries become readable."""
         ...
 
     @property
     def compacted(self) -> Readable:
-        """Source for consumers that read compacted."""
+        """Source of messages for consumers that read the compacted topic."""
         ...
 
     @property
     def subscriptions(self) -> SubscriptionsView: ...
 
     def failed(self, failure: BaseException) -> None:
-        """A write of this topic failed: load it again."""
+        """Load the topic again after a failed write."""
         ...
 
 
 class PublishingTopic(TopicView, Protocol):
-    """The topic, as parts see it that append to it, or wait for what was appended."""
+    """The topic, as parts see it that append to it or wait for appends."""
 
     @property
     def is_terminated(self) -> bool:
-        """Nothing more is published, for ever."""
+        """Whether the topic was terminated: publishing has ended permanently."""
         ...
 
     def append_own(
         self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
     ) -> None:
-        """Append an entry of our own, behind everything admitted before."""
+        """Append an entry that the region itself writes, after all entries admitted before."""
         ...
 
     def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
-        """Append an entry of our own, in one write with everything else admitted in this turn of the event loop."""
+        """Append an entry that the region itself writes, in one write with all entries admitted in this iteration of
+        the event loop."""
         ...
 
     def flush(self) -> None:
-        """Issue everything admitted as one group."""
+        """Issue all admitted entries as one append."""
         ...
 
     async def issued_so_far(self) -> None:
-        """Wait until everything issued before has its outcome."""
+        """Issue all admitted entries, and wait until every issued append is durable or has failed."""
         ...
 
 
@@ -121,29 +122,29 @@ class SubscriptionsView(Protocol):
         ...
 
     def rate_of(self, name: str) -> RateLimit:
-        """Return how fast a subscription may send."""
+        """Return the dispatch rate of a subscription."""
         ...
 
     def ended(self, name: str) -> None:
-        """Its last consumer left and it is not durable, or it was deleted."""
+        """Remove a subscription: it was deleted, or it is not durable and its last consumer left."""
         ...
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
-        """Entries were read for its consumers, markers included."""
+        """Handle entries, markers included, that were read for a subscription's consumers."""
         ...
 
     def mark_delete_moved(self, name: str) -> None:
-        """Its consumers acknowledged messages."""
+        """Handle a mark-delete position that a subscription's consumers moved."""
         ...
 
     def sought(self, name: str) -> None:
-        """A consumer or an administrator moved its cursor."""
+        """Handle a cursor that a consumer or an administrator reset."""
         ...
 
     def links_changed(self) -> None:
-        """A replicator to or from a remote region connected."""
+        """Handle a replicator to or from a remote region that connected."""
         ...
 
     def link_lost(self, remote: str) -> None:
-        """A replicator to or from a remote region lost its connection."""
+        """Handle a replicator to or from a remote region that lost its connection."""
         ...

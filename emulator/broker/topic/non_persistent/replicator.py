@@ -1,8 +1,7 @@
-"""Sends the entries of a non-persistent topic to one other region, and counts those that are dropped unsent.
+"""Sends the entries of a non-persistent topic to one other region, and counts entries dropped before they were sent.
 
 Entries wait for the rate limit, for receipts of entries in flight, or for a schema version of the other region. An
-entry waits as long as the topic holds it, and is dropped with it. Entries in flight when a link broke are not counted:
-they may have arrived.
+entry is dropped when the topic drops it. Entries in flight when a link broke are not counted: they may have arrived.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class NonPersistentTopicView(TopicView, Protocol):
     """A topic that retains only its newest entries, as this replicator uses it."""
 
     dropped_for: dict[str, Drops]
-    """Dropped entries by region."""
+    """Dropped entries by remote region."""
 
     @property
     def first_retained_entry_id(self) -> int:
@@ -43,7 +42,7 @@ class NonPersistentReplicator(Replicator):
         self._waiting = UnsentEntries()
 
     def offer(self, entries: Sequence[StoredEntry]) -> None:
-        """Send the topic's newest entries as far as possible, and skip those that cannot wait."""
+        """Send the topic's new entries as far as possible, and drop unsent ones that the topic no longer holds."""
         for entry in entries:
             info = entry.info
             decision = self._forwarding(

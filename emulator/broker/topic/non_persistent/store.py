@@ -1,4 +1,5 @@
-"""The store of a non-persistent topic: every operation is done at once, and everything is gone with the topic."""
+"""The store of a non-persistent topic: operations complete at once, and its contents are lost when the topic is
+unloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from emulator.model.stored_keys import CheckpointPartKey
 from emulator.storage.contract import Entry, Log, Store, Versioned
 
 WINDOW_BYTES: Final = 65_536
-"""Size of the newest entries that a log holds for readers that lag a little; at least one entry."""
+"""Maximum size of the newest entries that a log holds for slow readers; it holds at least one entry."""
 
 
 class VolatileLog:
@@ -84,7 +85,7 @@ class VolatileStore:
         """Store a value. Versions are not compared: only one topic writes here."""
         before = self._values.get(key)
         version = 0 if before is None else before.version + 1
-        if not key.startswith(f"{CheckpointPartKey.KIND}/"):  # parts describe dropped entries
+        if not key.startswith(f"{CheckpointPartKey.KIND}/"):  # checkpoint parts describe only dropped entries
             self._values[key] = Versioned(value, version)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(version)

@@ -1,8 +1,8 @@
-"""A non-persistent topic: messages that no consumer can take at once are dropped and counted
+"""A non-persistent topic: drops and counts messages that consumers cannot receive at once
 (docs/components/non-persistent.md).
 
 It is a Topic on a log that keeps only its newest entries, with strategies that dispatch each entry once. After each
-group of publishes every subscription dispatches what its consumers take, and skips the rest.
+group of publishes every subscription dispatches what its consumers' permits allow, and skips the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class VolatileServices:
-    """The region, as such a topic sees it: with a volatile store."""
+    """The region's services as a non-persistent topic uses them: with a volatile store."""
 
     def __init__(self, region: RegionServices) -> None:
         self._region = region
@@ -39,12 +39,12 @@ class VolatileServices:
         self.environment = replace(region.environment, store=self.store, components=components)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the region's."""
+        """Return the region's own attribute for every other name."""
         return getattr(self._region, name)
 
 
 class NonPersistentSubscriptions(Subscriptions):
-    """Counts the messages that their consumers did not receive."""
+    """Subscriptions of a non-persistent topic, with counters of messages that consumers did not receive."""
 
     def __init__(self, topic: TopicView) -> None:
         super().__init__(topic)
@@ -57,7 +57,7 @@ class NonPersistentSubscriptions(Subscriptions):
 
 
 class NonPersistentTopic(Topic):
-    """Created by `make`."""
+    """A topic that stores no messages. Created by `make`."""
 
     keeps_messages = False
     subscriptions_type = NonPersistentSubscriptions
@@ -66,7 +66,7 @@ class NonPersistentTopic(Topic):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.dropped_for: dict[str, Drops] = {}
-        """Dropped entries by region that it is replicated to."""
+        """Dropped entries by remote region."""
 
     @property
     def dropped(self) -> dict[str, Drops]:
@@ -75,15 +75,15 @@ class NonPersistentTopic(Topic):
 
     @property
     def first_retained_entry_id(self) -> int:
-        """The oldest entry that can still be read."""
+        """Id of the oldest entry that can still be read."""
         return min(self.reading.cache.start_entry_id, self.log.first_entry_id)
 
     @classmethod
     async def make(
         cls, region: RegionServices, name: TopicName, ledger_id: int, peers: Mapping[str, PeerLink]
     ) -> Topic:
-        """Create one. `ledger_id` is larger than that of any topic before: positions that other regions see only
-        grow."""
+        """Create a non-persistent topic. `ledger_id` is larger than that of any topic before, so that positions that
+        other regions see only grow."""
         services = cast(RegionServices, VolatileServices(region))
         return await cls.load(
             services, name, VolatileLog(str(name), ledger_id), deduplicates=False, peers=peers
