@@ -300,7 +300,7 @@ class Replicator:
             await pending
 
     async def settled(self) -> None:
-        """After `close`: wait until what is being written has its outcome."""
+        """After `close`: wait until the pending write is durable or has failed."""
         await self._stored.writer.settled()
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class ConsumerConnection(Protocol):
 
     @property
     def read_ms(self) -> int:
-        """When the broker began to handle the current command, by the region's clock."""
+        """Time at which the broker began to handle the current command, by the region's clock."""
         ...
 
     def write(self, data: bytes) -> None: ...
@@ -137,21 +137,22 @@ class ConnectedConsumer:
         self.subscription = subscription
         self.state = state
         self.reads_compacted = reads_compacted
-        """It reads the compacted topic: only the newest message of each key."""
+        """Whether it reads the compacted topic: only the newest message of each key."""
         self.knows_end = False
-        """It has received REACHED_END_OF_TOPIC: its topic was terminated and has no more messages."""
+        """Whether REACHED_END_OF_TOPIC was sent: the topic was terminated and has no more messages."""
         self.metadata: dict[str, str] = {}
         """The consumer's metadata from SUBSCRIBE; shown in stats."""
         self.takes_any_schema = False
-        """It reads by whatever schema each message has (AUTO_CONSUME)."""
+        """Whether it accepts messages of any schema (AUTO_CONSUME)."""
         self.epoch = epoch
-        """Sent by the client; MESSAGEs carry it so that the client can drop older ones after a redelivery."""
+        """Consumer epoch of the client. MESSAGE commands carry it, so that the client can drop older ones after a
+        redelivery."""
         self.since_ms = subscription.topic.region.environment.wall_clock_ms()
         self.granted_messages = 0
-        """Permits that it has granted altogether."""
+        """Total number of permits that the consumer has granted."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         self.sent_ms = self.flow_ms = self.acked_ms = 0
-        """When it last was sent messages, granted permits, and acknowledged, by the region's clock; 0: never."""
+        """Times of the last dispatch, FLOW and ACK, by the region's clock; 0: none."""
 
 
 class ActiveConsumerNotifier:
@@ -160,11 +161,12 @@ class ActiveConsumerNotifier:
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
         self._timer: asyncio.TimerHandle | None = None
-        """Set while a change of the active consumer has not been sent to consumers."""
+        """Timer of a notification that has not been sent yet."""
 
     def may_have_changed(self, before: ConsumerState | None, newcomer: ConnectedConsumer | None) -> None:
         """Notify all consumers of a new active one `failover_delay_ms` later, as Pulsar does: the Go client drops a
-        notification that arrives before its SUBSCRIBE has returned. A newcomer without effect is notified at once."""
+        notification that arrives before its SUBSCRIBE has returned. A new consumer that does not change the active one
+        is notified at once."""
         if self._subscription.dispatcher.strategy.active is not before:
             if self._timer is None:
                 delay_ms = self._subscription.topic.subscriptions.limits.failover_delay_ms

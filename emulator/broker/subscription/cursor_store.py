@@ -1,4 +1,4 @@
-"""Store a cursor in its region's store: the keys of its head and parts (core/cursor/stored_format.py)."""
+"""Stores cursors in their region's store: a key for the head, and one for each part (core/cursor/stored_format.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.view import TopicView
 
 CURSOR_WRITE_DELAY_SECONDS = 0.02
-"""How long acknowledgements that no caller waits for are collected before they are written."""
+"""Delay for which acknowledgements are collected before they are written, unless a caller waits for them."""
 
 
 class StoredCursor:
@@ -48,7 +48,7 @@ class StoredCursor:
 
 
 class DurableCursor:
-    """Keeps the cursor of one subscription durable, and reports a mark-delete that its consumers moved."""
+    """Writes the cursor of one subscription, and reports moves of mark-delete by its consumers."""
 
     def __init__(self, topic: TopicView, stored: StoredCursor, *, durable: bool) -> None:
         name = stored.key.subscription
@@ -60,7 +60,7 @@ class DurableCursor:
             topic.region.store, f"cursor {name}", stored.take_changes, topic.failed
         )
         self.mark_delete_ms = 0
-        """When mark-delete moved last, by the region's clock; 0: not since the topic was loaded."""
+        """Time of the last move of mark-delete, by the region's clock; 0: none since the topic was loaded."""
         self._mark_delete_seen = stored.cursor.mark_delete
         self._version_written = stored.cursor.version
 
@@ -69,7 +69,7 @@ class DurableCursor:
         return self._cursor.version != self._version_written
 
     def changed(self, now_ms: int | None = None) -> None:
-        """Write the cursor soon, and act on a mark-delete that moved."""
+        """Schedule a write of the cursor if it changed, and report a move of mark-delete."""
         if self._cursor.version == self._version_written:
             return
         self._version_written = self._cursor.version
@@ -81,7 +81,7 @@ class DurableCursor:
             self._topic.subscriptions.mark_delete_moved(self._stored.key.subscription)
 
     def ignore_move(self) -> None:
-        """Mark-delete was moved by something other than consumers: it is not reported."""
+        """Do not report the last move of mark-delete: consumers did not cause it."""
         self._mark_delete_seen = self._cursor.mark_delete
 
     async def persisted(self) -> None:
@@ -90,13 +90,13 @@ class DurableCursor:
             await self._writer.now()
 
     async def flush(self) -> None:
-        """Write what is pending."""
+        """Write pending changes."""
         pending = self._writer.flush()
         if pending is not None:
             await pending
 
     async def settled(self) -> None:
-        """After `close`: wait until what is being written has its outcome."""
+        """After `close`: wait until the pending write is durable or has failed."""
         await self._writer.settled()
 
     async def delete(self) -> None:
@@ -110,7 +110,7 @@ class DurableCursor:
 def stored_cursors(
     values: Iterable[tuple[StoredKey | None, bytes]], parts_type: type[CursorParts] = CursorParts
 ) -> dict[CursorKey, StoredCursor]:
-    """Return the cursors among these keys and values. StorageDamaged, with its key, for one that cannot be read."""
+    """Return the cursors among these keys and values. StorageDamaged, which names the key, when one cannot be read."""
     heads: dict[CursorKey, bytes] = {}
     parts: defaultdict[CursorKey, dict[PartName, bytes]] = defaultdict(dict)
     for key, value in values:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4_194_304
 READS_PER_PUMP = 8
-"""How many batches one subscription may dispatch before other tasks of the event loop run."""
+"""Maximum number of batches that a subscription dispatches before other tasks of the event loop run."""
 
 
 ROUNDING_MS: Final = 1.0
 Reservations: TypeAlias = "Sequence[tuple[Throttle, int]]"
-"""Messages that may be dispatched once they are read, and the rate limits where they are reserved."""
+"""Rate limits, each with the number of messages reserved there for a read in progress."""
 
 
 class DispatchLoop:
-    """Owned by its Subscription."""
+    """Dispatches the messages of one subscription, which owns this object."""
 
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
@@ -41,7 +41,7 @@ class DispatchLoop:
         self._reading = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        """Set when dispatch resumes at a known time."""
+        """Timer that resumes dispatch; None: no such time is known."""
 
     def schedule(self) -> None:
         """Run `pump` in the next iteration of the event loop."""
@@ -54,7 +54,7 @@ class DispatchLoop:
         self.pump()
 
     def pump(self) -> None:
-        """Dispatch everything that needs no waiting; start a read if the store must be asked."""
+        """Dispatch entries that are in memory; start a read if the next ones are only in the store."""
         subscription = self._subscription
         if self._reading or subscription.closed or subscription.seeks or subscription.is_settling:
             self._budget.leave_queue()
@@ -76,7 +76,7 @@ class DispatchLoop:
         subscription.dispatched()
 
     def _dispatch(self, read: Read) -> bool:
-        """Dispatch this read from memory, or start it. Returns whether it was dispatched at once."""
+        """Dispatch a read from memory, or start reading from the store. Returns whether it was dispatched at once."""
         read = self._budget.portion(read)
         entries = self._subscription.source.recent(read.from_entry_id, read.entries_max)
         if entries is None:
@@ -88,11 +88,11 @@ class DispatchLoop:
 
     def _wake_at(self, at_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        # Times are rounded down: a timer that fires too early would fire again at once, for ever.
+        # Times are rounded down: without this minimum, a timer that fires too early would be set again for ever.
         at = max(at_ms / 1000, loop.time() + ROUNDING_MS / 1000)
         if self._timer is not None:
             if self._timer.when() <= at:
-                return  # dispatch is scheduled again when that ends
+                return  # `pump` runs when that timer fires, and sets it again
             self._timer.cancel()
         self._timer = loop.call_at(at, self._timer_due)
 
@@ -156,7 +156,7 @@ class DispatchLoop:
     # Explanations.
 
     def why_not(self) -> Reason:
-        """Return why connected consumers get no messages; empty when messages are dispatched."""
+        """Return why connected consumers receive no messages; empty when messages are dispatched."""
         subscription, dispatcher = self._subscription, self._subscription.dispatcher
         end, wall_ms = self._topic.state.readable_end, self._wall_clock_ms()
         if subscription.is_settling:
@@ -185,7 +185,7 @@ class DispatchLoop:
         return wait_ms > 0
 
     def limits_changed(self) -> None:
-        """The topic's rate limits changed."""
+        """Resume dispatch under changed limits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -199,8 +199,7 @@ class DispatchLoop:
 
 
 class DispatchBudget:
-    """How much one subscription may dispatch now, by its own rate limit and, in its turn, by its topic's. Owned by its
-    DispatchLoop."""
+    """Rate limits of one subscription and of its topic, which subscriptions use in turn. Owned by its DispatchLoop."""
 
     def __init__(self, topic: TopicView, owner: QueuedTask, subscription: str) -> None:
         self._topic = topic
@@ -225,7 +224,8 @@ class DispatchBudget:
         return [one for one in both if one is not None]
 
     def wait_ms(self) -> float:
-        """How long dispatch has to wait, for an owner that has messages to dispatch; 0: it may dispatch now."""
+        """Return how long an owner with messages has to wait before it dispatches; 0: not at all. The owner joins or
+        leaves the topic's queue."""
         mine, topics = self._throttle, self._topic.subscriptions.throttle
         if mine is None and topics is None:
             return 0.0
@@ -237,7 +237,7 @@ class DispatchBudget:
         return self._wait_for_turn_ms(topics.wait_ms(now_ms))
 
     def why_not(self) -> Reason:
-        """Return the rate limit that allows no more now. Changes nothing, unlike `wait_ms`."""
+        """Return the rate limit that delays dispatch now. Leaves the queue unchanged, unlike `wait_ms`."""
         of_topic = self._topic.subscriptions.throttle
         for setting, throttle in ("subscription_dispatch_rate", self._throttle), ("dispatch_rate", of_topic):
             wait_ms = 0.0 if throttle is None else throttle.wait_ms(_exact_now_ms())
@@ -246,7 +246,8 @@ class DispatchBudget:
         return NO_REASON
 
     def _wait_for_turn_ms(self, wait_ms: float) -> float:
-        """The topic's rate goes to the subscription that has waited longest. Non-persistent topics have no queue."""
+        """Return the wait for the topic's rate, which the longest-waiting subscription uses next. Non-persistent topics
+        have no queue."""
         fair_queue = self._topic.subscriptions.fair_queue
         if not self._topic.keeps_messages:
             return wait_ms
@@ -259,7 +260,7 @@ class DispatchBudget:
         return max(wait_ms, ROUNDING_MS)
 
     def leave_queue(self) -> None:
-        """Leave the queue: the owner has nothing to dispatch in its turn."""
+        """Leave the topic's queue: the owner has nothing to dispatch."""
         fair_queue = self._topic.subscriptions.fair_queue
         was_first = fair_queue.first is self._owner
         fair_queue.leave(self._owner)
@@ -278,17 +279,17 @@ class DispatchBudget:
         return read
 
     def reserve(self, read: Read) -> Reservations:
-        """Reserve what may be dispatched after this read, whatever other subscriptions dispatch meanwhile."""
+        """Reserve the messages of a read, so that other subscriptions cannot use their share of the rate meanwhile."""
         return [(one, one.reserve(read.entries_max, _exact_now_ms())) for one in self._throttles]
 
     def release(self, held: Reservations) -> None:
-        """Release the reservation of a finished read; `take` then counts what is dispatched of it."""
+        """Release the reservation of a finished read; `take` then counts the messages that are dispatched."""
         for throttle, reserved in held:
             throttle.release(reserved, _exact_now_ms())
         self._wake_next()
 
     def take(self, entries: Sequence[StoredEntry], deliveries: Sequence[Delivery]) -> None:
-        """Count these as dispatched."""
+        """Count deliveries against the rate limits."""
         messages = sum(max(1, entries[index].messages) for _, index, _, _ in deliveries)
         size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
         for throttle in self._throttles:

@@ -11,29 +11,30 @@ if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import SubscriptionView
 
 RETURN_SECONDS = 60.0
-"""How long a non-durable subscription is kept for its reader to return after a seek."""
+"""Time for which a non-durable subscription is kept after a seek until its reader reconnects."""
 
 
 class SubscriptionLifetime:
-    """Owned by its subscription."""
+    """Ends one subscription, which owns this object."""
 
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
         self._waiting: asyncio.TimerHandle | None = None
-        """Set while the subscription outlives its last consumer, which a seek disconnected."""
+        """Timer for the return of a reader that a seek disconnected; None: the subscription ends with its last
+        consumer."""
         self._ended = asyncio.Event()
         self._deletion: asyncio.Future[None] | None = None
-        """Set once it is being deleted for good."""
+        """Result of the deletion; None: the subscription is not being deleted."""
 
     def expect_return(self) -> None:
-        """Keep a non-durable subscription for the reader that a seek disconnects: its position must survive."""
+        """Keep a non-durable subscription for the reader that a seek disconnects: the new position must survive."""
         subscription = self._subscription
         if not subscription.durable and not subscription.closed:
             self._cancel_wait()
             self._waiting = asyncio.get_running_loop().call_later(RETURN_SECONDS, self.stop_waiting)
 
     def stop_waiting(self) -> None:
-        """A consumer has returned, or the time to return is over."""
+        """End the wait for a reader: a consumer has connected, or the time is over."""
         if self._waiting is not None:
             self._cancel_wait()
             self.end_if_abandoned()
@@ -79,11 +80,11 @@ class SubscriptionLifetime:
             self._ended.set()
 
     async def ended(self) -> None:
-        """After `close`: wait until the name is free, or the topic is."""
+        """After `close`: wait until the deletion, if any, has succeeded or failed."""
         await self._ended.wait()
 
     def close(self) -> None:
-        """The subscription is closed. A deletion goes on."""
+        """Stop waiting for a reader. A deletion continues."""
         self._cancel_wait()
         if self._deletion is None:
             self._ended.set()

@@ -1,5 +1,5 @@
-"""Pending acknowledgements of one subscription: durable before they are answered, and ended by their coordinator
-(docs/components/transaction-buffer.md).
+"""Pending acknowledgements of one subscription: durable before the client receives a response, and ended by the
+coordinator (docs/components/transaction-buffer.md).
 
 Created when the first transaction acknowledges a message of the subscription.
 """
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 WRITE_DELAY_SECONDS = 0.02
 ASK_AGAIN_SECONDS = 1.0
-"""How long to wait before a coordinator that is being loaded is asked again for the status of a transaction."""
+"""Delay before the status of a transaction is requested again from a coordinator that is being loaded."""
 
 
 class PendingAcksOfSubscription:
-    """Owned by its subscription."""
+    """Pending acknowledgements of one subscription, which owns this object."""
 
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
@@ -67,15 +67,15 @@ class PendingAcksOfSubscription:
         subscription.dispatcher.held(consumer, entry_ids)
 
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck) -> None:
-        """Hold the acknowledgement of everything up to this message. ProtocolError: nothing is held."""
+        """Hold a cumulative acknowledgement up to a message for the transaction. ProtocolError: it is not held."""
         cursor = self._subscription.cursor
         self.acks.acknowledge_cumulative(txn, self._checked(claim), cursor)
         self._rows.moved(cursor.generation, txn)
         self._write_soon()
 
     def _checked(self, claim: ClaimedAck) -> ClaimedAck:
-        """Return the claim with the real size of the batch, where the entry is in memory. A client may claim any size,
-        and a bit set of that size would be allocated."""
+        """Return the claim with the real size of the batch if the entry is in memory. Otherwise limit the claimed size,
+        because a bit set of that size is allocated. ProtocolError when it is too large."""
         if not claim.ack_set:
             return claim
         topic = self._subscription.topic
@@ -117,7 +117,7 @@ class PendingAcksOfSubscription:
             self._subscription.dispatch_loop.schedule()
 
     async def _commit(self, txn: TxnId) -> None:
-        """Delete the rows only after the cursor is durable: until then a restart needs them."""
+        """Make the cursor durable, then delete the rows, which a restart needs until then."""
         # The dispatcher released its messages when they were acknowledged.
         self._subscription.stored_cursor.changed()
         self._subscription.dispatch_loop.schedule()
@@ -152,7 +152,7 @@ class PendingAcksOfSubscription:
     # Orphaned transactions.
 
     def end_orphans(self) -> None:
-        """End transactions that their coordinator does not know any more (TP4)."""
+        """End transactions that are over at their coordinator, or that it has forgotten (TP4)."""
         self._stop_timer()
         self._subscription.dispatch_loop.schedule()
         region = self._subscription.topic.region
@@ -192,7 +192,8 @@ class PendingAcksOfSubscription:
             logger.warning("transaction %s is not ended yet: %s", txn.text, failure)
 
     def ended_upto(self, most: int, low_watermark: int) -> None:
-        """All transactions of this coordinator up to this number have ended."""
+        """End transactions still pending here, because coordinator `most` has ended all its own up to
+        `low_watermark`."""
         oldest = next(iter(self.acks.by_txn), None)
         if oldest is not None and oldest.most == most and oldest.least <= low_watermark:
             self.end_orphans()
@@ -223,7 +224,7 @@ class PendingAcksOfSubscription:
             self._writer.soon(WRITE_DELAY_SECONDS)
 
     async def persisted(self) -> None:
-        """Wait until everything that was acknowledged is durable. StorageError when that is not known."""
+        """Wait until all pending acknowledgements are durable. StorageError when that is unknown."""
         pending = self._writer.flush()
         if pending is not None:
             await pending
@@ -246,7 +247,8 @@ class PendingAcksOfSubscription:
 
 
 def pending_rows_of_topic(store: Store, topic: str) -> dict[str, dict[RowName, bytes]]:
-    """Return the rows by subscription. StorageDamaged when a key cannot be read."""
+    """Return the stored pending acknowledgements of a topic, by subscription. StorageDamaged when a key cannot be
+    read."""
     found: dict[str, dict[RowName, bytes]] = {}
     for text, versioned in store.scan(PendingAckKey.prefix(topic)):
         key = parse_key(text)

@@ -1,7 +1,8 @@
-"""Replicated subscriptions of one topic (PIP-33): carries their positions to other regions and applies those of others.
+"""Replicated subscriptions of one topic (PIP-33): sends their positions to other regions, and applies received
+positions.
 
-Each marker is processed once, in log order, after it is durable in the local log. The proposal's argument requires this
-order here; a slow replicator towards another region delays nothing.
+Each marker is processed once, in log order, after it is durable in the local log. The proposal requires this order only
+in this log: a slow replicator to another region delays no marker.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 def status_follows_upstream(region: RegionServices) -> bool:
-    """Whether updates also move subscriptions that are not replicated, and any SUBSCRIBE may enable replication."""
+    """Return whether, as upstream, updates also move subscriptions that are not replicated, and any SUBSCRIBE may
+    enable replication."""
     return Compatibility(region.config.compatibility).follows_upstream("replicated_subscription_status")
 
 
@@ -40,11 +42,11 @@ class AllSubscriptions(SubscriptionsView, Protocol):
     def items(self) -> Iterable[tuple[str, Subscription]]: ...
 
     def create(self, name: str, cursor: Cursor) -> Subscription:
-        """Add a durable one that does not exist yet."""
+        """Add a durable subscription that does not exist yet."""
         ...
 
     def replicate(self, subscription: Subscription) -> None:
-        """Send its position to the other regions from now on."""
+        """Send the subscription's position to the other regions from now on."""
         ...
 
 
@@ -56,7 +58,7 @@ class ReplicatedTopic(SnapshotTopic, Protocol):
 
 
 class ReplicatedSubscriptions:
-    """Owned by its topic's subscriptions."""
+    """Replicated subscriptions of one topic; owned by the topic's `Subscriptions`."""
 
     def __init__(self, topic: ReplicatedTopic, remotes: Sequence[str]) -> None:
         self._topic = topic
@@ -64,17 +66,17 @@ class ReplicatedSubscriptions:
         self._markers = MarkerWriter(topic)
         self.snapshots = TopicSnapshots(topic, remotes, self._markers, self._offer)
         self._machines: dict[str, ReplicatedSubscription] = {}
-        """By name of the subscription."""
+        """State machines of the replicated subscriptions, by name of the subscription."""
         self._applies_always = status_follows_upstream(topic.region)
         self.updates_not_applied = 0
-        """Updates of other regions for subscriptions that are not replicated here."""
+        """Number of updates of other regions for subscriptions that are not replicated here."""
         self._closed = False
 
     # Subscriptions.
 
     def subscription_added(self, subscription: Subscription) -> None:
         """Replicate a subscription from now on. It starts with all known snapshots: a topic without traffic takes no
-        others."""
+        new ones."""
         if subscription.name not in self._machines:
             cache_size = self._topic.region.config.settings.snapshot_cache_size
             machine = self._components.replicated_subscription(subscription.name, cache_size)
@@ -86,19 +88,20 @@ class ReplicatedSubscriptions:
         self.snapshots.start()
 
     def subscription_removed(self, name: str) -> None:
-        """It is not replicated any more, or it was deleted. UNSUBSCRIBE is local: the next update of another region
-        creates the subscription again. Without a replicated subscription no marker is written."""
+        """Stop replicating a subscription, which may have been deleted. UNSUBSCRIBE is local: the next update of
+        another region creates the subscription again. Without a replicated subscription no marker is written."""
         if self._machines.pop(name, None) is not None and not self._machines:
             self.snapshots.stop()
 
     def _catch_up(self, cursor: Cursor) -> None:
-        """Apply the positions that other regions sent while it was not replicated, and pass trailing markers."""
+        """Apply the positions that other regions sent while the cursor was not replicated, and pass trailing
+        markers."""
         for source, update in cursor.take_unapplied().items():
             self._follow(cursor, source, update.entry_id, update.named)
         cursor.ack_hidden(self._topic.state.visibility.hidden)
 
     def mark_delete_moved(self, subscription: Subscription) -> None:
-        """Called when consumers here acknowledged messages and mark-delete moved."""
+        """Send the subscription's position to other regions after consumers here moved mark-delete."""
         machine = self._machines.get(subscription.name)
         if machine is not None:
             cursor = subscription.cursor
@@ -108,13 +111,13 @@ class ReplicatedSubscriptions:
             )
 
     def sought(self, subscription: Subscription) -> None:
-        """A consumer reset the cursor: a seek stays local."""
+        """Handle a seek, whose position is not sent to other regions."""
         machine = self._machines.get(subscription.name)
         if machine is not None:
             machine.sought()
 
     def entries_read(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
-        """Called with entries that a dispatcher read: finds snapshots of before a restart."""
+        """Offer the snapshots among entries that a dispatcher read, to find those from before a restart."""
         machine = self._machines.get(subscription.name)
         for entry in entries:
             marker = entry.marker
@@ -159,7 +162,7 @@ class ReplicatedSubscriptions:
     # Entries.
 
     def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
-        """Called once for each durable entry, in log order."""
+        """Process the markers among durable entries. Called once for each entry, in log order."""
         for entry in entries:
             if entry.marker is not None:
                 if not isinstance(entry.marker, SubscriptionUpdate):
@@ -199,13 +202,14 @@ class ReplicatedSubscriptions:
         self._send(subscription, answer)
 
     def _known_among(self, named: Sequence[str]) -> list[str]:
-        """Keep only the topic's regions of an update: bounds what is stored, whatever the sender named."""
+        """Return the named regions that the topic is replicated to. This bounds the stored list, whatever the sender
+        named."""
         regions = {self._topic.region.config.region, *self.snapshots.controller.remotes}
         return [name for name in named if name in regions]
 
     def _create(self, name: str) -> Subscription:
-        """Create it only if no subscription has the name: an existing one is replicated only if this region enabled
-        that."""
+        """Create a replicated subscription for an unknown name. An existing one is replicated only if this region
+        enabled that."""
         cursor = self._topic.region.environment.components.subscriptions.cursor(
             self._topic.reading.first_entry_id - 1
         )
@@ -226,7 +230,7 @@ class ReplicatedSubscriptions:
             logger.warning("%s: update of %s refused: %s", self._topic.full_name, source, applied.value)
 
     def _pass_trailing_markers(self) -> None:
-        """Let a subscription without consumers here pass markers behind its mark-delete, so that they are no
+        """Move subscriptions without consumers here past markers after mark-delete, so that these do not count as
         backlog."""
         hidden = self._topic.state.visibility.hidden
         for name in self._machines:
@@ -237,13 +241,13 @@ class ReplicatedSubscriptions:
     # Explanations.
 
     def refused(self) -> Iterator[tuple[str, str]]:
-        """Return (subscription, source region) of each position that was received here and is not applied."""
+        """Yield (subscription, source region) of each received position that is not applied."""
         for name, one in self._topic.subscriptions.items():
             for source in sorted(one.cursor.unapplied):
                 yield name, source
 
     def why_not(self, subscription: Subscription) -> Reason:
-        """Return why the subscription's position is not replicated any further; empty: it is."""
+        """Return why the subscription's position is not replicated any further; empty when it is."""
         cursor, controller = subscription.cursor, self.snapshots.controller
         if not cursor.replicated:
             regions = " and ".join(sorted(cursor.unapplied))

@@ -1,5 +1,5 @@
-"""Snapshots of one topic, which relate positions in its regions (PIP-33): connects SnapshotController to the log and to
-time."""
+"""Takes snapshots of one topic, which relate positions in its regions (PIP-33): connects SnapshotController to the log
+and to timers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from emulator.broker.topic.pending_publish import PendingPublish
 
 RECALL_ENTRIES = 4_096
-"""How far from the end of the log the broker searches for snapshots of before a restart."""
+"""Number of newest entries of the log that are searched for snapshots from before a restart."""
 RECALL_MARKERS_MAX = 100
-"""How many of the newest markers among them are read."""
+"""Maximum number of markers among them that are read: the newest ones."""
 RECALL_BYTES = 1_048_576
 
 
@@ -34,7 +34,8 @@ class Connectivity(Protocol):
     """The replicators of a topic, as its snapshots see them."""
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Return the regions to which the replicator is disconnected, and those of `remotes` whose replicator is."""
+        """Return the regions to which a replicator is disconnected, and those of `remotes` whose replicator to this
+        topic is."""
         ...
 
     def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
@@ -50,7 +51,7 @@ class SnapshotTopic(PublishingTopic, Protocol):
 
 
 class MarkerWriter:
-    """Appends the markers of replicated subscriptions to the topic: the attachment that they belong to."""
+    """The `Attachment` that appends the markers of replicated subscriptions to the topic."""
 
     def __init__(self, topic: PublishingTopic) -> None:
         self.publisher: Publisher = OwnRegion(topic.region.config.region)
@@ -58,7 +59,7 @@ class MarkerWriter:
         self._limits = limits_of(topic.region.config)
 
     def write(self, request: WriteMarker) -> None:
-        """Append a marker for these regions; empty: for all. Nothing is appended to a terminated topic."""
+        """Append a marker for the regions `replicate_to`; empty: for all. No effect on a terminated topic."""
         topic = self._topic
         if topic.is_terminated:
             return
@@ -69,7 +70,7 @@ class MarkerWriter:
         topic.append_own(self, data, info, request.marker)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """Our markers are durable; the topic passes every stored marker to `entries_stored`."""
+        """Do nothing: the topic passes every stored marker to `entries_stored`."""
 
 
 class TopicSnapshots:
@@ -94,11 +95,11 @@ class TopicSnapshots:
             timeout_ms=settings.snapshot_timeout_ms,
         )
         self._completed = SnapshotCache(settings.snapshot_cache_size)
-        """A subscription that becomes replicated starts with them."""
+        """Newest completed snapshots, with which a newly replicated subscription starts."""
         self._has_searched = False
-        """The log was searched for snapshots of before the restart."""
+        """Whether the log was searched for snapshots from before the restart."""
         self._active = False
-        """A subscription is replicated."""
+        """Whether a subscription is replicated."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -110,34 +111,34 @@ class TopicSnapshots:
     # Events.
 
     def start(self) -> None:
-        """A subscription is replicated from now on."""
+        """Take snapshots from now on: a subscription is replicated."""
         self._active = True
         self.schedule()
 
     def stop(self) -> None:
-        """No subscription is replicated any more: no marker is written."""
+        """Take no more snapshots and write no more markers: no subscription is replicated any more."""
         self._active = False
         self.controller.abort_pending()
         self._stop_timer()
 
     def schedule(self) -> None:
-        """Run the controller when the next snapshot may be due."""
+        """Set a timer that runs the controller when the next snapshot may be due."""
         if self._timer is None and self._active and not self._closed:
             delay_ms = max(0, self.controller.due_ms - _now_ms())
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
 
     def remotes_changed(self, remotes: Sequence[str]) -> None:
-        """The set of regions to which the topic is replicated changed."""
+        """Apply a changed set of regions to which the topic is replicated."""
         self.controller.remotes_changed(frozenset(remotes))
         self.schedule()
 
     def link_lost(self, region: str) -> None:
-        """The link to or from a region broke: its responses may be lost, even if it reconnects in a moment."""
+        """Handle a broken link to or from a region: its responses may be lost, even if it reconnects at once."""
         self.controller.link_lost(region)
         self.schedule()
 
     def marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
-        """Act on a durable marker. Called once for each, in log order."""
+        """Process a durable marker. Called once for each marker, in log order."""
         match marker:
             case SnapshotRequest():
                 self._perform(self.controller.request_stored(marker, self._topic.reading.last_position))
@@ -147,10 +148,10 @@ class TopicSnapshots:
             case Snapshot() if entry.info.replicated_from is None:
                 self._perform(self.controller.snapshot_stored(marker, _now_ms()))
 
-    # Snapshots of before the topic was loaded.
+    # Snapshots from before the topic was loaded.
 
     def search_log(self) -> None:
-        """Search the log for snapshots of before the topic was loaded, once per load."""
+        """Search the log for snapshots from before the topic was loaded, once per load."""
         if not self._has_searched:
             self._has_searched = True
             self._topic.region.spawn(self._search_log())
@@ -190,7 +191,8 @@ class TopicSnapshots:
         )
         self._perform(effects)
         if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
-            # Traffic may stop now: check again for entries that were stored meanwhile and for snapshots that time out.
+            # Publishing may stop now: check again for entries that were stored meanwhile and for snapshots that time
+            # out.
             interval = topic.region.config.settings.snapshot_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
 

@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 _SEVERAL_ARE_SERVED: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 USUAL_WORDS: Final = 16
-"""Enough for the default batch size of clients (1,000 messages): up to here the entry is not looked up."""
+"""Words of an ack set up to which the entry's batch size is not looked up: enough for clients' default batches (1,000
+messages)."""
 WORDS_MAX: Final = 256
-"""Limit for an entry that is not in memory. A frame with a message of the largest size has room for as many words."""
+"""Maximum words of an ack set for an entry that is not in memory. A frame with a message of the largest size has room
+for that many words."""
 
 
 class Subscription:
-    """Owned by its Topic."""
+    """A subscription of one topic, which owns it."""
 
     def __init__(self, topic: TopicView, name: str, stored: StoredCursor, *, durable: bool) -> None:
         self.topic = topic
@@ -45,7 +47,7 @@ class Subscription:
         self.durable = durable
         self.stored_cursor = DurableCursor(topic, stored, durable=durable)
         self.skipped = 0
-        """Entries that it skipped by TTL or backlog eviction."""
+        """Number of entries skipped by TTL or backlog eviction."""
         self.consumers: dict[ConsumerState, ConnectedConsumer] = {}
         components = topic.region.environment.components
         self.dispatcher = components.subscriptions.dispatcher(
@@ -54,14 +56,15 @@ class Subscription:
         self.pending_acks: PendingAcksOfSubscription | None = None
         """Pending acknowledgements of transactions; None: no transaction has acknowledged here."""
         self.sent = Traffic(asyncio.get_running_loop().time())
-        """Traffic to all its consumers."""
+        """Traffic to all consumers of the subscription."""
         self.sent_ms = self.flow_ms = self.acked_ms = 0
-        """When consumers last were sent messages, granted permits and acknowledged, by the region's clock; 0: not since
-        the topic was loaded."""
+        """Times of the last dispatch, FLOW and ACK of all consumers, by the region's clock; 0: none since the topic was
+        loaded."""
         self.source: Readable = topic.reading
-        """Where messages for its active consumer are read from."""
+        """Source of the messages: the topic, or its compacted form."""
         self.seeks = 0
-        """Number of seeks under way. Acknowledgements meanwhile belong to the position before."""
+        """Number of seeks in progress. Acknowledgements received meanwhile are not applied: they belong to the former
+        position."""
         self.closed = False
         self.dispatch_loop = DispatchLoop(self)
         self.lifetime = SubscriptionLifetime(self)
@@ -96,7 +99,7 @@ class Subscription:
         self.dispatch_loop.schedule()
 
     def _choose_source(self) -> None:
-        """A consumer that reads compacted is the only active one, so there is one source at a time."""
+        """Read from the compacted topic if the active consumer requests it. Such a consumer is the only active one."""
         active = self.dispatcher.strategy.active
         compacted = active is not None and self.consumers[active].reads_compacted
         self.source = self.topic.compacted if compacted else self.topic.reading
@@ -114,8 +117,8 @@ class Subscription:
         return self.pending_acks is not None and self.pending_acks.is_settling()
 
     def dispatched(self) -> None:
-        """Called after a dispatch: the cursor may have passed markers, and the consumers may have received
-        everything."""
+        """Write the cursor after a dispatch, which may have passed markers, and notify consumers that the topic has
+        ended."""
         self.stored_cursor.changed()
         if self.topic.is_over:
             self.notify_end_of_topic()
@@ -178,7 +181,7 @@ class Subscription:
         *,
         cumulative: bool,
     ) -> None:
-        """Hold (ledger, claim) for an open transaction. ProtocolError: none of them is held."""
+        """Hold acknowledgements (ledger, claim) for an open transaction. ProtocolError: none of them is held."""
         topic = self.topic
         topic.region.coordinators.check_acknowledge(txn, topic.full_name, self.name)
         if self.seeks:
@@ -216,15 +219,15 @@ class Subscription:
             self.pending_acks.ended_upto(txn.most, low_watermark)
 
     def _pump_if_unblocked(self) -> None:
-        """Resume dispatch after an acknowledgement. It can unblock a SHARED consumer at its limit, all of them at the
-        limit that they share, and keys of a KEY_SHARED subscription that other consumers wait for."""
+        """Resume dispatch after an acknowledgement. It can unblock a consumer at its limit, all consumers at the
+        subscription's limit, and keys of a KEY_SHARED subscription that other consumers wait for."""
         if self.dispatcher.type in _SEVERAL_ARE_SERVED:
             self.dispatch_loop.schedule()
 
     def redeliver(
         self, consumer: ConnectedConsumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None
     ) -> None:
-        """Redeliver these messages; None: everything the consumer has not acknowledged."""
+        """Redeliver messages by their ids; None: all that the consumer has not acknowledged."""
         if epoch is not None:
             consumer.epoch = epoch
         entry_ids = None
@@ -234,10 +237,10 @@ class Subscription:
         self.dispatch_loop.schedule()
 
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
-        """Reset the cursor to `next_entry_id`; `ack_set`, if given, is what is left of that entry. It is durable when
-        this returns, and every consumer was just disconnected: a response sent at once arrives before they reconnect.
-        Meanwhile nothing is dispatched, and acknowledgements belong to the position before. ProtocolError when the
-        subscription was closed since the request."""
+        """Reset the cursor to `next_entry_id`; `ack_set`, if given, names the messages of that entry that remain
+        unacknowledged. When this returns, the cursor is durable and all consumers have just been disconnected: a
+        response sent at once arrives before they reconnect. Until then nothing is dispatched, and no acknowledgement is
+        applied. ProtocolError when the subscription was closed since the request."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         left = within_batch(self.topic, next_entry_id, tuple(ack_set))
@@ -261,7 +264,8 @@ class Subscription:
     # The cursor.
 
     def move(self, change: Callable[[Cursor], object]) -> None:
-        """Change the cursor for an update of another region or for markers."""
+        """Change the cursor for another reason than an acknowledgement, such as an update of another region, and resume
+        dispatch."""
         change(self.cursor)
         if self.stored_cursor.is_changed:
             self.dispatcher.strategy.moved()
@@ -277,7 +281,7 @@ class Subscription:
             await self.pending_acks.persisted()
 
     async def flush(self) -> None:
-        """Write what is pending, unless the subscription is being deleted."""
+        """Write pending changes, unless the subscription is being deleted."""
         try:
             await self.stored_cursor.flush()
         except GoneMeanwhile:
@@ -288,7 +292,7 @@ class Subscription:
             await self.pending_acks.persisted()
 
     async def settled(self) -> None:
-        """After `close`: wait until what is being written has its outcome."""
+        """After `close`: wait until the pending write is durable or has failed."""
         await self.stored_cursor.settled()
         if self.pending_acks is not None:
             await self.pending_acks.settled()
@@ -298,7 +302,7 @@ class Subscription:
         return self.cursor.unacked_count(self.topic.state.readable_end, self.topic.state.visibility.hidden)
 
     def why_not(self) -> Reason:
-        """Return why its messages are not consumed; empty when there are none, or they are being dispatched."""
+        """Return why the backlog is not consumed; empty when there is none, or it is being dispatched."""
         if self.seeks:
             return Cause.SEEKING()
         if not self.backlog():
@@ -309,14 +313,14 @@ class Subscription:
         return reason if reason or self.pending_acks is None else self.pending_acks.why_held()
 
     async def delete(self) -> None:
-        """UNSUBSCRIBE: delete the subscription for good. Its name stays taken until that is durable, so that no remains
-        become part of a new subscription. The deletion continues when the requesting client disconnects: half a
-        deletion would block the name for ever. Further requests meanwhile wait for the same deletion: a second one
+        """UNSUBSCRIBE: delete the subscription for good. Its name stays taken until the deletion is durable, so that no
+        stored rows become part of a new subscription. The deletion continues when the requesting client disconnects: an
+        unfinished deletion would block the name for ever. Concurrent requests wait for the same deletion: a second one
         could delete a new subscription of this name."""
         await self.lifetime.delete()
 
     async def delete_stored(self) -> None:
-        """Delete what is stored of the subscription. StorageError."""
+        """Delete the stored cursor and pending acknowledgements. StorageError."""
         await self.stored_cursor.delete()
         if self.pending_acks is not None:
             await self.pending_acks.delete(self.topic.region.store)
@@ -337,7 +341,7 @@ def _now_ms() -> int:
 
 
 def check_subscription_name(name: str) -> None:
-    """ProtocolError for a name that the protocol reserves."""
+    """Raise ProtocolError for a name that the protocol reserves."""
     if not name or name.startswith("pulsar.repl") or name == "pulsar.dedup":
         raise ProtocolError(ServerError.NotAllowedError, f"subscription name {name!r} is reserved")
 
@@ -349,8 +353,8 @@ def within_batch(
     acknowledged. Bits beyond the batch would be stored, be counted against the limits of all consumers, and be sent to
     the next consumer in a frame that no client accepts.
 
-    Sets of `held` entries are limited later, by what the consumer was sent. ProtocolError for a set whose batch is
-    unknown and that is larger than any client needs."""
+    Sets of `held` entries are limited later, by the batch that the consumer was sent. ProtocolError for a set whose
+    batch is unknown and that is larger than any client needs."""
     if ack_set is None or len(ack_set) <= USUAL_WORDS or entry_id in held:
         return ack_set
     entries = topic.reading.recent(entry_id, 1)

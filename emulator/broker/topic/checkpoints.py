@@ -37,7 +37,7 @@ class Checkpoints:
         self.entries_since = 0
         """Number of entries stored since the last checkpoint."""
         self._parts_from = 0
-        """Number of a part below which parts were deleted."""
+        """Part number below which parts were deleted."""
 
     def restore(self, log_end: int | None = None) -> int:
         """Restore the stored checkpoint into the new state. Returns the id from which the log is to be replayed.

@@ -1,7 +1,7 @@
 """The newest entries of the topics' logs, in memory.
 
-Consumers and replicators without a backlog read here; consumers and replicators that lag read from the store. Holds
-durable entries only ("visible" comes after "durable").
+Consumers and replicators without a backlog read here, others from the store. The cache holds durable entries only
+("visible" comes after "durable").
 
 All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks, and each block is
 charged with the memory that it uses. Over the limit the pool drops the oldest block of any topic. Dropped entries are

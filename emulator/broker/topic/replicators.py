@@ -66,7 +66,7 @@ class Replicators(dict[str, Replicator]):
         """Serialises changes of the set of regions."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
-        """Apply changed policies. `open` starts the first replicators."""
+        """Apply changed policies. The first replicators are added when the topic is loaded."""
         if new.differs(old, REPLICATOR_DISPATCH_RATE):
             for replicator in self.values():
                 replicator.rate.set(new[REPLICATOR_DISPATCH_RATE])
@@ -128,7 +128,8 @@ class Replicators(dict[str, Replicator]):
     # Connectivity.
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Return the regions to which the replicator is disconnected, and those of `remotes` whose replicator is."""
+        """Return the regions to which a replicator is disconnected, and those of `remotes` whose replicator to this
+        topic is."""
         without_producer = {name for name, replicator in self.items() if not replicator.life.is_connected}
         return frozenset(without_producer | {name for name in remotes if not self._receives_from(name)})
 
