@@ -28,7 +28,7 @@ from tests.swarm.shrink import shrink, story_of
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers: a run of no seed would pass without having tested anything."""
+    """Return an argument parser for whole numbers of at least `least`. A run with no seeds would pass untested."""
 
     def parse(text: str) -> int:
         try:
@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _store(report: SeedReport, options: argparse.Namespace) -> None:
-    """Run the first failing seed again, to store its run folder and to shrink it."""
+    """Run the first failing seed again, to store its run directory and to shrink it."""
     seed, overrides = report.failed[0].seed, overrides_without(options.without)
     outcome = run_seed(options.workload, seed, overrides=overrides)
     report.store(outcome)
@@ -137,7 +137,7 @@ def _print_workloads() -> None:
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:
-    """Return why there is no such workload or mutant; empty if there is one."""
+    """Return the error message for an unknown workload or mutant; empty if the name is known."""
     if name in known:
         return ""
     if present := FORMER_WORKLOADS.get(name):

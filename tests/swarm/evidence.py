@@ -1,4 +1,4 @@
-"""What the checkers of the swarm look at: the evidence of any simulated run, and what workloads add to it."""
+"""The evidence that checkers of the swarm read: that of any simulated run, and the records of workloads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.swarm.checkers.transaction_tasks import TaskEvidence
 
 
 class OperationResult(NamedTuple):
-    """What one operation of a workload did, as far as its client knows."""
+    """The outcome of one operation of a workload, as far as its client knows."""
 
     workload: str
     outcome: Literal["accepted", "refused", "nothing"]
-    """nothing: it had no occasion, or no answer came."""
+    """nothing: the operation was not possible, or no response arrived."""
     began: float
-    """Virtual seconds."""
+    """Time of the request, in virtual seconds."""
     ended: float
     region: str
     topic: str = ""
@@ -29,35 +29,36 @@ class OperationResult(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What is left of a subscription in one region."""
+    """The backlog of a subscription in one region."""
 
     messages: list[StoredMessage]
-    """As its stored cursor says."""
+    """Messages that the stored cursor has not acknowledged."""
     claim: int | None
-    """How many entries its region tells admins. None: it tells nothing."""
+    """Backlog in entries that the region reports to administrators; None: it reports none."""
     must_be_none: bool
-    """Its consumers are here and acknowledged everything, or it must have been carried here from where they are."""
+    """Whether the backlog must be empty: the consumers acknowledged everything, in this region or in one that
+    replicates the position to it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Evidence(RunEvidence):
-    """Everything that the checks of a generated run look at."""
+    """All evidence of a generated run, for its checks."""
 
     running_former_hosts: Sequence[str]
     """Hosts of replaced regions whose programs still run."""
     waiting: frozenset[str]
     """Texts of messages whose producers still wait for an outcome."""
     left: Mapping[tuple[str, str, str], Left]
-    """By (region, topic, subscription), of subscriptions that should have an empty backlog."""
+    """Backlogs of the checked subscriptions: (region, topic, subscription) -> backlog."""
     restless: Collection[tuple[str, str]]
-    """(region, topic) that are still written to although no client publishes and nothing is owed."""
+    """(region, topic) of logs that still grow although no client publishes and no message is outstanding."""
     operations: Sequence[OperationResult]
-    """What workloads did, beyond publishing and consuming."""
+    """Outcomes of the workloads' operations other than publishing and consuming."""
     claims: Claims = field(default_factory=Claims)
-    """Which clients requested exclusive access, and the responses they received."""
+    """Requests of clients for exclusive access, and their responses."""
     grants: Mapping[Place, Sequence[StoredGrant]] = field(default_factory=dict)
-    """Exclusive access as stored on the disks, by epoch."""
+    """Grants of exclusive access as stored on the disks, by region and topic, in the order of epochs."""
     metadata: MetadataEvidence | None = None
-    """What clusters share. None: they share nothing."""
+    """Metadata that the clusters share; None: they share none."""
     tasks: TaskEvidence | None = None
-    """Of programs with transaction keys. None: there are none."""
+    """Evidence on programs with transaction keys; None: the run has none."""

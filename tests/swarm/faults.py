@@ -1,6 +1,6 @@
-"""What can go wrong in a world. A fault is a value that knows how to begin and how to end.
+"""The faults of a run. A fault is a value with methods that begin and end it in the world.
 
-To add one: a class here, and a line in `draw.draw_fault`.
+To add one, write a class here and a line in `nemesis.draw_fault`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Begins at a second of the break phase and ends some time later, at the latest when the world is healed."""
+    """A fault that begins `at_seconds` into the break phase, and ends `lasts_seconds` later or when the world heals."""
 
     at_seconds: float
     lasts_seconds: float
@@ -26,11 +26,11 @@ class Fault:
         raise NotImplementedError
 
     def end(self, world: SwarmWorld) -> None:
-        """End the fault. Called once, also when another event has ended it already."""
+        """End the fault. Called once, even if another event has already ended it."""
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The regions or clients it is about."""
+        """The regions or clients that the fault affects."""
         return ()
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class RegionFault(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Kill(RegionFault):
-    """kill -9; started again at the end."""
+    """Kill the broker with SIGKILL; it starts again at the end."""
 
     op = "kill"
     end_op = "start"
@@ -63,7 +63,7 @@ class Kill(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class PowerOff(RegionFault):
-    """The machine is gone; peers receive no reset."""
+    """Power off the region's machine: its peers receive no TCP reset."""
 
     op = "kill"
     end_op = "start"
@@ -80,7 +80,7 @@ class PowerOff(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class Pause(RegionFault):
-    """SIGSTOP."""
+    """Stop the broker's process with SIGSTOP; SIGCONT at the end."""
 
     op = "pause"
     end_op = "resume"
@@ -94,8 +94,8 @@ class Pause(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class Replace(RegionFault):
-    """Freeze a region, start another one on the same log, and resume the former one at the end. Only for a region with
-    a remote log."""
+    """Pause a region's broker, start another on the same log, and resume the former one at the end. Requires a remote
+    log."""
 
     op = "pause and replace"
     end_op = "wake up the former"
@@ -124,7 +124,8 @@ class LogAway(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class LostAnswers(RegionFault):
-    """Calls to a remote log, or their responses, are lost. With a limit the region's store gives up after that time."""
+    """Lose calls to a remote log, or their responses. With `gives_up_seconds` the region's store fails a call after
+    that time."""
 
     probability: float = 0.3
     gives_up_seconds: float | None = None
@@ -181,7 +182,7 @@ class Hold(LinkFault):
 
 @dataclass(frozen=True, slots=True)
 class Reset(LinkFault):
-    """Something between breaks every connection, at once."""
+    """Reset every open connection between two places, at one moment."""
 
     op = "reset"
 
@@ -206,7 +207,7 @@ class FullDisk(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class FailingDisk(RegionFault):
-    """Some commits fail."""
+    """Fail each commit with a probability."""
 
     probability: float = 0.3
 
@@ -224,7 +225,7 @@ class FailingDisk(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class SlowDisk(RegionFault):
-    """Every commit takes its time."""
+    """Delay every commit by up to `seconds`."""
 
     seconds: float = 0.2
 
@@ -244,7 +245,7 @@ class SlowDisk(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationAway(Fault):
-    """No region of a cluster reaches its configuration store: they go on with what they know."""
+    """Make a cluster's configuration store unreachable; its regions continue with the metadata that they have."""
 
     cluster: str
 
@@ -264,7 +265,7 @@ class ConfigurationAway(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationLosesAnswers(Fault):
-    """A cluster's configuration store does what it is asked, and its answer is lost."""
+    """Lose responses of a cluster's configuration store after it has executed the request."""
 
     cluster: str
     probability: float = 0.3
@@ -285,7 +286,7 @@ class ConfigurationLosesAnswers(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ClockJump(RegionFault):
-    """Set the wall clock of a region."""
+    """Move the wall clock of a region forward or back, permanently."""
 
     milliseconds: float = 60_000
 
@@ -297,7 +298,7 @@ class ClockJump(RegionFault):
 
 @dataclass(frozen=True, slots=True)
 class KillClient(Fault):
-    """A client dies in the middle of its work and is started again."""
+    """Kill a client, and start it again at the end. `silently`: its peers receive no TCP reset."""
 
     client: str
     silently: bool = False
@@ -318,7 +319,7 @@ class KillClient(Fault):
 
 @dataclass(frozen=True, slots=True)
 class PauseClient(Fault):
-    """A client is frozen: it takes nothing and says nothing."""
+    """Pause a client's process: it neither receives nor sends anything."""
 
     client: str
 

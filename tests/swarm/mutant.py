@@ -4,7 +4,7 @@
     class _RequestsOnce(Partitions):
         \"\"\"A client requests the number of partitions only once.\"\"\"
 
-The docstring says what is missing; it is a row of docs/reference/mutants.md.
+The docstring describes the faulty behaviour, and is printed in docs/reference/mutants.md.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Patch = Callable[[Overrides], Overrides]
 class Mutant:
     name: str
     safeguard: str
-    """What is missing, as a sentence."""
+    """The faulty behaviour, as a sentence."""
     invariants: tuple[str, ...]
-    """The invariants that its loss violates, the one that it maintains first."""
+    """The invariants that the mutant violates; first the one that the removed safeguard maintains."""
     patch: Patch
     seed_name: str
-    """The seed name of the workload whose simulated runs detect it."""
+    """The seed name of the workload whose simulated runs detect the mutant."""
 
     @property
     def kind(self) -> str:
-        """The workload whose simulated runs detect it."""
+        """The public name of the workload whose simulated runs detect the mutant."""
         return public_name(self.seed_name)
 
 
 class Mutants(list[Mutant]):
-    """The mutants of one module. `seed_name`: of the workload whose simulated runs detect them."""
+    """The mutants of one module. `seed_name` names the workload whose simulated runs detect them."""
 
     def __init__(self, seed_name: str = "swarm") -> None:
         super().__init__()
@@ -52,8 +52,8 @@ class Mutants(list[Mutant]):
         patch: Callable[[Any], Patch] = lambda made: made,
         safeguard: str = "",
     ) -> Callable[[T], T]:
-        """Register the decorated class or function as a faulty component. `patch` puts it into the product. Without
-        `patch` it is a patch itself, and `safeguard` replaces the docstring."""
+        """Register the decorated class or function as a faulty component, which `patch` puts into the product. Without
+        `patch` the decorated function is the patch. `safeguard` replaces the docstring."""
 
         def register(made: T) -> T:
             sentence = safeguard or " ".join((made.__doc__ or "").partition("\n\n")[0].split())
@@ -64,17 +64,18 @@ class Mutants(list[Mutant]):
 
 
 def parts(**changes: Any) -> Patch:
-    """Other components of the broker, by the names of their fields."""
+    """Return a patch that replaces components of the broker, by the names of their fields."""
     return lambda overrides: overrides.with_parts(**changes)
 
 
 def part(name: str, wrap: Callable[[Any], Any] = lambda made: made) -> Callable[[Any], Patch]:
-    """The component of that name is the decorated class or function, or what `wrap` makes of it."""
+    """Return a function that makes a patch: component `name` becomes the decorated object, wrapped by `wrap`."""
     return lambda made: parts(**{name: wrap(made)})
 
 
 def medium(name: str) -> Callable[[Any], Patch]:
-    """The medium of that name (`disk`, `remote_log`) or the client is the decorated class."""
+    """Return a function that makes a patch: the medium `name` (`disk`, `remote_log`) or the client becomes the
+    decorated class."""
     return lambda made: lambda overrides: replace(overrides, **{name: made})
 
 

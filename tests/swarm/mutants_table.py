@@ -2,7 +2,7 @@
 
     python -m tests.swarm.mutants_table [NAME …]
 
-searches for the seeds of all mutants; with names, only for theirs and for those that the page does not have.
+searches for the first seeds of all mutants; with names, only of these and of mutants that the page does not list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEAD = ("| mutant: what it changes | invariant | first seed | witness |", "|---|
 
 
 def line(mutant: Mutant, result: WorkloadResult | None) -> str:
-    """In Markdown."""
+    """Return the mutant's row of the table, in Markdown."""
     begin = f"| `{mutant.name}`: {mutant.safeguard} |"
     if result is None or result.violation is None:
         return f"{begin} {mutant.invariants[0]} | - | not detected |"
@@ -40,18 +40,18 @@ def line(mutant: Mutant, result: WorkloadResult | None) -> str:
 
 
 def lines_of(page: str) -> dict[str, str]:
-    """By mutant, as the page has it."""
+    """Return the rows of the page as text, by mutant."""
     return {name: text for text, name in re.findall(r"^(\| `([^`]+)`: .*)$", page, re.MULTILINE)}
 
 
 def rows_of(page: str) -> list[Row]:
-    """What the page says; rows of what was not detected are left out."""
+    """Return the parsed rows of the page, without mutants that were not detected."""
     pattern = re.compile(r"^\| `([^`]+)`: .*? \| (INV-\d+) \| (\d+) \|", re.MULTILINE)
     return [Row(name, int(seed), invariant) for name, invariant, seed in pattern.findall(page)]
 
 
 def main(names: set[str], jobs: int = 2) -> int:
-    """Exit code 1 when one is not detected."""
+    """Write the page. Return 1 if a mutant is not detected, otherwise 0."""
     page = PAGE.read_text()
     kept = lines_of(page) if names else {}
     lines, missed = [*HEAD], 0

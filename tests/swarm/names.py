@@ -1,7 +1,7 @@
 """Names of workloads that were renamed: each former name with the present one.
 
-Former names of workloads remain the seeds of their random sources, and the names of their topics and programs, so that
-every seed still has the same plan and the same trace.
+Former names still seed the random sources of workloads and name their topics and programs, so that every seed keeps its
+plan and its trace.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ FORMER_WORKLOADS = {
     "transact": "transactions",
     "trim": "trimming",
 }
-"""Workloads and kinds of simulated runs."""
+"""Former -> present name of each renamed workload or kind of simulated run."""
 
 _SEED_NAMES = {present: former for former, present in FORMER_WORKLOADS.items()}
 
 
 def public_name(seed_name: str) -> str:
-    """The present name of a workload, by the one that its random sources are seeded with."""
+    """Return the present name of the workload whose random sources are seeded with `seed_name`."""
     return FORMER_WORKLOADS.get(seed_name, seed_name)
 
 
 def seed_name(public: str) -> str:
-    """What the random sources of a workload are seeded with, by its present name."""
+    """Return the name that seeds the random sources of the workload with the present name `public`."""
     return _SEED_NAMES.get(public, public)

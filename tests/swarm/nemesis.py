@@ -35,8 +35,7 @@ def draw_fault(
     *,
     remote: tuple[str, ...] = (),
 ) -> Fault:
-    """Draw a fault that lasts for a while. Most are short, some last to the end. `remote`: regions with a remote
-    log."""
+    """Draw a fault. Most are short; some last until the world heals. `remote`: regions with a remote log."""
     at = round(random.uniform(0.1, seconds), 3)
     lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
     region, client = random.choice(regions), random.choice(clients)
@@ -70,8 +69,9 @@ def draw_fault(
 
 
 def squeeze(random: Random, region: str, seconds: float, rounds: int = 2) -> list[Fault]:
-    """Troubles that come in company: while the disk is slow connections break, so that things are sent again before the
-    first time is durable; then the region dies with all of it on the way. And once more."""
+    """Draw correlated faults of one region: its disk is slow while connections break, so that clients and replicators
+    send again before the first append is durable; then the region is killed with all appends pending. Repeat `rounds`
+    times."""
     at = random.uniform(0.3, seconds * 0.6)
     faults: list[Fault] = [SlowDisk(round(at, 3), 12.0, region, random.choice((0.2, 1.0)))]
     for _ in range(rounds):
@@ -85,7 +85,8 @@ def squeeze(random: Random, region: str, seconds: float, rounds: int = 2) -> lis
 
 
 def comeback(random: Random, producer: ProducerPlan, seconds: float) -> list[Fault]:
-    """A producer dies and is back at once, again and again, while what it sent before is still being written."""
+    """Draw four short kills of a producer while its region's disk is slow: it restarts before its earlier messages are
+    durable."""
     at = round(random.uniform(0.3, seconds * 0.8), 3)
     return [
         SlowDisk(at, round(random.uniform(1.0, 3.0), 3), producer.region, 0.5),
@@ -99,7 +100,7 @@ def comeback(random: Random, producer: ProducerPlan, seconds: float) -> list[Fau
 
 
 def with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
-    """Nothing happens to clocks and to programs."""
+    """Return the plan with one to six random faults, none of them of clocks or programs."""
     faults = [draw_fault(random, plan.regions, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
     faults = [one for one in faults if not isinstance(one, ClockJump | KillClient | PauseClient)]
     return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))

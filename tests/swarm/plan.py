@@ -1,6 +1,6 @@
 """The plan of a run, drawn from one seed: its topology, its programs, and its faults with their times.
 
-A plan is a plain value. `draw` creates one from a seed, `swarm` runs it, `shrink` removes parts of it.
+A plan is a plain value. `generator` draws it from a seed, `runner` runs it, `shrink` removes parts of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """Publishes to one topic of one region, in bursts."""
+    """A producer that publishes to one topic of one region, in bursts."""
 
     name: str
     region: str
@@ -32,19 +32,19 @@ class ProducerPlan:
     batching: Batching | None = None
     payload_bytes: int = 64
     choosy: float = 0.0
-    """Probability that it restricts a message to some regions."""
+    """Probability that the producer restricts a message to some regions (`replicate_to`)."""
     repeats: float = 0.0
-    """Probability that it sends a message twice at once, with the same sequence id."""
+    """Probability that the producer sends a message twice in a row with the same sequence id."""
     key: str | None = None
-    """Of each of its messages; not for batches."""
+    """Key of each message; not for batches."""
     keeps_outbox: bool = True
-    """After a restart it resends, with the same sequence ids, every publish without a response. Otherwise it continues
-    after the last sequence id that the region knows, with other messages."""
+    """Whether the producer resends, after a restart, every publish without a response with its former sequence id.
+    Otherwise it continues with new messages after the last sequence id that the region returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """Consumes one subscription of one topic, in one region after the other."""
+    """A consumer of one subscription of one topic, in one region after the other."""
 
     name: str
     subscription: str
@@ -53,27 +53,27 @@ class ConsumerPlan:
     type: str = "EXCLUSIVE"
     replicated: bool = False
     moves: tuple[tuple[float, str], ...] = ()
-    """(second, region): it leaves and goes on there."""
+    """(time in seconds, region) of each move to another region."""
     cumulative: bool = False
     confirmed: float = 0.5
-    """Probability that it waits until its acknowledgement is durable."""
+    """Probability that the consumer waits for the response to an acknowledgement."""
     refuses: float = 0.0
     """Probability of a negative acknowledgement."""
     holds: int = 0
-    """Individual acknowledgements it keeps back, giving them out of order."""
+    """Number of messages whose individual acknowledgements the consumer delays and sends out of order."""
     think_seconds: float = 0.01
     queue: int = 20
     key_ranges: tuple[tuple[int, int], ...] = ()
-    """KEY_SHARED: of hashes, first and last; none: the region divides them."""
+    """KEY_SHARED: ranges (first, last) of hashes; empty: the region assigns the ranges."""
     out_of_order: bool = False
-    """KEY_SHARED: it may receive a key before the former consumer of that key has acknowledged its messages."""
+    """KEY_SHARED: allow delivery of a key before its former consumer has acknowledged the key's messages."""
     consumer_name: str = ""
-    """The consumer name that it sends; empty: `name`. Other consumers may have the same."""
+    """The consumer name in the subscribe request; empty: `name`. Several consumers may have the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderPlan:
-    """Reads one topic of one region from its beginning."""
+    """A reader of one topic of one region, from the earliest message."""
 
     name: str
     region: str
@@ -83,34 +83,34 @@ class ReaderPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClaimantPlan:
-    """Wants one topic of one region for itself, publishes while it has it, leaves it and wants it again."""
+    """A producer that requests exclusive access to a topic of a region, publishes, closes and requests it again."""
 
     name: str
     region: str
     topic: str
     mode: str
-    """Of access, until the world is healed; from then on it waits for its turn."""
+    """Access mode until the world heals; afterwards WAIT_FOR_EXCLUSIVE."""
     priority: int = 0
     place: str = ""
     """Where it runs; empty: in its region."""
     messages: int = 40
-    """So many it publishes while things go wrong; then it keeps the topic in silence."""
+    """Number of messages until the world heals; after them the claimant holds the topic without publishing."""
     burst: int = 2
     pause_seconds: float = 0.1
     holds_seconds: float = 1.0
-    """About how long it keeps the topic before it leaves it."""
+    """Mean time for which the claimant holds the topic before it closes the producer."""
     gives_up_seconds: float | None = None
-    """About how long it waits in line before it gives up. None: for ever."""
+    """Mean time that the claimant waits for access before it gives up; None: without limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """Reads an inbox, processes, and writes results in transactions under a key, which it shares with others."""
+    """A program that consumes an inbox and publishes results in transactions, under a key that programs share."""
 
     name: str
     region: str
     key: str
-    """Also the name of its subscription, and part of the name of the topic for its results."""
+    """Transaction key; also the name of the subscription and part of the name of the outbox."""
     inbox: str
     place: str = ""
     """Where it runs; empty: in its region."""
@@ -118,18 +118,18 @@ class WorkerPlan:
     type: str = "SHARED"
     cumulative: bool = False
     at_once: int = 3
-    """So many messages it takes in one transaction at most."""
+    """Largest number of messages in one transaction."""
     think_seconds: float = 0.05
-    """About how long it leaves a transaction open when everything is in it."""
+    """Longest delay between the last operation of a transaction and its end."""
     fails: float = 0.2
-    """How often it aborts a transaction, or forgets it."""
+    """Probability that the program aborts a transaction or leaves it open."""
     rest_seconds: float = 1.0
-    """About how long it leaves the key to others, when it lost it."""
+    """Mean time for which the program waits before it connects again after it was fenced."""
     timeout_seconds: float = 30.0
-    """Of its transactions."""
+    """Timeout of the program's transactions."""
     queue: int = 20
     keeps_clients: bool = False
-    """Of those with the key, it works to the end once everything is repaired."""
+    """Whether this program of the key continues to the end of the run; the others end after healing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +144,20 @@ class Plan:
     claimants: tuple[ClaimantPlan, ...] = ()
     workers: tuple[WorkerPlan, ...] = ()
     acts: tuple[Act, ...] = ()
-    """What else is done, each once, by whom and when: see `tests.swarm.workload`."""
+    """Operations of workloads, each performed once: see `tests.swarm.workload`."""
     faults: tuple[Fault, ...] = ()
     disks: tuple[tuple[str, DiskFaults], ...] = ()
-    """Faults of each region's disk until the repair. RemoteFaults: the region has a remote log."""
+    """(region, faults of its disk until the world heals). RemoteFaults: the region has a remote log."""
     clocks: tuple[tuple[str, float, float], ...] = ()
     """(region, offset in ms, drift in parts per million)."""
     break_seconds: float = 15.0
-    """How long things go wrong."""
+    """Duration of the break phase, in which faults occur."""
     heal_seconds_max: float = 180.0
-    """Everything must have converged within this time after the repair."""
+    """Deadline for convergence after the end of the break phase."""
     restarts_at_the_end: bool = False
-    """When all is repaired and consumed, every region is killed and started once more."""
+    """Whether every region is killed and started once more after all messages are consumed."""
     variation: int = 0
-    """The same plan with other luck. A seed's own is 0; the shrinker tries others."""
+    """Part of the seed of the run's random sources. A drawn plan has 0; the shrinker tries other values."""
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -165,14 +165,14 @@ class Plan:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of all programs of the plan."""
         parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan | ClaimantPlan | WorkerPlan, ...]
         parts = (*self.producers, *self.consumers, *self.readers, *self.claimants, *self.workers)
         return tuple(one.name for one in parts)
 
 
 def with_settings(topology: Topology, **settings: Any) -> Topology:
-    """The same with these settings in every region."""
+    """Return the topology with these settings in every region."""
     clusters = tuple(
         replace(
             cluster,

@@ -1,4 +1,4 @@
-"""What the programs of a generated run noted."""
+"""The record of a generated run: its history and the additional records of workloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.swarm.evidence import OperationResult
 
 
 class Record(SimulatedHistory):
-    """A history, and what workloads note for their own checks."""
+    """A history, with records that workloads keep for their own checks."""
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         super().__init__(now_seconds)

@@ -1,4 +1,4 @@
-"""Run plans: first with faults, during which no safety invariant may be violated; then everything is repaired, and the
+"""Run plans: first with faults, while no safety invariant may be violated; then all faults are repaired, and the
 regions must converge within a bounded time.
 
     break   faults begin and end; at its end the safety invariants are checked
@@ -50,16 +50,16 @@ from tests.swarm.workloads.unsubscribe import recreated_subscription_is_new
 from tests.swarm.world import SwarmWorld
 
 CARRY_SECONDS = 60.0
-"""How long it may take until the last acknowledgement is stored, and carried to the other region."""
+"""Virtual seconds within which the last acknowledgement must be stored and replicated to the other regions."""
 SETTLE_SECONDS = 5.0
-"""Until clients and links are back after all regions died."""
+"""Virtual seconds in which clients and links reconnect after a restart of all regions."""
 SILENCE_SECONDS = 2.5
-"""Longer than any interval at which regions take snapshots."""
+"""Virtual seconds without a write after which regions count as quiet; longer than any snapshot interval."""
 SILENCE_SECONDS_MAX = 120.0
-"""How long it may take until nothing is written any more: with windows of one entry three markers pass a link in a
-second."""
+"""Virtual seconds within which regions must stop writing. With a replication window of one entry a slow link carries
+only three markers per second."""
 LOOK_SECONDS = 0.5
-"""How often it is looked whether everything has converged."""
+"""Interval between two checks for convergence, in virtual seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Outcome(SimulationOutcome):
 
     plan: Plan
     operations: list[OperationResult]
-    """What its workloads did."""
+    """Outcomes of the workloads' operations."""
 
 
 def run_seed(kind: str, seed: int, *, overrides: Overrides = AS_SHIPPED) -> Outcome:
@@ -77,7 +77,7 @@ def run_seed(kind: str, seed: int, *, overrides: Overrides = AS_SHIPPED) -> Outc
 
 
 def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
-    """Run a plan in a simulation of its own. Violations are in the outcome; only errors of the simulation itself are
+    """Run a plan in a new simulation. The outcome contains violations; only errors of the simulation itself are
     raised."""
     simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
     with (
@@ -105,7 +105,7 @@ def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listene
 
 
 class _Run:
-    """One plan on its way."""
+    """The run of one plan: its programs, its phases and the evidence for the checks."""
 
     def __init__(self, plan: Plan, world: SwarmWorld) -> None:
         self.plan = plan
@@ -138,7 +138,7 @@ class _Run:
         for name, region in self.world.regions.items():
             self.watch.attach(name, region.disk)
 
-    # The story.
+    # Phases.
 
     async def story(self) -> None:
         await self._break()
@@ -182,7 +182,7 @@ class _Run:
             self._note(fault, fault.end_op)
 
     def _note(self, fault: Fault, op: str) -> None:
-        """In the words of a run's history where it has words for it, as a step of the story otherwise."""
+        """Record a fault as the matching fact of histories (kill, cut …), or as a step if there is none."""
         first, second = (*fault.places, None, None)[:2]
         if isinstance(fault, LinkFault) and op in ("cut", "hold", "heal"):
             way = "one way" if fault.one_way else "both ways"
@@ -210,11 +210,11 @@ class _Run:
             actor.begin()
         deadline = self.simulation.now + self.plan.heal_seconds_max
         if await self._comes_true(self._is_converged, deadline):
-            # A region that a consumer left delivers its remaining messages only when the tour returns there.
+            # A region that a consumer left delivers its remaining messages only when `_tour` returns there.
             await self._comes_true(
                 self._are_acts_answered, min(deadline, self.simulation.now + CARRY_SECONDS)
             )
-            # Messages that acts published since must be in every region before deliveries are checked.
+            # Messages that acts published meanwhile must be in every region before deliveries are checked.
             await self._comes_true(self._is_converged, deadline)
             await self._tour(deadline)
             await self._comes_true(self._are_acts_answered, deadline)
@@ -247,7 +247,7 @@ class _Run:
         await asyncio.sleep(SETTLE_SECONDS)
 
     def _are_acts_answered(self) -> bool:
-        """What acts and workers owe later on, as far as time helps."""
+        """Whether all acts have ended and no check fails that can still pass with more time."""
         if not self.plan.acts and not self.plan.workers:
             return True
         if self._acts_under_way():
@@ -263,7 +263,7 @@ class _Run:
         return not any(any(find(evidence)) for find in expected)
 
     def _acts_under_way(self) -> bool:
-        """Whether an act publishes still that others wait for."""
+        """Whether an act that consumers wait for has not ended yet."""
         begun = Counter(act.workload for act in self.plan.acts if act.is_awaited)
         return bool(begun) and begun > Counter(
             operation.workload for operation in self.record.operations if operation.workload in begun
@@ -274,7 +274,7 @@ class _Run:
         return not any(left.must_be_none if left.messages else left.claim for left in self._left().values())
 
     async def _fall_silent(self, deadline: float) -> None:
-        """Wait until nothing is written any more; note what is."""
+        """Wait until no log grows any more; store the logs that still grow in `restless`."""
         written, since = self._written(), self.simulation.now
         while self.simulation.now - since < SILENCE_SECONDS:
             if self.simulation.now >= deadline:
@@ -294,7 +294,7 @@ class _Run:
         return [host.name for region in self.world.regions.values() for host in region.running_former_hosts]
 
     async def _tour(self, deadline: float) -> None:
-        """Every consumer drains where it is, then once more in every region it was in."""
+        """Let every consumer drain its current region, then every other region in which it subscribed."""
         for consumer in self.consumers:
             if not consumer.visited:
                 consumer.visited.append(consumer.region)
@@ -363,7 +363,8 @@ class _Run:
         return subscribed
 
     def _left(self) -> dict[tuple[str, str, str], Left]:
-        """By (region, topic, subscription): where consumers are, and everywhere else where a replicated one is."""
+        """Return the backlogs by (region, topic, subscription), in the consumer's region and, for a replicated
+        subscription, in all regions of the topic."""
         found: dict[tuple[str, str, str], Left] = {}
         cursors = self.disks.cursors()
         for consumer in self.consumers:
@@ -382,8 +383,8 @@ class _Run:
         return found
 
     def _hears_of(self, region: str, consumer: ConsumerActor, topic: str, subscription: str) -> bool:
-        """Whether a region certainly learns what was consumed in the others. After a deletion or a seek the
-        subscription starts anew there, and earlier acknowledgements of other regions are not sent again."""
+        """Whether a region certainly receives the consumer's current position. After a deletion or a seek the
+        subscription is new there, and other regions do not send earlier acknowledgements again."""
         moved_at = self.record.windows.last_end(region, topic, subscription)
         return moved_at < 0 or any(
             seconds_of(event) > moved_at
@@ -394,6 +395,6 @@ class _Run:
         )
 
     def _carries_everything(self) -> bool:
-        """Whether the position of a replicated subscription certainly comes to the other regions. Messages that never
-        reach the region where others are consumed stay."""
+        """Whether the position of a replicated subscription certainly reaches the other regions. A message that is not
+        replicated to the consumer's region stays unacknowledged in the others."""
         return not any(one.plan.choosy for one in self.producers)

@@ -1,4 +1,4 @@
-"""Runs many seeds of a workload, and finds the first one that detects a mutant."""
+"""Run many seeds of a workload, and find the first one that detects a mutant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.swarm.runner import run_seed
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResult(SeedResult):
-    """What is reported of one seed of a workload."""
+    """The result of one seed of a workload, with its number of operations."""
 
     operations: Mapping[tuple[str, str], int]
     """(workload, outcome) -> number of operations."""
@@ -30,7 +30,7 @@ def run_workload(
     time_budget_seconds: float | None = None,
     without: str | None = None,
 ) -> Generator[WorkloadResult, None, None]:
-    """Yield the results in the order of the seeds, under a mutant if one is named."""
+    """Yield the results in the order of the seeds. `without`: the mutant to apply; None: the product as shipped."""
     return run_seeds(partial(_run, kind, without), seeds, jobs=jobs, time_budget_seconds=time_budget_seconds)
 
 
@@ -47,7 +47,7 @@ def _run(kind: str, without: str | None, seed: int) -> WorkloadResult:
 
 
 def first_caught(mutant: Mutant, *, seeds_max: int = 200, jobs: int = 1) -> WorkloadResult | None:
-    """Return the first seed that detects the mutant by one of the invariants it violates. None: no seed does."""
+    """Return the result of the first seed that detects the mutant by one of its invariants; None: no seed does."""
     results = run_workload(mutant.kind, range(1, seeds_max + 1), jobs=jobs, without=mutant.name)
     with closing(results):
         for result in results:

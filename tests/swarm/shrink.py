@@ -25,7 +25,7 @@ T = TypeVar("T")
 RUNS_MAX = 600
 VARIATIONS = 4
 HEAL_SECONDS_MAX = 40.0
-"""A smaller world that is stuck need not be watched for as long."""
+"""Deadline for convergence of smaller plans, in virtual seconds; shorter than in a full run to save time."""
 
 
 def shrink(
@@ -54,7 +54,7 @@ def shrink(
 
 
 def _fails_as_well(plan: Plan, violation: Violation, overrides: Overrides) -> Outcome | None:
-    """With the luck it had, or with another."""
+    """Return the first failing outcome of the plan over several variations of its random sources; None: all pass."""
     for variation in range(plan.variation, plan.variation + VARIATIONS):
         tried = run_plan(replace(plan, variation=variation), overrides=overrides)
         if _is_the_same(tried.violation, violation):
@@ -111,7 +111,7 @@ def _with(plan: Plan, part: str, index: int, changed: object) -> Plan:
 
 
 def _without_strangers(plan: Plan) -> Plan:
-    """Faults of clients that are gone go with them."""
+    """Remove the faults and acts of clients, regions and clusters that the plan no longer has."""
     clients = set(plan.clients)
     known = clients | set(plan.regions) | {one.name for one in plan.topology.clusters}
     faults = tuple(fault for fault in plan.faults if set(fault.places) <= known)
@@ -120,7 +120,7 @@ def _without_strangers(plan: Plan) -> Plan:
 
 
 def _without_region(plan: Plan, region: str) -> Plan:
-    """Everything that touches the region goes with it."""
+    """Remove a region with its programs, links, faults and acts."""
     keep: Callable[[str], bool] = lambda name: name != region  # noqa: E731
     return _without_strangers(
         replace(
@@ -157,7 +157,7 @@ def _topology_without(topology: Topology, region: str) -> Topology:
 
 
 def story_of(outcome: Outcome) -> list[str]:
-    """What is left of a plan, and where it leads, a line each."""
+    """Describe a plan and its violation in lines: programs, acts, faults, and the events of the violating message."""
     plan, violation = outcome.plan, outcome.violation
     lines = [f"{len(plan.regions)} regions: {', '.join(plan.regions)}"]
     lines += [f"{one.name} publishes {one.messages} messages in {one.region}" for one in plan.producers]

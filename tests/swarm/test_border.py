@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def imported(path: Path) -> set[str]:
-    """First parts of the names of all imported modules, also of imports for types."""
+    """Return the top-level names of all imported modules, including imports under TYPE_CHECKING."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""`make swarm`: what it prints and how it ends."""
+"""`make swarm`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_former_name_of_a_workload_is_answered_with_the_present_one(
 ) -> None:
     assert main(["--workload", former]) == 2
     assert f"{former}: was renamed to {present}\n" in capsys.readouterr().err
-    assert seed_name(present) == former, "the plans of all seeds stay the same"
+    assert seed_name(present) == former, "the former name must seed the random sources, to keep all plans"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ NOT_FEATURES = {
     "restart",
     "slow-reader",
 }
-"""What clients, regions and operators do to others, whatever the feature."""
+"""Workloads that belong to no feature: misbehaving clients and regions, and operations of administrators."""
 NONE = "none"
 
 
@@ -46,7 +46,7 @@ def names(cell: str) -> set[str]:
 
 def test_every_name_is_one() -> None:
     assert rows()
-    assert len({row.feature for row in rows()}) == len(rows()), "a feature has one row"
+    assert len({row.feature for row in rows()}) == len(rows()), "a feature has more than one row"
     for row in rows():
         assert names(row.actors) <= {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)}, row
         assert names(row.judges) <= {check.name for check in CHECKS}, row
@@ -61,7 +61,7 @@ def test_a_feature_without_actors_has_neither_checks_nor_mutants() -> None:
 
 
 def test_a_mutant_violates_an_invariant_that_a_check_of_its_feature_or_of_every_run_has() -> None:
-    """It is noticed where the actor is: in the swarm, or in the worlds of its workload."""
+    """The mutant is detected in the runs of its actors: in the swarm, or in those of its workload."""
     of = {check.name: check.invariant for check in CHECKS}
     for row in rows():
         checked = {of[name] for name in names(row.judges)}

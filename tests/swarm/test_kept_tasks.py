@@ -1,4 +1,4 @@
-"""The run directory of programs with a transaction key is as complete as any other for the verdict."""
+"""The run directory of programs with a transaction key contains everything that the verdict requires."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.swarm.runner import run_seed
 
 @pytest.mark.parametrize("seed", [1, 3, 7])
 def test_a_stored_run_of_tasks_is_verified_from_its_directory_alone(seed: int, tmp_path: Path) -> None:
-    """Also for programs that were killed, cut off or fenced: every stored message has a known producer, and no publish
-    with a definite failure is stored."""
+    """With killed, cut off and fenced programs, too, every stored message has a known producer, and no publish with a
+    definite failure is stored."""
     outcome = run_seed("transaction-key", seed)
     assert outcome.violation is None
     store_run(outcome, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The swarm finds every mutant: otherwise its passing runs would mean little."""
+"""The swarm detects every mutant: otherwise its passing runs would mean little."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CASES = [
     pytest.param(one, id=one.name, marks=[] if number % 10 == 0 else pytest.mark.slow)
     for number, one in enumerate(MUTANTS)
 ]
-"""`.ci/run` tests every tenth, `.ci/long` all."""
+"""All mutants as test parameters. `.ci/run` tests every tenth, `.ci/long` all of them."""
 FIRST_SEEDS = {row.name: row.seed for row in ROWS}
 
 
 def seeds(mutant: Mutant) -> Iterator[int]:
-    """The one that noticed when the table was written; after a change of the code perhaps another."""
+    """Yield the detecting seed of the table first, then all others: a change of the code may move the detection."""
     hint = FIRST_SEEDS.get(mutant.name, 1)
     yield hint
     yield from (seed for seed in range(1, SEEDS_MAX + 1) if seed != hint)
@@ -40,11 +40,11 @@ def test_its_loss_is_noticed(mutant: Mutant) -> None:
             result.violation is not None and result.violation.invariant in mutant.invariants
             for result in results
         )
-    assert caught, f"{SEEDS_MAX} seeds did not notice: {mutant.safeguard}"
+    assert caught, f"none of {SEEDS_MAX} seeds detects the mutant: {mutant.safeguard}"
 
 
 def test_the_table_names_them_all() -> None:
-    """`python -m tests.swarm.mutants_table` writes the page."""
+    """The page lists exactly the mutants; `python -m tests.swarm.mutants_table` writes it."""
     assert [row.name for row in ROWS] == [mutant.name for mutant in MUTANTS]
     assert all(1 <= row.seed <= SEEDS_MAX for row in ROWS)
 

@@ -1,4 +1,4 @@
-"""The same seed is the same run on another machine: in a container with a Python, libraries and a system of its own."""
+"""The same seed is the same run on another machine: in a container with its own Python, libraries and system."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ for kind, seed in {RUNS}:
     print(kind, seed, run_seed(kind, seed).digest)
 print(sys.version, file=sys.stderr)
 """
-"""Broker, client and simulation are the same here and there. Python's own library is not, and may be in another patch
-release: a program that used asyncio's streams, which broker and client do not, would differ by a callback of theirs."""
+"""Program that prints the digests of RUNS. Broker, client and simulation are the same on both machines; Python's
+standard library may be of another patch release. Broker and client avoid asyncio's streams, whose callbacks differ
+between releases."""
 
 
 def run_here() -> subprocess.CompletedProcess[str]:
@@ -39,7 +40,7 @@ def run_here() -> subprocess.CompletedProcess[str]:
 
 
 def run_there() -> subprocess.CompletedProcess[str]:
-    """This checkout, on what the image has."""
+    """Run this checkout in the container, with the Python and the libraries of the image."""
     options = [
         "--rm",
         "--network",

@@ -1,4 +1,4 @@
-"""Faulty worlds: none of them violates anything, and the same seed is the same world."""
+"""Randomised fault-injection runs: no run violates an invariant, and the same seed is the same run."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def clean_seeds() -> list[WorkloadResult]:
 
 
 def test_nothing_is_violated(clean_seeds: list[WorkloadResult]) -> None:
-    """Breaks, then heals: every checker is content with every seed."""
+    """No seed violates a check, neither with faults nor after healing."""
     failed = [(result.seed, result.violation) for result in clean_seeds if result.violation is not None]
     assert len(clean_seeds) == CLEAN_SEEDS
     assert failed == []
 
 
 def test_every_workload_performs_operations(clean_seeds: list[WorkloadResult]) -> None:
-    """A workload that never acts says nothing."""
+    """A workload without operations would test nothing."""
     done = sum((Counter(result.operations) for result in clean_seeds), Counter[tuple[str, str]]())
     for workload in SWARM_WORKLOADS:
         if workload.acts:
@@ -59,7 +59,7 @@ def test_every_workload_performs_operations(clean_seeds: list[WorkloadResult]) -
 
 
 def test_seeds_that_once_failed_are_clean() -> None:
-    """tests/swarm/seeds.txt: each line names what it taught."""
+    """The seeds of tests/swarm/seeds.txt, each with the defect that it once found."""
     failed = [
         result for result in run_workload("swarm", named_seeds(), jobs=2) if result.violation is not None
     ]
@@ -72,12 +72,13 @@ def test_the_other_kinds_are_clean(kind: str) -> None:
 
 
 def test_a_message_that_is_published_when_all_is_repaired_is_waited_for() -> None:
-    """It was due after the end of the world: the other region did not have it yet when it was asked what was left."""
+    """The run used to end before the delivery time: the other region did not have the message when backlogs were
+    checked."""
     assert run_seed("delayed-delivery", 1002).violation is None
 
 
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
-    """Also under another PYTHONHASHSEED."""
+    """The digests of runs are equal in processes with different PYTHONHASHSEED."""
     program = (
         "from tests.swarm.runner import run_seed;"
         "print(*(run_seed('swarm', seed).digest for seed in (1, 2, 3)))"
@@ -102,7 +103,7 @@ def test_a_seed_decides_the_plan_and_nothing_else_does() -> None:
 
 
 def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
-    """A swarm that always draws the same finds nothing new."""
+    """300 seeds draw all numbers of regions and clusters, all faults, and both kinds of logs."""
     plans = [draw("swarm", seed) for seed in range(300)]
     assert {len(plan.regions) for plan in plans} == {1, 2, 3, 4, 5}
     assert {len(plan.topology.clusters) for plan in plans} == {1, 2, 3}
@@ -113,7 +114,7 @@ def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
 
 
 def test_a_failing_seed_shrinks_to_a_plan_in_words() -> None:
-    """Without deduplication over restarts: what is left still fails by the same check."""
+    """A plan that fails under a mutant of deduplication still violates the same check after shrinking."""
     overrides = overrides_without("source-positions-forgotten")
     outcomes = (run_seed("swarm", seed, overrides=overrides) for seed in range(1, 50))
     outcome = next(one for one in outcomes if one.violation is not None)
@@ -126,7 +127,7 @@ def test_a_failing_seed_shrinks_to_a_plan_in_words() -> None:
 
 
 def test_what_a_world_left_is_an_ordinary_run_folder(tmp_path: Path) -> None:
-    """Nothing is missing in it that `geoemu verify` looks for."""
+    """The run directory contains everything that `geoemu verify` requires."""
     plan = draw("failover", 1)
     outcome = run_plan(replace(plan, break_seconds=5.0, faults=()))
     store_run(outcome, tmp_path / "run")

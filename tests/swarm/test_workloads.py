@@ -1,5 +1,4 @@
-"""Workloads with worlds of their own: none of their worlds violates anything, and each workload does what it is
-there for."""
+"""Workloads with their own runs: no run violates an invariant, and each workload performs its operations."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 pytestmark = pytest.mark.long
 
 SEEDS = 12
-"""CI runs a few; `make swarm WORKLOAD=transaction-key SEEDS=500` runs more."""
+"""Number of seeds per workload; `make swarm WORKLOAD=transaction-key SEEDS=500` runs more."""
 
 
 @cache
@@ -40,7 +39,7 @@ def test_each_does_something(workload: Workload) -> None:
 
 
 def test_clients_take_over_and_are_refused_a_key_that_another_client_holds() -> None:
-    """And is let in, and is refused."""
+    """Clients take over a key from its holder, and are rejected, at least once each."""
     done = operations_of("transaction-key")
     assert done["come-between", "accepted"] > 0
     assert done["come-between", "refused"] > 0
@@ -53,6 +52,6 @@ def test_the_same_seed_is_the_same_world(workload: Workload) -> None:
 
 
 def test_the_swarm_knows_nothing_of_them() -> None:
-    """Its seeds stay what they were."""
+    """Plans of the swarm contain no named workload, so that its seeds keep their plans."""
     assert not set(NAMED_WORKLOADS) & set(SWARM_WORKLOADS)
     assert not any(draw("swarm", seed).workers for seed in range(50))

@@ -1,7 +1,7 @@
-"""Prefixes of topics that only the workload that uses them checks."""
+"""Prefixes of topics that the common checks ignore: only the workload that uses such a topic checks it."""
 
 TRANSACTED = "persistent://public/default/transacted-"
-"""Topics with messages that are stored and must not be delivered."""
+"""Prefix of topics with messages that are stored and must not be delivered."""
 DELETED = "persistent://public/default/deleted-"
-"""Topics that are deleted in one region while others have them: the common checks cannot derive the expected deliveries
-from a log that is deleted and created again."""
+"""Prefix of topics that are deleted in one region while others have them. The common checks cannot derive the expected
+deliveries from a log that is deleted and created again."""

@@ -1,11 +1,11 @@
-"""A workload: one feature, its users and abusers, its checks, and mutants without the feature.
+"""A workload: the programs that use or abuse one feature, its checks, and mutants without its safeguards.
 
     @WORKLOAD.plan      a function that adds acts to a plan, often enough that every few dozen seeds have some
-    Act                 a plain value in the plan: an operation and its time; `perform` runs it, and notes its result
+    Act                 a plain value in the plan: an operation and its time; `perform` runs it and records its result
     @WORKLOAD.checker   the invariants of the feature, checked from outside the brokers
     @WORKLOAD.mutant    components without the safeguards that the workload tests
 
-A hostile workload has checks for *other* clients: the guarantees for honest clients hold beside it.
+A hostile workload has checks for *other* clients: the guarantees for honest clients must still hold.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ def has_operations(evidence: Evidence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that one program does once."""
+    """An operation that one program performs once."""
 
     at_seconds: float
     region: str
 
     workload: ClassVar[str]
     is_awaited: ClassVar[bool] = False
-    """Whether the checks wait for its outcome, because it publishes messages that consumers have to receive."""
+    """Whether the checks wait for the outcome, because the act publishes messages that consumers have to receive."""
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The regions and clients that it requires."""
+        """The regions and clients that the act requires."""
         return (self.region,)
 
     def host(self, context: ActContext) -> Host | None:
-        """The host on which it runs. None: it cannot run."""
+        """Return the host on which the act runs; None: it cannot run."""
         return context.world.client_host(context.name, self.region)
 
     async def perform(self, context: ActContext) -> None:
@@ -69,7 +69,7 @@ class Act:
 
 
 class ActContext:
-    """The environment of one act, which also notes its results."""
+    """The environment of one act, which also records its results."""
 
     def __init__(self, world: SwarmWorld, record: Record, act: Act, number: int) -> None:
         self.world = world
@@ -84,11 +84,11 @@ class ActContext:
         return self.world.simulation.now
 
     def client(self) -> Client:
-        """Of the act's host, for its region."""
+        """Return a client on the act's host, for the act's region."""
         return self.world.client_on(self.world.client_host(self.name, self.act.region), (self.act.region,))
 
     def begin(self) -> None:
-        """Run it where it runs."""
+        """Start the act on its host, or record `nothing` if it cannot run."""
         host = self.act.host(self)
         if host is None:
             self.note_result("nothing")
@@ -114,7 +114,7 @@ class ActContext:
         outcome: Literal["asked", "ok", "failed"],
         **fields: Any,
     ) -> None:
-        """As any producer does: what is taken has to come everywhere."""
+        """Record a publish in the history, so that the common checks require its replication and delivery."""
         self.record.note(
             self.name,
             "publish",
@@ -133,7 +133,7 @@ class ActContext:
     def note_result(
         self, outcome: Literal["accepted", "refused", "nothing"], *, began: float | None = None, **fields: Any
     ) -> OperationResult:
-        """Note the result of the act."""
+        """Record the result of the act."""
         self._did = True
         fields.setdefault("region", self.act.region)
         operation = OperationResult(
@@ -144,12 +144,12 @@ class ActContext:
 
 
 class Workload:
-    """One feature. Its module registers what belongs to it with the decorators `plan`, `checker` and `mutant`."""
+    """One feature under test. Its module registers functions and classes with `plan`, `checker` and `mutant`."""
 
     def __init__(self, seed_name: str, *, acts: bool = True, runs_in: str = "") -> None:
-        """`seed_name`: what its random sources are seeded with, and the prefix of its topics and programs
-        (`tests.swarm.names`). `acts`: whether it has acts of its own; otherwise it changes what other workloads work
-        with. `runs_in`: the workload whose simulated runs detect its mutants, if that is not this one."""
+        """`seed_name`: the seed of its random sources and the prefix of its topics and programs
+        (`tests.swarm.names`). `acts`: whether it adds acts; otherwise it changes the programs or the topology.
+        `runs_in`: the workload whose simulated runs detect its mutants, if that is not this one."""
         self.seed_name = seed_name
         self.acts = acts
         self.checks: list[InvariantCheck[Evidence]] = []
@@ -158,11 +158,11 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """The public name of the workload."""
         return public_name(self.seed_name)
 
     def plan(self, draw: Draw) -> Draw:
-        """The decorated function returns a plan with acts of this workload, or the plan that it received."""
+        """Register the decorated function, which returns a plan with acts of this workload or its plan unchanged."""
         self.draw = draw
         return draw
 
@@ -174,7 +174,7 @@ class Workload:
         only_healed: bool = False,
         applies: Callable[[Evidence], bool] = has_publishes,
     ) -> Callable[[Find], Find]:
-        """The decorated generator yields the violations of an invariant that it finds in the evidence of a run."""
+        """Register the decorated generator, which yields the violations of an invariant in the evidence of a run."""
 
         def register(find: Find) -> Find:
             self.checks.append(InvariantCheck(name, invariant, find, only_healed, applies))
@@ -183,8 +183,8 @@ class Workload:
         return register
 
     def reports(self, name: str, invariant: str, problem: str, sentence: str) -> None:
-        """Programs of this workload check themselves, because only they know the responses that they received. A
-        result whose detail begins with `problem` violates the invariant."""
+        """Register a check of the results that programs of this workload report about their own responses. A result
+        whose detail begins with `problem` violates the invariant."""
 
         def find(evidence: Evidence) -> Found:
             for operation in evidence.operations:

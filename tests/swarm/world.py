@@ -1,4 +1,4 @@
-"""A world whose client programs can be targets of faults."""
+"""The simulated world of a generated run, with client programs that can be targets of faults."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class SwarmWorld(World):
         self.actors: dict[str, Actor] = {}
         """Client programs by name."""
         self.healing = False
-        """Whether all faults have ended: actors then acknowledge at once."""
+        """Whether all faults have ended. Actors then acknowledge every message at once."""

@@ -1,7 +1,7 @@
-"""A program with an exclusive producer: it opens the topic, waits, publishes as its owner, closes, and starts again.
+"""A program with an exclusive producer: it opens the producer, publishes as owner of the topic, closes, and repeats.
 
-After the repair each claimant waits for the topic once more, publishes a last time and ends: so no claimant may be left
-waiting.
+After healing each claimant waits for exclusive access once more, publishes a last message and ends. A claimant that
+still waits at the end of the run is therefore a violation.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class ClaimantActor(Actor):
         super().__init__(world, record, plan.name, plan.region, plan.place or plan.region)
         self.plan = plan
         self.finished = False
-        """It owned the topic once more after the repair."""
+        """Whether the claimant has owned the topic once more after healing."""
         self.last: Attempt | None = None
-        """Its latest request."""
+        """The latest request to open the producer; None: there was none."""
         self._opened: Attempt | None = None
-        """Its latest successful request."""
+        """The latest request that was granted; None: there was none."""
         self._instances = 0
         self._session = ""
         self._asked = 0
@@ -78,7 +78,7 @@ class ClaimantActor(Actor):
         try:
             await self._have_it(producer, mode)
         except ClientError as failure:
-            # What cannot publish any more says why, at once and for good.
+            # A producer that lost its access fails every send with the same error, which is recorded once.
             assert self._opened is not None
             self.record.claims.endings.append(Ending(self._opened, failure.code))
             raise
@@ -125,7 +125,7 @@ class ClaimantActor(Actor):
         return None if broker is None else broker.directory.serving.get(full(self.plan.topic))
 
     def _stored_owner(self, epoch: int | None) -> str | None:
-        """The owner of the epoch on the disk at this moment."""
+        """Return the owner of the epoch as currently stored on the region's disk; None: no grant is stored."""
         values = self.world.regions[self.region].disk.values
         topic = full(self.plan.topic)
         row = None if epoch is None else values.get(GrantKey.of(topic, epoch).text)

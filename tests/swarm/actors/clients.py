@@ -1,7 +1,7 @@
-"""The programs of a simulated run: producers, consumers and readers that record the responses that they receive.
+"""The programs of a simulated run: producers, consumers and readers that record each request and its response.
 
-Each runs on a host of its own, may be killed at any moment, and continues in its next life like an application: from
-its persistent state (here: the actor's own fields), not from its memory.
+Each program runs on its own host and may be killed at any moment. After a restart it continues from its persistent
+state, like an application. The fields of the actor are that state; local variables are lost.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 0.2
 ACK_PAUSE_SECONDS = 0.3
 LEAVE_SECONDS = 1.0
-"""How long a consumer that leaves in good order may take for it."""
+"""Virtual seconds that a consumer may take to close its client before it subscribes in another region."""
 
 
 class Actor:
-    """One program. `begin` starts a life of it, `kill` ends it."""
+    """A simulated client program. `begin` starts its process, `kill` ends it; both can be repeated."""
 
     def __init__(self, world: SwarmWorld, record: Record, name: str, region: str, place: str) -> None:
         self.world = world
@@ -78,9 +78,9 @@ class ProducerActor(Actor):
         super().__init__(world, record, plan.name, plan.region, plan.place or plan.region)
         self.plan = plan
         self.finished = False
-        """Every message has its outcome."""
+        """Whether every message has an outcome."""
         self._outbox: dict[int, tuple[str, tuple[str, ...]]] = {}
-        """Number -> (text, regions it is for) of what was asked for and has no certain outcome. In order."""
+        """Messages without a definite outcome: sequence id -> (text, `replicate_to`), in order of sequence ids."""
         self._next_number = 0
         self._asked = 0
         self._session = ""
@@ -196,26 +196,26 @@ class ProducerActor(Actor):
 
 
 class ConsumerActor(Actor):
-    """`move` takes it to another region, where it runs on another host."""
+    """A consumer that can move: `move` continues it in another region, on another host."""
 
     def __init__(self, world: SwarmWorld, record: Record, plan: ConsumerPlan) -> None:
         super().__init__(world, record, f"{plan.name}@{plan.region}", plan.region, plan.region)
         self.plan = plan
         self.visited: list[str] = []
-        """Regions in which it subscribed, each once."""
+        """Regions in which the consumer has subscribed, each once, in order of the first subscription."""
         self.consumer: Consumer | None = None
-        """While it is subscribed."""
+        """The open consumer; None: not subscribed."""
         self.known_ids: list[MessageId] = []
-        """Message ids that it received in its current region."""
+        """Ids of the messages received in the current region."""
         self._unanswered: Message | None = None
-        """The newest one it may still acknowledge cumulatively."""
+        """The newest received message that is not yet acknowledged cumulatively."""
         self._held: list[Message] = []
         self._client: Client | None = None
         self._destination: str | None = None
-        """Where it is on its way to."""
+        """The region that the consumer is moving to; None: it is not moving."""
 
     def move(self, region: str) -> None:
-        """Leave, gently or not, and go on in another region."""
+        """Continue in another region, after closing the client or after a kill; a random choice."""
         if region == (self._destination or self.region):
             return
         self._destination = region
@@ -231,13 +231,13 @@ class ConsumerActor(Actor):
         self._unanswered = None
 
     def hurry(self) -> None:
-        """If it is on its way, it arrives now."""
+        """Complete a move that is under way immediately."""
         if self._destination is not None:
             self._arrive(self._destination)
 
     def _arrive(self, region: str) -> None:
         if region != self._destination:
-            return  # It changed its mind on the way.
+            return  # A later `move` chose another region.
         self._destination = None
         was_wanted = self.is_wanted
         self.kill()
@@ -252,7 +252,7 @@ class ConsumerActor(Actor):
             await self._client.close()
 
     async def _program(self) -> None:
-        self.consumer = None  # a life that was killed did not say good-bye
+        self.consumer = None  # a killed process did not close its consumer
         self._client = client = self.world.client_on(self.host, (self.region,))
         while True:
             with contextlib.suppress(ClientError):
@@ -321,7 +321,7 @@ class ConsumerActor(Actor):
             await self._acknowledge(consumer, message)
 
     async def _acknowledge_late(self, consumer: Consumer) -> None:
-        """What is held back is not held back for ever."""
+        """Acknowledge held messages after a pause, until the task is cancelled."""
         while True:
             await asyncio.sleep(ACK_PAUSE_SECONDS)
             with contextlib.suppress(ClientError):
@@ -379,7 +379,7 @@ class ConsumerActor(Actor):
 
 
 class ReaderActor(Actor):
-    """Reads from the beginning in every life."""
+    """A reader that reads from the earliest message after every start."""
 
     def __init__(self, world: SwarmWorld, record: Record, plan: ReaderPlan) -> None:
         super().__init__(world, record, plan.name, plan.region, plan.region)
@@ -412,5 +412,5 @@ class ReaderActor(Actor):
 
 
 def ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
-    """As a history has them: `first..last,first..last`."""
+    """Return key ranges in the format of histories: `first..last,first..last`."""
     return ",".join(f"{first}..{last}" for first, last in ranges)

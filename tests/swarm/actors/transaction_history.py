@@ -15,7 +15,7 @@ from tests.swarm.record import Record
 
 
 class TaskLines:
-    """Of one program, under one producer at a time."""
+    """Writes the history of one program that has at most one open producer."""
 
     def __init__(self, record: Record, actor: str, region: str) -> None:
         self._record = record
@@ -37,7 +37,7 @@ class TaskLines:
         )
 
     async def publish(self, producer: Producer, work: Work, text: str, transaction: Any) -> MessageId:
-        """A result, in its transaction. ClientError."""
+        """Publish a result in its transaction, and record the request and its outcome. Raises ClientError."""
         said = {
             **self._of(producer),
             "origin_region": self._region,
@@ -52,7 +52,7 @@ class TaskLines:
 
     @contextmanager
     def acknowledging(self, work: Work, **said: Any) -> Iterator[None]:
-        """`said`: topic, subscription, message_id, how."""
+        """Record an acknowledgement around its request. `said`: topic, subscription, message_id, how."""
         with self._asked("acknowledge", {**said, "transaction": transaction_text(work.txn)}):
             yield
 
@@ -64,7 +64,7 @@ class TaskLines:
 
     @contextmanager
     def _asked(self, op: str, said: dict[str, Any], **asked: Any) -> Iterator[dict[str, Any]]:
-        """Record the request and its outcome. A program that is killed meanwhile records no outcome: it is unknown."""
+        """Record a request and its outcome. If the program is killed in between, the outcome stays unknown."""
         self._report(op, "asked", **said, **asked)
         reported: dict[str, Any] = {}
         try:

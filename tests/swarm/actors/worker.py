@@ -1,8 +1,8 @@
-"""A program with a transaction key: it consumes messages of the inbox, publishes their results and acknowledges them
-in one transaction. Several programs share a key: they replace each other, and the latest one fences the one before.
+"""A program with a transaction key: it consumes messages of the inbox, publishes their results and acknowledges the
+messages in one transaction. Several programs share a key: the latest one to connect fences the one before.
 
-It begins a transaction before it requests messages, so that the former owner of the key is fenced before it receives
-any.
+A program begins a transaction before it requests messages. So the former owner of the key is fenced before the new one
+receives its first message.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 NAME = "hold-key"
 HEALED_TIMEOUT_SECONDS = 30.0
-"""Longer than the slowest of links and disks needs for one transaction."""
+"""Transaction timeout after healing: longer than one transaction takes on the slowest link and disk."""
 LOOK_SECONDS = 0.5
-"""How long it waits for a message before it checks whether another program is to go on."""
+"""Virtual seconds that a worker waits for messages before it checks `gives_way`."""
 
 
 class _Unfinished(Exception):
@@ -57,7 +57,7 @@ class WorkerActor(Actor):
 
     @property
     def gives_way(self) -> bool:
-        """Whether it ends after the repair: one program of each key goes on."""
+        """Whether the program ends after healing; one program of each key continues."""
         return self.world.healing and not self.plan.keeps_clients
 
     async def _program(self) -> None:
@@ -78,7 +78,7 @@ class WorkerActor(Actor):
             await asyncio.sleep(rest * self.random.uniform(0.2, 1.8))
 
     async def _work(self, client: Client) -> None:
-        """Process messages. Raises ClientError on any failure; most often another program has the key."""
+        """Process messages. Raises ClientError on any failure; usually another program has fenced this one."""
         work, transaction = await self._begin(client)
         producer = await client.producer(outbox_of(self.plan.key))
         self._lines.opened(producer)
@@ -126,8 +126,8 @@ class WorkerActor(Actor):
         return consumer
 
     async def _take(self, consumer: Consumer) -> list[Message]:
-        """Receive messages, each once: after a lost connection the region redelivers pending ones, and a transaction
-        would acknowledge them twice."""
+        """Receive messages and drop duplicates. The region redelivers unacknowledged messages after a lost connection,
+        and the transaction would acknowledge those twice."""
         messages: dict[MessageId, Message] = {}
         wanted = self.random.randint(1, self.plan.at_once)
         with contextlib.suppress(TimeoutError):
@@ -193,7 +193,7 @@ class WorkerActor(Actor):
         raise _Unfinished
 
     async def _read_outbox(self, client: Client) -> None:
-        """Read the whole outbox with a reader."""
+        """Read the outbox from the earliest to the last message with a reader, and record the results."""
         reader = await client.reader(outbox_of(self.plan.key), EARLIEST)
         next_message: set[str] = set()
         try:

@@ -1,6 +1,6 @@
-"""Evidence on exclusive access: the requests of claimants, their responses, and the state of the disk at each response.
+"""Evidence on exclusive access: requests of claimants, their responses, and the owner on the disk at each response.
 
-Written by claimants (`claimant.py`), read by the checks of the workload `exclusive-access`.
+Claimants (`claimant.py`) write the records; the checks of the workload `exclusive-access` read them.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ def grants_on(disks: Mapping[str, Medium]) -> dict[Place, list[StoredGrant]]:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One request to open a producer. Times are virtual seconds."""
+    """A request to open a producer, and its responses. Times are virtual seconds."""
 
     name: str
     place: Place
     mode: AccessMode
     priority: int
     instance: int
-    """The producer object that sent the request: it repeats it when its connection is lost."""
+    """Number of the producer object that sent the request; the object repeats the request after a lost connection."""
     asked: float
     waits: float | None = None
-    """When the region responded that it is queued."""
+    """Time of the response that the producer is queued; None: there was none."""
     opened: float | None = None
     epoch: int | None = None
-    """The epoch in the response that opened it."""
+    """The topic epoch in the response that opened the producer."""
     lines: list[object] = field(default_factory=list)
-    """The life of the topic at the response that it is queued and at the one that it is open. The order of the queue is
-    guaranteed within one life only."""
+    """The broker's loaded topic at each response (queued, opened). The order of the wait queue is only guaranteed as
+    long as the topic stays loaded."""
     stored_owner: str | None = None
-    """The owner of that epoch on the disk when the response arrived."""
+    """The owner of that epoch on the disk when the response arrived; None: no grant was stored."""
 
     @property
     def line(self) -> object:
-        """The one life of the topic in which it waited until it was opened; None: there were several."""
+        """The loaded topic that gave all responses; None: the topic was loaded again in between."""
         return self.lines[0] if self.lines and all(one is self.lines[0] for one in self.lines) else None
 
     @property
@@ -63,7 +63,7 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One publish of a producer that was open."""
+    """A publish of an open producer."""
 
     by: Attempt
     text: str
@@ -72,10 +72,10 @@ class Sent:
 
 
 class Ending(NamedTuple):
-    """An open producer can publish no more."""
+    """The end of a producer: it was open and can no longer publish."""
 
     attempt: Attempt
-    """Its latest successful request."""
+    """The latest request of the producer that was granted."""
     code: ServerError | None
 
 
@@ -87,10 +87,10 @@ class Claims:
     sent: list[Sent] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     wanting: Mapping[str, Attempt | None] = field(default_factory=dict)
-    """Claimants that did not get the topic after the repair, with their latest request."""
+    """Claimants that did not get exclusive access after healing, each with its latest request."""
 
     def opened(self) -> dict[Place, list[Attempt]]:
-        """The requests that received an epoch, by place, in the order of their responses."""
+        """Return the requests that received an epoch, by region and topic, in the order of their responses."""
         found: dict[Place, list[Attempt]] = defaultdict(list)
         for one in self.attempts:
             if one.opened is not None and one.epoch is not None:

@@ -1,4 +1,4 @@
-"""The checks of every generated run: those of any simulated run, and those that need what only the runner knows."""
+"""The checks of every generated run: those of any simulated run, and those that need evidence of the swarm's runner."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.swarm.evidence import Evidence
 
 
 def older_owners_end(evidence: Evidence) -> Found:
-    """After healing no region runs that was replaced: each has found out."""
+    """After healing no replaced region still runs: each has detected its loss of ownership and stopped."""
     for host in evidence.running_former_hosts:
         yield f"{host} was replaced and still runs", {"host": host}
 
 
 def publishes_completed(evidence: Evidence) -> Found:
-    """After healing every publish has an outcome. (The check `consumed` covers deliveries.)"""
+    """After healing every publish has an outcome. The check `consumed` covers deliveries."""
     for origin, attempts in evidence.published.items():
         last = list(attempts.values())[-1]
         if not last.acknowledged and last.text in evidence.waiting:
@@ -43,7 +43,7 @@ def position_replicated(evidence: Evidence) -> Found:
 
 
 def backlog_as_reported(evidence: Evidence) -> Found:
-    """What regions tell admins is so: the backlog is what is left, and where nothing is left there is none."""
+    """The backlog that a region reports to administrators equals the number of unacknowledged entries."""
     for (region, topic, subscription), left in sorted(evidence.left.items()):
         entries = len({one.entry for one in left.messages})
         if left.claim is not None and left.claim != entries:
@@ -54,7 +54,7 @@ def backlog_as_reported(evidence: Evidence) -> Found:
 
 
 def regions_become_quiet(evidence: Evidence) -> Found:
-    """Regions do not go on for ever to tell each other what all of them know."""
+    """Once nothing is outstanding, regions stop writing markers: they do not answer each other's markers for ever."""
     for region, topic in sorted(evidence.restless):
         yield (
             f"no client publishes and no message is outstanding, and {region} still writes to {topic}",
@@ -73,4 +73,4 @@ CHECKS: Final[tuple[InvariantCheck[Evidence], ...]] = (
     InvariantCheck("backlog-as-reported", "INV-17", backlog_as_reported, only_healed=True),
     InvariantCheck("regions-become-quiet", "INV-19", regions_become_quiet, only_healed=True),
 )
-"""In this order: the first violation is the one that is printed."""
+"""All checks, in the order in which they run. The first violation is the one that is printed."""

@@ -1,6 +1,6 @@
-"""Records of one consumer with a priority level: when it was connected, when it accepted messages, what it received.
+"""Records of consumers with a priority level: when each was connected, when it accepted messages, what it received.
 
-The checks derive from them when its region certainly had permits of it, and so which consumer had to receive a message.
+The checks derive when a region certainly had permits of a consumer, and so which consumer had to receive a message.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from dataclasses import dataclass, field
 from math import inf
 
 MARGIN_SECONDS = 0.1
-"""Longer than the latency between a region and a client at its place, without faults."""
+"""Virtual seconds, longer than the fault-free latency between a region and a client in the same place."""
 WAITS_SECONDS = 0.5
-"""Without faults no message waits longer than this while a consumer has permits."""
+"""Longest fault-free wait of a message while a consumer has permits, in virtual seconds."""
 
 
 @dataclass(slots=True)
 class Sitting:
-    """A consumer from its subscription to its end, over one connection."""
+    """One connection of a consumer, from subscribe to close."""
 
     name: str
     level: int
-    """Priority level: lower is better."""
+    """Priority level; a lower level is preferred."""
     queue: int
-    """Size of the receiver queue: its initial permits. It sends half of them again whenever it received that many."""
+    """Size of the receiver queue and number of initial permits. After each half of it received, the consumer sends
+    permits for that half."""
     began: float = inf
-    """When the response to its subscription arrived."""
+    """Time of the response to the subscribe request."""
     ended: float = inf
-    """When it began to close."""
+    """Time at which the consumer began to close."""
     open: list[tuple[float, float]] = field(default_factory=list)
-    """The periods in which it accepted every message at once."""
+    """Periods (first, last) in which the consumer accepted every message at once."""
     taken: list[tuple[float, str]] = field(default_factory=list)
     """(time, message) of each delivery."""
 
@@ -42,8 +43,8 @@ class Sitting:
         )
 
     def permits_least(self, since: float, until: float) -> int:
-        """Return the least number of permits that its region had throughout. Permits that it sent before have arrived,
-        and it has accepted every message that was sent to it."""
+        """Return the least number of permits that the region had throughout the interval; 0 unless the consumer was
+        open. Permits sent before `since` have arrived, and the consumer has accepted every message sent to it."""
         if not self.is_open(since, until):
             return 0
         half = max(1, self.queue // 2)
@@ -52,15 +53,15 @@ class Sitting:
 
 
 def passed_over(sittings: Iterable[Sitting], *, one_is_active: bool) -> Iterator[str]:
-    """Yield a sentence for each message that a consumer received while one of a better level had permits; with a single
-    active consumer, while one of a better level was connected."""
+    """Yield a sentence for each message that a consumer received while a consumer of a better level had permits. With a
+    single active consumer: while a consumer of a better level was connected."""
     sittings = list(sittings)
     for worse in sittings:
         better = [one for one in sittings if one.level < worse.level]
         for at, what in worse.taken:
             since, until = at - MARGIN_SECONDS, at + MARGIN_SECONDS
             if not worse.is_open(since, at):
-                continue  # it may have waited for its consumer since long ago
+                continue  # the message may have waited in the receiver queue for long
             for one in better:
                 permits = one.permits_least(since, until)
                 if permits > 0 or (one_is_active and one.is_there(since, until)):
@@ -72,9 +73,9 @@ def passed_over(sittings: Iterable[Sitting], *, one_is_active: bool) -> Iterator
 
 
 def left_waiting(sittings: Iterable[Sitting], published: Mapping[str, float]) -> Iterator[str]:
-    """Yield when messages waited although a consumer had permits, and no consumer received any. `published`: when each
-    was stored. A consumer that does not accept messages may hold as many as it has permits; the others belong to other
-    consumers."""
+    """Yield a sentence when messages waited, no consumer received any, and a consumer had permits. `published`: message
+    -> time at which it was stored. A consumer that does not accept messages may hold as many as it has permits; all
+    further messages belong to other consumers."""
     sittings = list(sittings)
     taken = sorted(one for sitting in sittings for one in sitting.taken)
     next_message: dict[str, float] = {}
@@ -83,7 +84,7 @@ def left_waiting(sittings: Iterable[Sitting], published: Mapping[str, float]) ->
     for what, stored in published.items():
         since, until = stored, stored + WAITS_SECONDS
         if any(since < at <= until for at, _ in taken):
-            continue  # a slow disk may bring one message after the other
+            continue  # a slow disk may return one message after the other
         waiting = sum(at <= since and next_message.get(one, inf) > until for one, at in published.items())
         aside = sum(
             one.queue
@@ -99,8 +100,8 @@ def left_waiting(sittings: Iterable[Sitting], published: Mapping[str, float]) ->
 
 
 def unevenly_spread(sittings: Iterable[Sitting], taken_by: dict[int, set[str]]) -> str:
-    """Return what is wrong with the distribution of partitions while exactly these consumers are connected; empty:
-    nothing."""
+    """Return the violation in the distribution of partitions while exactly these consumers are connected; empty:
+    there is none."""
     sittings = list(sittings)
     least = min(one.level for one in sittings)
     best = {one.name for one in sittings if one.level == least}

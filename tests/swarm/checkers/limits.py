@@ -1,4 +1,4 @@
-"""Check limits on concurrent clients and rates of messages against the records of the programs."""
+"""Check the recorded admissions and message times of programs against limits of clients and message rates."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from math import inf
 from typing import Literal
 
 MARGIN_SECONDS = 0.5
-"""Longer than a region needs to remove a client, without faults."""
+"""Virtual seconds, longer than a region takes to remove a client without faults."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One request of a client for admission."""
+    """A request of a client to be admitted (as producer, consumer or subscription). Times are virtual seconds."""
 
     who: str
     asked: float
     answered: float = inf
     outcome: Literal["in", "refused", "unknown"] = "unknown"
     leaving: float = inf
-    """When it began to close."""
+    """Time at which the client began to close."""
     left: float = inf
-    """When the response to its close arrived."""
+    """Time of the response to the close request."""
 
     def may_be_in(self, since: float, until: float) -> bool:
         if self.outcome == "refused":
@@ -32,7 +32,7 @@ class Attempt:
 
 
 def crowded(attempts: Iterable[Attempt], limit: int) -> str:
-    """Name the clients at a moment that exceeds the limit; empty: there is none."""
+    """Return a sentence with the clients that were admitted at one time beyond the limit; empty: never beyond it."""
     admitted = [one for one in attempts if one.outcome == "in"]
     for last in admitted:
         there = [one.who for one in admitted if one.answered <= last.answered < one.leaving]
@@ -42,7 +42,7 @@ def crowded(attempts: Iterable[Attempt], limit: int) -> str:
 
 
 def kept_out(attempts: Iterable[Attempt], limit: int) -> str:
-    """Name a client that was rejected although there was room for one more; empty: there is none."""
+    """Return a sentence with a client that was rejected although the limit was not reached; empty: there is none."""
     attempts = list(attempts)
     for one in attempts:
         if one.outcome != "refused":
@@ -58,18 +58,19 @@ def kept_out(attempts: Iterable[Attempt], limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A rate: an amount per period."""
+    """A rate limit: `amount` messages or bytes per period."""
 
     amount: int
     period_seconds: int
 
     def in_seconds(self, seconds: float) -> float:
-        """Return the most that may arrive in any interval of this length: the rate, and the burst of one period."""
+        """Return the most that may arrive in any interval of this length: the rate plus the burst of one period."""
         return self.amount * (seconds / self.period_seconds + 1)
 
 
 def too_fast(times: Sequence[float], allowance: Allowance, under_way: int) -> str:
-    """Name an interval that exceeds the allowance by more than `under_way` messages; empty: there is none."""
+    """Return a sentence with an interval that exceeds the rate by more than `under_way` messages; empty: there is
+    none."""
     times = sorted(times)
     for first, since in enumerate(times):
         for last in range(first, len(times)):

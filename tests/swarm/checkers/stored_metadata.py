@@ -1,4 +1,4 @@
-"""Read the shared metadata of clusters from the disks: the documents of their stores, and all stored events."""
+"""Read the shared metadata of clusters: the documents of their configuration stores, and all stored events."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from spark_jobs.evidence.metadata_fold import (
 
 EVENT_TOPIC = "persistent://pulsar/system/metadata-events"
 OF_THE_EVENT_TOPIC = "namespace/pulsar%2Fsystem"
-"""Not shared: without this namespace no cluster would receive any event."""
+"""Path of the event topic's namespace. It is not shared: a cluster without it would receive no events."""
 
 Stores = Mapping[str, Mapping[str, bytes]]
-"""By cluster: what its configuration store holds, by path."""
+"""Content of the configuration stores: cluster -> path -> value."""
 
 
 @dataclass(slots=True)
 class MetadataEvidence:
-    """Of all clusters."""
+    """The shared metadata of all clusters and its events."""
 
     stores: Stores = field(default_factory=dict)
     events: list[MetadataEvent] = field(default_factory=list)
-    """Every event that the event topic or a store still has."""
+    """Every event that the event topic or a configuration store still holds."""
 
     def documents(self, cluster: str) -> dict[str, Document]:
-        """Return the documents that the cluster shares with the others, by element."""
+        """Return the documents that the cluster shares with the others, by path."""
         return {
             path: document_in(path, value)
             for path, value in self.stores[cluster].items()
@@ -44,8 +44,8 @@ class MetadataEvidence:
         }
 
     def lacking(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield (cluster, other cluster, last event of the other that it has applied, newest event of the other that
-        counts). A change that lost in its own cluster is not published."""
+        """Yield (cluster, other cluster, sequence of the last event of the other that it has applied, sequence of the
+        other's newest effective event). A change that lost a conflict in its own cluster is not published."""
         newest = {cluster: _newest_own(cluster, values) for cluster, values in self.stores.items()}
         for cluster, values in self.stores.items():
             applied = json.loads(values.get(SYNC_APPLIED_PATH.text, b"{}"))
@@ -56,8 +56,8 @@ class MetadataEvidence:
 
 
 def _newest_own(cluster: str, values: Mapping[str, bytes]) -> tuple[int, str]:
-    """Sequence and incarnation of the newest event that the cluster made, or is about to, and that counts in its own
-    store."""
+    """Return (sequence, incarnation) of the newest event that the cluster created or is about to publish, and that is
+    in effect in its own store."""
     own = [
         (event.stamp.sequence, event.stamp.incarnation)
         for event in _recorded(values)
@@ -76,7 +76,7 @@ def _recorded(values: Mapping[str, bytes]) -> Iterator[MetadataEvent]:
 
 
 def stored_metadata(stores: Stores, disks: Mapping[str, Medium]) -> MetadataEvidence:
-    """Read all of it."""
+    """Read all events of the disks and of the configuration stores."""
     events: dict[EventStamp, MetadataEvent] = {}
     for disk in disks.values():
         log = disk.logs.get(EVENT_TOPIC)

@@ -1,4 +1,4 @@
-"""What follows from what consumers with levels know of themselves."""
+"""The checks of deliveries to consumers with priority levels, for given records of consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.swarm.checkers.key_shared_sittings import Sitting, left_waiting, pass
 
 
 def sitting(name: str, level: int, taken: list[float], *, queue: int = 4, begin: float = 0.0) -> Sitting:
-    """One that takes whatever comes from its beginning on."""
+    """Return a consumer that accepts every message from `begin` on."""
     reported = [(at, f"{name}{number}") for number, at in enumerate(taken)]
     return Sitting(name, level, queue, began=begin, open=[(begin, inf)], taken=reported)
 
@@ -19,7 +19,7 @@ def test_a_worse_level_is_given_nothing_while_a_better_one_has_permits() -> None
 
 
 def test_a_better_level_without_permits_is_not_passed_over() -> None:
-    """It asks again when it has taken half of what it asked for."""
+    """The consumer sends further permits only after it has received half of its queue."""
     busy = sitting("better", 0, [4.95, 4.96, 4.97, 4.98])
     assert list(passed_over([busy, sitting("worse", 1, [5.0])], one_is_active=False)) == []
 

@@ -1,7 +1,7 @@
 """Evidence on programs with a transaction key: the responses that they received, and their transactions on the disks.
 
-A task reads an inbox, processes, and writes to an outbox of its own, in transactions under one key. The checks read the
-logs of topics and coordinators with the code of this file, not with the brokers' code.
+A task consumes an inbox and publishes to its own outbox, in transactions under one key. The code here reads the logs of
+topics and coordinators independently of the broker.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from emulator.simulation.evidence import scan_once
 from tests.swarm.topics import TRANSACTED
 
 Task = tuple[str, str]
-"""(region, transaction key): keys fence in each region by itself."""
+"""(region, transaction key). Each region fences the programs of a key separately."""
 Txn = tuple[int, int]
-"""(coordinator, number)."""
+"""Transaction id: (coordinator, number within the coordinator)."""
 
 COORDINATOR_LOG = "internal://pulsar/system/__transaction_log_"
 KEY_LOG = "internal://pulsar/system/__transaction_key_"
@@ -27,7 +27,7 @@ COMMIT_MARKER, ABORT_MARKER = 21, 22
 
 
 def outbox_of(key: str) -> str:
-    """Full name of the topic that a key's results go to."""
+    """Return the full name of the topic to which programs of the key publish results."""
     return f"{TRANSACTED}{key}"
 
 
@@ -36,32 +36,32 @@ def outbox_of(key: str) -> str:
 
 @dataclass(slots=True)
 class Grant:
-    """A program received the epoch of its connection under a key."""
+    """The epoch that a program received when it connected under a key."""
 
     who: str
     """Name of the program."""
     process: int
-    """A number that is unique to the client."""
+    """Unique number of the program's client object."""
     task: Task
     epoch: int
     asked: float
-    """When it requested the connection."""
+    """Time of the request, in virtual seconds."""
     reported: float
-    """When it received the response."""
+    """Time of the response, in virtual seconds."""
 
 
 @dataclass(slots=True)
 class Work:
-    """One transaction under a key, as its program knows it."""
+    """A transaction under a key, as far as its program knows."""
 
     who: str
     task: Task
     epoch: int
     txn: Txn
     sent: dict[str, float] = field(default_factory=dict)
-    """Text of a result -> when it was sent."""
+    """Text of each result -> time of the send."""
     stored: set[str] = field(default_factory=set)
-    """Results with a receipt."""
+    """Texts of the results with a receipt."""
     end_asked: float | None = None
     reported: str = ""
     """`committed` or `aborted`; empty: unknown."""
@@ -84,21 +84,21 @@ class Tasks:
         return self.processes
 
 
-# What is stored.
+# Content of the disks.
 
 
 class Result(NamedTuple):
     """A message of an outbox."""
 
     text: str
-    """`position of its message in the inbox|transaction|who`."""
+    """Payload: `position of the source message in the inbox|transaction|program`."""
     txn: Txn | None
     place: str
     """Position in the outbox, `ledger:entry`."""
 
     @property
     def source(self) -> str:
-        """Position of the message in the inbox that it is the result of."""
+        """Position of the source message in the inbox."""
         return self.text.partition("|")[0]
 
 
@@ -108,7 +108,7 @@ class Outbox:
 
     results: list[Result] = field(default_factory=list)
     ends: dict[Txn, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """The markers of each transaction in this log."""
+    """Transaction -> types of its commit and abort markers in this log."""
 
     def is_committed(self, txn: Txn | None) -> bool:
         return txn is None or COMMIT_MARKER in self.ends.get(txn, ())
@@ -132,13 +132,13 @@ def read_outbox(log: DurableLog) -> Outbox:
 
 @dataclass(slots=True)
 class StoredTasks:
-    """What the disks of all regions store of tasks."""
+    """The logs of all tasks, keys and coordinators on the disks of all regions."""
 
     outboxes: dict[Task, Outbox] = field(default_factory=dict)
     journals: dict[tuple[str, int], list[list[Any]]] = field(default_factory=dict)
     """(region, coordinator) -> the decoded entries of its log."""
     epochs: dict[Task, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Granted epochs, in the order of the log."""
+    """Granted epochs of each task, in the order of the key's log."""
 
 
 def stored_tasks(disks: Mapping[str, Medium]) -> StoredTasks:
@@ -170,6 +170,6 @@ class TaskEvidence:
     reported: Tasks = field(default_factory=Tasks)
     stored: StoredTasks = field(default_factory=StoredTasks)
     tasks: tuple[Task, ...] = ()
-    """Tasks of which a program runs until the end."""
+    """Tasks with a program that runs until the end."""
     inbox: str = ""
     """Full name of the topic that all tasks read."""

@@ -1,1 +1,1 @@
-"""From a seed to a plan. Everything is drawn here, nothing while the plan runs."""
+"""Draw the plan of a run from its seed: workloads, topology and faults are all drawn before the run starts."""

@@ -1,4 +1,4 @@
-"""Ordinary producers and consumers of a world."""
+"""Draw ordinary producers and consumers, and estimate how long replication of their messages takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emulator.client import Batching
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
 
 ENTRY_BYTES = 1_500
-"""What an entry has at most, but for the large batches: a payload of 1,000 bytes, metadata, what replication adds."""
+"""Largest size of an entry, except for large batches: payload of 1,000 bytes, metadata, overhead of replication."""
 
 
 def draw_producer(
@@ -31,7 +31,7 @@ def draw_producer(
         batching=batching,
         payload_bytes=random.choice((40, 40, 200, 1_000)),
         choosy=random.choice((0.0, 0.0, 0.3)),
-        # What is sent again in other batches than before overlaps, and what overlaps is stored (core.deduplication).
+        # Messages sent again in different batches overlap, and overlapping batches are stored (core.deduplication).
         keeps_outbox=batching is None and random.random() < 0.6,
     )
 
@@ -73,8 +73,8 @@ def draw_consumers(
 
 
 def carrying_seconds(plan: Plan) -> float:
-    """Return how long the slowest link needs for all messages, limited by its window alone. A window of one entry and a
-    round trip of half a second replicate 400 messages in 200 s, which is no fault."""
+    """Return the seconds that the slowest link needs for all messages, limited by the replication window alone. With a
+    window of one entry and a round trip of 0.5 s, 400 messages take 200 s, which is no fault."""
     latency_ms = {
         (link.source, link.target): link.shape.latency_ms + link.shape.jitter_ms
         for link in plan.topology.links

@@ -1,4 +1,4 @@
-"""The kinds of simulated runs that `geoemu simulate` knows: how each is drawn, and what it tests."""
+"""The kinds of simulated runs that `geoemu simulate` offers: the function that draws each, and its description."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.swarm.workloads.partition_growth import growth
 
 class Kind(NamedTuple):
     about: str
-    """Printed by `--list`."""
+    """Description that `--list` prints."""
     draw: Callable[[int, Random], Plan]
 
 
@@ -117,7 +117,7 @@ KINDS: dict[str, Kind] = {
     "transaction-key": Kind("programs that share a transaction key", hold_key),
     "trimming": Kind("retention of zero: acknowledged messages are trimmed", trim),
 }
-"""By the name that `geoemu simulate` takes."""
+"""All kinds, by the name that `geoemu simulate` takes."""
 
 
 def draw(kind: str, seed: int) -> Plan:

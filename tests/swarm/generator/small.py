@@ -1,4 +1,4 @@
-"""Worlds in which little happens, to compare and to measure with."""
+"""Small runs with few events, for comparisons and measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
 
 
 def drill(seed: int, random: Random) -> Plan:
-    """Three regions, 300 messages in 30 seconds, one kill, one cut, a consumer that moves."""
+    """Draw three regions, 300 messages in 30 seconds, one kill, one cut link, and a consumer that moves."""
     names = REGION_NAMES[:3]
     first, second, third = random.sample(names, 3)
     producers = tuple(
@@ -41,7 +41,7 @@ def drill(seed: int, random: Random) -> Plan:
 
 
 def quiet(seed: int, random: Random) -> Plan:
-    """Three regions, a message now and then, no faults."""
+    """Draw three regions, ten messages in 100 seconds, and no faults."""
     names = REGION_NAMES[:3]
     producer = ProducerPlan("producer", "us", "orders", 10, burst=1, pause_seconds=10.0)
     consumer = ConsumerPlan("consumer", "billing", "orders", "eu", "EXCLUSIVE", True)

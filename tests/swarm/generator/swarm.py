@@ -1,4 +1,5 @@
-"""The worlds of the swarm: anything, and often enough more of what belongs together."""
+"""Draw random mixes of workloads and faults. Half of them get a theme: correlated events that independent draws rarely
+produce together."""
 
 from __future__ import annotations
 
@@ -19,24 +20,24 @@ from tests.swarm.workloads import SWARM_WORKLOADS
 
 
 def swarm(seed: int, random: Random) -> Plan:
-    """Anything; and often enough more of what belongs together than mere chance would bring."""
+    """Draw a random plan, a theme for it or none, and the operations of each workload."""
     plan = _anything(seed, random)
     theme = random.choices((None, _crashes, _moves, _takeovers), (5, 3, 2, 2))[0]
     plan = plan if theme is None else theme(random, plan)
     for workload in SWARM_WORKLOADS:
-        # From a source of its own, so that a new workload leaves the plans as they were in which it does not occur.
+        # Each workload has its own random source: a new workload changes no plan in which it does not occur.
         plan = workload.draw(Random(f"swarm/{seed}/{workload.seed_name}"), plan)
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + carrying_seconds(plan))
 
 
 def _crashes(random: Random, plan: Plan) -> Plan:
-    """One region dies again and again with much on its way to a slow disk, and checkpoints all the time."""
+    """Add repeated kills of one region with many pending appends, a slow disk and frequent checkpoints."""
     region = random.choice(plan.regions)
     settings = {"state_checkpoint_entries": random.choice((1, 3)), "snapshot_interval_ms": 2_000}
     dies_often = random.random() < 0.6
     burst = (
         8 if dies_often else 1
-    )  # what comes in one breath is one append; several must be under way to fail apart
+    )  # messages of one burst are one append; several appends must be pending to fail separately
     pause_seconds = round(plan.break_seconds * burst / 160, 4)
     producers = tuple(
         replace(one, messages=100, burst=burst, pause_seconds=pause_seconds) for one in plan.producers
@@ -58,7 +59,7 @@ def _crashes(random: Random, plan: Plan) -> Plan:
 
 
 def _moves(random: Random, plan: Plan) -> Plan:
-    """Every region has a producer and a consumer, links differ as much as they can, consumers move between regions."""
+    """Give every region a producer and a moving consumer, and links of very different latency."""
     topology = plan.topology if len(plan.regions) > 2 else draw_topology(random, 3)
     names, topic = topology.region_names, plan.topics[0]
     links = tuple(replace(link, shape=LinkShape(random.choice((1.0, 5.0, 300.0)))) for link in topology.links)
@@ -89,7 +90,7 @@ def _moves(random: Random, plan: Plan) -> Plan:
 
 
 def _takeovers(random: Random, plan: Plan) -> Plan:
-    """One region has a remote log, and is replaced again and again while many writes are pending."""
+    """Give one region a remote log, and replace the region several times while many appends are pending."""
     region = random.choice(plan.regions)
     seconds = plan.break_seconds
     producers = tuple(

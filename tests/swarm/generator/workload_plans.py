@@ -1,4 +1,4 @@
-"""Worlds that are drawn for one workload, when they are asked for by its name."""
+"""Draw plans for a single workload, for runs that name it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.swarm.workloads import (
 
 
 def hold_key(seed: int, random: Random) -> Plan:
-    """Programs with transaction keys, in one to three regions, and hardly any other clients."""
+    """Draw programs with transaction keys in one to three regions, and one or two producers for their inbox."""
     topology = draw_topology(random, random.choices((1, 2, 3), (4, 3, 1))[0])
     names = topology.region_names
     plan = Plan(
@@ -48,7 +48,7 @@ def hold_key(seed: int, random: Random) -> Plan:
 
 
 def change_metadata_published_first(seed: int, random: Random) -> Plan:
-    """The same with the proposal's order (`metadata_order: upstream`)."""
+    """Draw a plan like `change_metadata`, with the order of PIP-136 (`metadata_order: upstream`)."""
     plan = change_metadata(seed, random)
     topology = replace(
         plan.topology, compatibility={**plan.topology.compatibility, "metadata_order": "upstream"}
@@ -57,7 +57,7 @@ def change_metadata_published_first(seed: int, random: Random) -> Plan:
 
 
 def change_metadata(seed: int, random: Random) -> Plan:
-    """Two to five clusters that share their metadata, and administrators."""
+    """Draw two to five clusters that share their metadata, and administrators that change it."""
     size = random.choices((2, 3, 4, 5), (4, 4, 2, 1))[0]
     topology = draw_topology(random, size, random.randint(2, size))
     names = topology.region_names
@@ -77,7 +77,7 @@ def change_metadata(seed: int, random: Random) -> Plan:
 
 
 def with_right_clocks(workload: Workload, topic: str, seed: int, random: Random) -> Plan:
-    """A plan with one workload, random faults, and correct clocks."""
+    """Draw a plan with one workload, random faults, and correct clocks."""
     topology = draw_topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
     names = topology.region_names
     plan = Plan(
@@ -98,7 +98,7 @@ def with_right_clocks(workload: Workload, topic: str, seed: int, random: Random)
 
 
 def trim(seed: int, random: Random) -> Plan:
-    """Acknowledged messages are trimmed at once; random faults, but correct clocks."""
+    """Draw a plan without retention, with random faults and correct clocks: acknowledged messages are trimmed."""
     topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
     names = topology.region_names
     namespace = replace(topology.namespaces[0], retention_minutes=0, retention_megabytes=0)
@@ -118,7 +118,7 @@ def trim(seed: int, random: Random) -> Plan:
 
 
 def with_policies(workload: Workload, seed: int, random: Random) -> Plan:
-    """Topic policies, topics that are deleted, and random faults, but correct clocks."""
+    """Draw a plan with topic policies, frequent housekeeping, and random faults, except of clocks and programs."""
     topology = draw_topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
@@ -135,13 +135,13 @@ def with_policies(workload: Workload, seed: int, random: Random) -> Plan:
 
 
 def rank(seed: int, random: Random) -> Plan:
-    """Consumers may hold any number of messages: only permits limit deliveries."""
+    """Draw a plan in which only permits limit deliveries: consumers may hold 50,000 unacknowledged messages."""
     plan = with_policies(priority_levels.WORKLOAD, seed, random)
     return replace(plan, topology=with_settings(plan.topology, max_unacked_messages_per_consumer=50_000))
 
 
 def pass_by(seed: int, random: Random) -> Plan:
-    """As `with_policies`; and connections break with much on its way."""
+    """Draw a plan like `with_policies`, and resets of connections while messages are in transit."""
     plan = with_policies(non_persistent.WORKLOAD, seed, random)
     breaks = [
         Reset(round(random.uniform(act.at_seconds, plan.break_seconds), 3), 0.0, act.places[0], act.places[1])
@@ -153,7 +153,7 @@ def pass_by(seed: int, random: Random) -> Plan:
 
 
 def over_wide_links(workload: Workload, seed: int, random: Random) -> Plan:
-    """As `with_policies`; but large messages pass links in no time, so that none breaks for want of a ping."""
+    """Draw a plan like `with_policies`, with links of unlimited bandwidth: large messages do not delay pings."""
     plan = with_policies(workload, seed, random)
     links = tuple(
         replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
@@ -162,7 +162,7 @@ def over_wide_links(workload: Workload, seed: int, random: Random) -> Plan:
 
 
 def carry(seed: int, random: Random) -> Plan:
-    """Several regions, mostly of several clusters and without retention; random faults, but correct clocks."""
+    """Draw two or three regions, mostly of several clusters and without retention, random faults, correct clocks."""
     size = random.choices((2, 3), (3, 2))[0]
     topology = draw_topology(random, size, random.choices((None, size), (1, 2))[0])
     namespace = topology.namespaces[0]

@@ -2,10 +2,10 @@
 
 A mutant replaces one production component through the overrides: a rule or a state machine of the broker
 (`emulator.broker.components`), the shell of a topic, a medium. The product code has no switches, and no name is
-patched. Passing runs of the swarm are only meaningful if it finds these mutants.
+patched. Passing runs of the swarm are only meaningful if the swarm detects these mutants.
 
-To add one, write the faulty component and a `Mutant`, in the file of its theme or in that of the workload that finds
-it. `make swarm SEED=n WITHOUT=NAME` runs it by hand.
+To add one, write the faulty component and a `Mutant`, in the module of its theme or in that of the workload that
+detects it. `make swarm SEED=n WITHOUT=NAME` runs one seed with a mutant.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
 def overrides_without(name: str | None) -> Overrides:
-    """What a world is made of when that mutant is applied; as shipped without a name."""
+    """Return the components of a world with the mutant of that name; None: those of the product."""
     return AS_SHIPPED if name is None else BY_NAME[name].patch(AS_SHIPPED)

@@ -1,4 +1,4 @@
-"""Careless memories of what was stored before."""
+"""Mutants of deduplication: its state is lost, incomplete or ahead of the durable log."""
 
 from __future__ import annotations
 

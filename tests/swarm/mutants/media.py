@@ -1,4 +1,4 @@
-"""Faulty disks and remote logs."""
+"""Mutants of disks and remote logs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _TornTailTrusted(SimulatedDisk):
 
 class _FailsAlone(SimulatedLog):
     def failed(self, error: StorageError) -> None:
-        """Its next user has it read afresh; its present one goes on."""
+        """Let the next caller open the log again; the present user continues with the failed one."""
         self._store.forget(self.name)
 
 
 class _EachByItself(Medium):
     def apply(self, group: Sequence[MediaWrite], owner: int) -> list[Any]:
-        """Each write as if nothing before it had failed."""
+        """Apply each write as if no earlier write had failed."""
         outcomes = []
         for write in group:
             if isinstance(write.lane, SimulatedLog):
@@ -83,7 +83,7 @@ class _OwnershipNotChecked(RemoteLog):
 
 class _TakesFailuresForDefinite(RemoteStore):
     async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
-        """Whatever failed is taken not to be there."""
+        """Open a failed log at its last durable entry, as if the failed append had not been stored."""
         failed = self._logs.get(name)
         if failed is None or failed.broken is None or failed.gone is not None:
             return await super().open_log(name, create=create)

@@ -1,4 +1,4 @@
-"""Careless ways of carrying a subscription's position to other regions (PIP-33)."""
+"""Mutants of replicated subscriptions (PIP-33): snapshots and cursor updates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _SnapshotTriggersSnapshot(SnapshotController):
 
 class _ConstantTimeout(SnapshotBackoff):
     def set_timeout(self, milliseconds: int) -> None:
-        """Give each snapshot the same time, however many timed out."""
+        """Keep the timeout constant, regardless of how many snapshots timed out."""
 
 
 @MUTANTS.mutant("snapshots-without-backoff", "INV-17", "INV-19", patch=part("snapshots"))

@@ -1,4 +1,4 @@
-"""Careless topics: they acknowledge, deliver or load entries before these are durable."""
+"""Mutants of topics: they acknowledge, deliver or load entries before the entries are durable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _ReceiptBeforeDurable(Topic):
                 publish.attachment = _Mute()
         super().flush()
         for publisher, publishes in reported.items():
-            # After the current chunk of bytes: only then does the connection know which publishes await a response.
+            # The connection registers pending publishes only after it has processed the current chunk of bytes.
             asyncio.get_running_loop().call_soon(publisher.stored, publishes)
 
 
@@ -59,8 +59,8 @@ class _OverlooksFormerLives(Topic):
 
 
 class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
-    """A producer that reconnects waits for the pending publishes of its former connection, which prevents duplicates of
-    them. The mutant has to remove that second safeguard, too."""
+    """A topic that acknowledges duplicates at once. It also removes a second safeguard against duplicates: a producer
+    that reconnects waits for the pending publishes of its former connection."""
 
     def flush(self) -> None:
         batch, self.publishing.batch = self.publishing.batch, []
@@ -70,7 +70,7 @@ class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
 
 
 class _SaysWhatWasAdmitted(ProducerDeduplication):
-    """The last sequence id that a reconnecting client receives includes publishes that are not durable."""
+    """Deduplication that reports a last sequence id to reconnecting clients that includes publishes not yet durable."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

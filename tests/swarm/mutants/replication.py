@@ -1,4 +1,4 @@
-"""Careless replicators."""
+"""Mutants of replicators."""
 
 from __future__ import annotations
 

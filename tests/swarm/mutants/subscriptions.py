@@ -1,4 +1,4 @@
-"""Careless dispatch, and cursors that are not durable."""
+"""Mutants of dispatch and of the durability of cursors."""
 
 from __future__ import annotations
 

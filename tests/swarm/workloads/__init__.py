@@ -94,8 +94,8 @@ NAMED_WORKLOADS: tuple[Workload, ...] = (
     inactive_topic.WORKLOAD,
     replication_status.WORKLOAD,
 )
-"""Workloads with worlds of their own, which are drawn when they are asked for by the workload's name: seeds of the
-swarm stay what they are."""
+"""Workloads with their own runs, which are drawn only for the workload's name. The swarm does not mix them in, so that
+its seeds keep their plans."""
 
 CHECKS = (
     *general.CHECKS,

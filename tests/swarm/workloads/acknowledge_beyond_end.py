@@ -18,7 +18,7 @@ from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 ENTRY_ID_MAX = 2**63 - 1
 ENTRIES_AHEAD = (100_000, 1_000_000)
-"""Beyond any entry of a run; the entries right after the newest message may be markers."""
+"""Distances from the newest message beyond any entry of a run. Entries right after it may be markers."""
 
 
 WORKLOAD = Workload("acknowledge-ahead", runs_in="swarm")
@@ -27,7 +27,7 @@ WORKLOAD = Workload("acknowledge-ahead", runs_in="swarm")
 @dataclass(frozen=True, slots=True)
 class AcknowledgeBeyondEndAct(ConsumerAct):
     entries: int
-    """Distance from the newest message that it received."""
+    """Distance of the acknowledged position from the last message of the topic, in entries."""
     cumulative: bool
 
     workload: ClassVar[str] = "acknowledge-ahead"
@@ -36,7 +36,8 @@ class AcknowledgeBeyondEndAct(ConsumerAct):
         return ConsumerAct.host(self, context) if self.actor(context).known_ids else None
 
     async def perform(self, context: ActContext) -> None:
-        """The broker says nothing to what it ignores, so its answer proves only that it is still there."""
+        """Acknowledge a position beyond the end. The broker ignores it silently, so a response only proves that the
+        broker is running."""
         actor = self.actor(context)
         consumer = actor.consumer
         if consumer is None or not actor.known_ids:

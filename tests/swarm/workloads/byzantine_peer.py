@@ -57,14 +57,14 @@ WORKLOAD = Workload("lie", runs_in="swarm")
 
 @dataclass(frozen=True, slots=True)
 class ByzantinePeerAct(Act):
-    """A peer authenticates at `region` as `other`, and lies."""
+    """A peer that authenticates at `region` as `other`, and sends a forged entry."""
 
     other: str
     third: str
-    """The region in whose name it sends messages, for the kinds that do."""
+    """The region in whose name the peer sends messages, for kinds that forge an origin."""
     topic: str
     kind: str
-    """One of OF_OTHERS or OF_PLACES."""
+    """A key of OF_OTHERS or OF_PLACES, or USED_PLACE."""
     subscription: str
 
     workload: ClassVar[str] = "lie"
@@ -88,14 +88,14 @@ class ByzantinePeerAct(Act):
         if type_ == CommandType.SEND_RECEIPT:
             context.note_result("accepted", detail=self.kind, topic=full(self.topic))
         elif type_ == CommandType.SEND_ERROR:
-            # What the store did not take would have been taken.
+            # Any other error comes from the store: the broker had accepted the entry.
             is_refusal = SendError.read(command).error is ServerError.NotAllowedError
             context.note_result(
                 "refused" if is_refusal else "nothing", detail=self.kind, topic=full(self.topic)
             )
 
     async def _attached(self, context: ActContext) -> _Line:
-        """A connection that was proven to be the other region's, with the producer of its replicator."""
+        """Return a connection authenticated as the other region, with the producer of its replicator."""
         line, config = _Line(), context.world.regions[self.region].config
         host = context.world.client_host(context.name, self.region)
         try:
@@ -115,7 +115,7 @@ class ByzantinePeerAct(Act):
         return line
 
     def _entry(self, context: ActContext) -> bytes | None:
-        """None: there is no occasion."""
+        """Return the forged entry; None: the logs do not allow one of this kind now."""
         logs = {name: context.world.regions[name].disk.logs.get(full(self.topic)) for name in self.places}
         here, there = logs[self.region], logs[self.other]
         if here is None or there is None:
@@ -134,18 +134,19 @@ class ByzantinePeerAct(Act):
         return with_replication(encode_marker(update, 1)[0], self.other, place)
 
 
-# Its claims about positions.
+# Positions of forged entries.
 
 
 def last_of(region: str, log: DurableLog) -> Position | None:
-    """The place of the newest entry in this log that came from that region."""
+    """Return the source position of the newest entry in this log that came from that region; None: there is none."""
     places = (scan_once(entry).source_position for entry in log.entries if _origin(entry) == region)
     return max(filter(None, places), default=None)
 
 
 def unused_place(region: str, here: DurableLog, there: DurableLog) -> Position | None:
-    """Return a position in the region's log after all that it sent here and before all that it still has to send: that
-    of an entry from another region. An entry with that position is new here, and does not displace an honest one."""
+    """Return a position in the region's log after all entries that it sent here and before its next own entry: the
+    position of an entry from another region. A forged entry at that position is new here and displaces no honest
+    one."""
     sent = last_of(region, here)
     found = None
     for entry_id, entry in zip(there.ids, there.entries, strict=True):
@@ -180,18 +181,18 @@ OF_OTHERS: dict[str, Callable[[ByzantinePeerAct], bytes]] = {
         lie, Snapshot("forged", Position(1, 0), ((lie.region, Position(1, FAR)),))
     ),
 }
-"""Is refused."""
+"""Kinds of entries that the region must reject: kind -> function that builds the entry."""
 OF_PLACES: dict[str, Callable[[DurableLog], Position]] = {
     "an update beyond the end": lambda here: Position(here.ledger_id, FAR),
     "an update of another log": lambda here: Position(here.ledger_id + 1, here.next_entry_id - 1),
 }
-"""Is stored, and does nothing."""
+"""Kinds of cursor updates that the region stores and must not apply: kind -> position in the update."""
 USED_PLACE = "a place it has used"
-"""Is taken for known, and not stored."""
+"""Kind of entry whose source position was used before: the region must treat it as a duplicate and not store it."""
 
 
 class _Line(asyncio.Protocol):
-    """One connection, command by command."""
+    """A connection of the forging peer that returns received commands one by one."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -225,7 +226,7 @@ class _Line(asyncio.Protocol):
         self._transport.close()
 
     async def next(self) -> tuple[int, bytes]:
-        """The next command. ClientError when the region ended the connection."""
+        """Return the next command as (type, bytes). Raises ClientError when the region has closed the connection."""
         while not self._heard:
             if self._ended:
                 raise ClientError("the connection ended", definite=False)
@@ -234,7 +235,7 @@ class _Line(asyncio.Protocol):
         return self._heard.popleft()
 
     async def expect(self, type_: int) -> bytes:
-        """The command, which is the next one. ClientError when it is another."""
+        """Return the next command. Raises ClientError when it has another type."""
         found, command = await self.next()
         if found != type_:
             raise ClientError(f"command {found} came for {type_}", definite=True)
@@ -258,7 +259,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("peers-claim-only-their-own", "INV-21")
 def regions_speak_for_themselves(evidence: Evidence) -> Found:
-    """What a region says in the name of another one is not stored."""
+    """No entry that a peer sends in the name of another region is stored."""
     for operation in evidence.operations:
         if (
             operation.workload == ByzantinePeerAct.workload

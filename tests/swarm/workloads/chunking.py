@@ -43,26 +43,27 @@ NAME = "cut-up"
 WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "sharers"
 MESSAGE_BYTES_MAX = 4_000
-"""Of every region: a message of 30 KB is some ten pieces."""
+"""Largest entry of every region, in bytes: a message of 30 KB has about ten chunks."""
 UNACKED_MESSAGES_MAX = 100
-"""Each piece counts, as upstream: a consumer that may hold fewer than a message has never has the whole of it."""
+"""Limit of unacknowledged messages per consumer. Each chunk counts, as upstream: with a limit below the number of
+chunks a consumer never receives the complete message."""
 STEP_SECONDS = 3.0
 CONVERGENCE_SECONDS = 90.0
-"""Deadline for convergence after the repair."""
+"""Deadline for convergence after healing, in virtual seconds."""
 LOST, BROKEN, DOUBLED = "lost: ", "broken: ", "doubled: "
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkingProgram(OwnTopic):
-    """Publishes here, and looks for it here and there."""
+    """A program that publishes in `region`, and reads the topic in `region` and in `reading`."""
 
     sizes: tuple[int, ...]
-    """Of its messages, in bytes; two producers send them by turns."""
+    """Size of each message in bytes; two producers send the messages alternately."""
     compression: Compression
     pause_seconds: float
-    """Between two messages."""
+    """Pause after each pair of messages."""
     faults_end_seconds: float
-    """When the faults end."""
+    """Time at which the faults end."""
 
     workload: ClassVar[str] = NAME
 
@@ -71,7 +72,7 @@ class ChunkingProgram(OwnTopic):
         return f"{TRANSACTED}{context.name}"
 
     def payload(self, context: ActContext, number: int) -> bytes:
-        """Different for each number, and hard to compress."""
+        """Return the payload of a message: unique to its number, and hardly compressible."""
         filler = Random(f"{context.name}/{number}").randbytes(self.sizes[number])
         return f"{context.name}/{number}/".encode() + filler
 
@@ -97,7 +98,7 @@ class ChunkingProgram(OwnTopic):
             await reader.close()
 
     async def _publish(self, client: Client, context: ActContext, expected: set[int]) -> None:
-        """The numbers of what a region took go into `owed`."""
+        """Publish all messages, and add the numbers of acknowledged ones to `expected`."""
         producers = [
             await client.producer(
                 self.topic(context),
@@ -124,7 +125,7 @@ class ChunkingProgram(OwnTopic):
                 raise outcome
         await asyncio.sleep(self.pause_seconds)
 
-    # Shared consumers: each message comes whole to one of them.
+    # Shared consumers: each message is delivered completely to one of them.
 
     async def _sharer(self, client: Client, context: ActContext) -> Consumer:
         return await client.subscribe(
@@ -141,12 +142,12 @@ class ChunkingProgram(OwnTopic):
             shared[sent.get(message.payload, -1)] += 1
             await consumer.acknowledge(message)
 
-    # In the end.
+    # After the faults.
 
     async def _look(
         self, context: ActContext, sent: dict[bytes, int], expected: set[int], shared: Counter[int]
     ) -> str:
-        """What is wrong; empty: nothing."""
+        """Return the violation that the program found; empty: none."""
         for region in dict.fromkeys(self.places):
             reported = await self._read(context, region, sent, expected)
             if reported:
@@ -252,7 +253,7 @@ class _ChunksNotDeduplicated(TopicState):
 
 
 class _Scattered(ChunkAffinity):
-    """Each chunk goes to the next consumer in turn, not to the one that has the chunks before it."""
+    """Sends each chunk to the next consumer in turn, not to the consumer of the message's earlier chunks."""
 
     def receiver_of(self, chunk: MessageChunk) -> ConsumerState | None:
         return None

@@ -32,10 +32,10 @@ _KEYS = tuple(f"key-{number}" for number in range(KEYS))
 
 @dataclass(frozen=True, slots=True)
 class Write(Act):
-    """Some changes of one producer, one after the other."""
+    """Changes of keys by one producer, sent one after the other."""
 
     changes: tuple[tuple[int, bool], ...]
-    """(number of a key, whether it is deleted)."""
+    """(number of the key, whether the change deletes it), in order."""
 
     workload: ClassVar[str] = NAME
     is_awaited: ClassVar[bool] = True
@@ -61,7 +61,7 @@ class Write(Act):
 
 @dataclass(frozen=True, slots=True)
 class Compact(Act):
-    """Has the topic compacted."""
+    """An administrator's request to compact the topic."""
 
     workload: ClassVar[str] = NAME
 
@@ -76,7 +76,7 @@ class Compact(Act):
 
 @dataclass(frozen=True, slots=True)
 class ReadTable(Act):
-    """The compacted view from its beginning to its end, and what the topic says itself."""
+    """Read the compacted view completely, and compare it with the messages of the topic."""
 
     workload: ClassVar[str] = NAME
 
@@ -90,7 +90,7 @@ class ReadTable(Act):
                 after = await plain.last_message_id()
                 allowed = await _allowed(plain, before, after)
         except TimeoutError:
-            return  # a region was away for too long: nothing is known
+            return  # a region was unreachable for too long: the comparison has no result
         finally:
             await client.close()
         wrong = next((key for key in _KEYS if table.get(key, b"") not in allowed.get(key, {b""})), None)
@@ -103,7 +103,7 @@ class ReadTable(Act):
 
 
 async def _compacted(client: Client) -> dict[str, bytes]:
-    """By key what came last."""
+    """Read the compacted view: return the last value of each key."""
     table: dict[str, bytes] = {}
     reader = await client.reader(full(TOPIC), EARLIEST, read_compacted=True)
     while await reader.has_message():
@@ -116,8 +116,8 @@ async def _compacted(client: Client) -> dict[str, bytes]:
 async def _allowed(
     reader: Reader, before: MessageId | None, after: MessageId | None
 ) -> dict[str, set[bytes]]:
-    """Return the values that the view may have for each key: the one when the other reader began, and every later one
-    until that reader had read everything. Empty: none, or deleted."""
+    """Return the values that the view may have for each key: the value at `before`, and every later one up to `after`.
+    An empty value stands for an absent or deleted key."""
     allowed: dict[str, set[bytes]] = {}
     while after is not None and await reader.has_message():
         message = await reader.receive()
@@ -137,7 +137,7 @@ def _place(message_id: MessageId) -> tuple[int, int]:
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Writers and administrators everywhere; who reads, reads often."""
+    """Draw writers, compactions and several reads in every region, and a consumer of all messages."""
     seconds = plan.break_seconds
 
     def at(until: float = 1.0) -> float:
@@ -161,7 +161,7 @@ def _changes(random: Random) -> tuple[tuple[int, bool], ...]:
 
 @WORKLOAD.checker("compacted-view-matches", "INV-33")
 def tables_agree(evidence: Evidence) -> Found:
-    """A compacted view has the topic's value of each key."""
+    """A compacted view has the topic's latest value of each key."""
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(SAYS_OTHERWISE):
             yield (

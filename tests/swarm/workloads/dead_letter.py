@@ -42,11 +42,11 @@ NAME = "give-up"
 WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "worker"
 GRAVES = "graves"
-"""Subscription to the dead letters, which is made with their topic."""
+"""Subscription to the dead letter topic, created together with that topic."""
 ACK_TIMEOUT_SECONDS = 0.5
 PUT_OFF_SECONDS = 0.3
 CONVERGENCE_SECONDS = 90.0
-"""Deadline for convergence after the repair."""
+"""Deadline for convergence after healing, in virtual seconds."""
 STEP_SECONDS = 1.0
 LOST, MISCOUNTED = "lost: ", "miscounted: "
 
@@ -56,17 +56,17 @@ FATES: tuple[Fate, ...] = ("accept", "refuse", "hesitate", "forget")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterProgram(OwnTopic):
-    """Publishes in one region and consumes in another."""
+    """A program that publishes in `region` and consumes in `reading`."""
 
     fates: tuple[Fate, ...]
-    """What it does with each delivery of a message; a hesitating program accepts the second delivery."""
+    """For each message, how the program handles its deliveries. `hesitate`: reject the first, accept the second."""
     redeliveries_max: int
     leaves_seconds: tuple[float, ...]
-    """When its consumer closes with all its pending messages, and another one is opened."""
+    """Times at which the consumer closes with pending messages, and another one is opened."""
     pause_seconds: float
-    """Between two messages."""
+    """Pause between two messages."""
     faults_end_seconds: float
-    """When the faults end."""
+    """Time at which the faults end."""
 
     workload: ClassVar[str] = NAME
 
@@ -98,20 +98,20 @@ class DeadLetterProgram(OwnTopic):
             await work.close()
 
     async def _publish(self, client: Client, context: ActContext, expected: set[bytes]) -> None:
-        """Publish all messages; acknowledged ones go into `owed`."""
+        """Publish all messages, and add acknowledged ones to `expected`."""
         producer = await client.producer(self.topic(context), name=context.name)
         for number in range(len(self.fates)):
             payload = f"{context.name}/{number}".encode()
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
-                return  # no client received an acknowledgement of it or of anything after it
+                return  # neither this message nor a later one has a receipt
             expected.add(payload)
             await asyncio.sleep(self.pause_seconds)
 
 
 class _Work:
-    """What a program did with its messages, and how often each was delivered."""
+    """The messages of a program: their outcomes and redelivery counts."""
 
     def __init__(self, act: DeadLetterProgram, context: ActContext) -> None:
         self._act = act
@@ -121,24 +121,24 @@ class _Work:
         self._accepted: set[bytes] = set()
         self._buried: set[bytes] = set()
         self._counts: dict[MessageId, tuple[int, int]] = {}
-        """Of the current consumer, by message: how often the consumer had been opened at the last delivery, and the
-        redelivery count of that delivery."""
+        """Message id -> (number of times that the consumer had been opened, redelivery count) at the last delivery to
+        the current consumer."""
         self._miscounted = ""
 
     async def go_on(self, until_seconds: float) -> None:
-        """Process messages with a new consumer until then, and close it."""
+        """Process messages with a new consumer until the given time, then close it."""
         client = self._client()
         try:
             consumer = await self._subscribed(client)
             while self._stage.now < until_seconds:
                 await self._step(consumer)
-        except ClientError:  # the region died at a bad moment; the next consumer tries again
+        except ClientError:  # the region is down; the next consumer tries again
             await asyncio.sleep(max(0.0, until_seconds - self._stage.now))
         await client.close()
         self._clients.remove(client)
 
     async def finish(self, deadline_seconds: float) -> None:
-        """Until every message that is owed has ended, or for long enough."""
+        """Process messages until each expected one is acknowledged or a dead letter, or until the deadline."""
         consumer = await self._subscribed(self._client())
         digging: asyncio.Task[None] | None = None
         while self._stage.now < deadline_seconds and self._missing:
@@ -174,7 +174,7 @@ class _Work:
         self._look_at_count(consumer, message)
         try:
             await self._meet(consumer, message)
-        except ClientError:  # it comes again
+        except ClientError:  # the message is redelivered
             consumer.negative_acknowledge(message)
 
     async def _meet(self, consumer: Consumer, message: Message) -> None:
@@ -190,7 +190,8 @@ class _Work:
                 await consumer.reconsume_later(message, PUT_OFF_SECONDS)
 
     def _look_at_count(self, consumer: Consumer, message: Message) -> None:
-        """INV-97. A region begins to count anew when it loses a consumer, so only one attachment is looked at."""
+        """Check the redelivery count (INV-97). A region restarts its count when the consumer disconnects, so only
+        deliveries over one connection are compared."""
         count, most = message.redelivery_count, self._act.redeliveries_max
         if count > most:
             said = f"was delivered {count + 1} times, {most + 1} are allowed"
@@ -203,7 +204,7 @@ class _Work:
         self._counts[message.id] = (opened, count)
 
     async def _dig(self) -> None:
-        """Look for dead letters. Its subscription is there already if there is any: what is older is not lost to it."""
+        """Consume the dead letters. The dead letter topic is created with this subscription, so it misses none."""
         consumer = await self._client().subscribe(
             f"{self._act.topic(self._stage)}-{SUBSCRIPTION}-DLQ", GRAVES
         )
@@ -232,7 +233,7 @@ class _Work:
 
 
 def _attachment(consumer: Consumer, message: Message) -> int:
-    """How often the consumer of its topic was opened."""
+    """Return how often the consumer of the message's topic has been opened; -1: unknown."""
     child = consumer.consumers.get(message.topic) if isinstance(consumer, MultiTopicConsumer) else consumer
     return child.session.times_opened if isinstance(child, TopicConsumer) else -1
 
@@ -267,13 +268,13 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("acknowledged-or-dead-letter", "INV-96", applies=has_operations)
 def ends_somewhere(evidence: Evidence) -> Found:
-    """What was taken is acknowledged by the program, or is a dead letter."""
+    """Every message with a receipt is acknowledged by the program or becomes a dead letter."""
     return _reported(evidence, LOST, "neither acknowledged nor a dead letter: ")
 
 
 @WORKLOAD.checker("redelivery-counts-correct", "INV-97", applies=has_operations)
 def counts_are_right(evidence: Evidence) -> Found:
-    """Each delivery carries the right redelivery count, and no message is delivered more often than allowed."""
+    """Each delivery has the correct redelivery count, and no message is delivered more often than allowed."""
     return _reported(evidence, MISCOUNTED, "")
 
 

@@ -35,10 +35,10 @@ SUBSCRIPTIONS = {"later-shared": "SHARED", "later-by-key": "KEY_SHARED"}
 
 @dataclass(frozen=True, slots=True)
 class DelayedMessageAct(Act):
-    """A few messages of one producer, all sent at once."""
+    """Messages of one producer with delivery times, all sent at once."""
 
     delays_seconds: tuple[float, ...]
-    """Until each is due."""
+    """Delay of each message from the send to its delivery time; negative: in the past."""
 
     workload: ClassVar[str] = NAME
     is_awaited: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class DelayedMessageAct(Act):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Senders everywhere, and consumers of both kinds in one region, or two."""
+    """Draw senders in all regions, and consumers of both subscriptions in one or two regions each."""
     seconds = plan.break_seconds
     acts = [
         DelayedMessageAct(
@@ -99,7 +99,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def _delays(random: Random, seconds: float) -> tuple[float, ...]:
-    """Some are due at once, some in the past, most while things go wrong."""
+    """Draw delays: some messages are due at once, some in the past, most during the break phase."""
     return tuple(
         round(random.choice((0.0, -5.0, 0.2, *(random.uniform(0.1, seconds) for _ in range(4)))), 3)
         for _ in range(random.randint(2, 12))
@@ -115,7 +115,7 @@ def never_early(evidence: Evidence) -> Found:
     for event in _deliveries(evidence.events):
         assert event.region is not None
         stored = evidence.log(event.region, full(TOPIC)).by_place.get(event.message_id or "")
-        # The clock of a region tells whole milliseconds.
+        # The clock of a region counts whole milliseconds.
         if stored is not None and event.at_ms < stored.due_ms:
             early_ms = stored.due_ms - event.at_ms
             yield (
@@ -154,7 +154,7 @@ _LATE_MS = 2**62
 
 
 class _Forgetful(Delayed):
-    """Of what waits it keeps the first few only."""
+    """Keeps only the first two delayed messages."""
 
     def add(self, due_ms: int, entry_id: int) -> None:
         if self.count < 2:

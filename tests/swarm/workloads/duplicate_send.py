@@ -15,7 +15,7 @@ WORKLOAD = Workload("repeat", acts=False, runs_in="swarm")
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Only where regions deduplicate, and not in batches: everywhere else it stores twice, as it should."""
+    """Let unbatched producers send duplicates if regions deduplicate; otherwise both messages are stored correctly."""
     if random.random() >= 0.2:
         return plan
     namespaces = plan.topology.namespaces

@@ -36,18 +36,18 @@ NAME = "encrypt"
 WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "insiders"
 MESSAGE_BYTES_MAX = 4_000
-"""Of every region: what is longer goes in pieces."""
+"""Largest entry of every region, in bytes; longer messages are chunked."""
 SECRET = b"nobody else's business/"
-"""Each payload is full of it."""
+"""Text that every payload repeats; a payload without encryption contains it."""
 STEP_SECONDS = 3.0
 CONVERGENCE_SECONDS = 90.0
-"""Deadline for convergence after the repair."""
+"""Deadline for convergence after healing, in virtual seconds."""
 LOST, OPEN = "lost: ", "open: "
 
 
 @cache
 def keys(name: str) -> tuple[bytes, bytes]:
-    """(public, private), drawn once: what they are changes nothing."""
+    """Return (public, private) PEM keys, generated once per process: their bytes do not influence a run."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -60,23 +60,23 @@ def keys(name: str) -> tuple[bytes, bytes]:
 
 
 def opening(*names: str, otherwise: OnUnreadable = OnUnreadable.FAIL) -> Decryption:
-    """With the keys of these."""
+    """Return a decryption with the private keys of these names."""
     return Decryption({name: keys(name)[1] for name in names}, otherwise)
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionProgram(OwnTopic):
-    """Publishes here, and looks for it here and there."""
+    """A program that publishes in `region`, and reads the topic in `region` and in `reading`."""
 
     sizes: tuple[int, ...]
-    """Of its messages, in bytes, about; each of three producers sends every third."""
+    """Approximate size of each message in bytes; three producers send the messages in turn."""
     compression: Compression
     readers: tuple[str, ...]
-    """Each of them has a key, and all messages are encrypted for each."""
+    """Names of the key holders; every message is encrypted for all of them."""
     pause_seconds: float
-    """Between two messages."""
+    """Pause between two messages."""
     faults_end_seconds: float
-    """When the faults end."""
+    """Time at which the faults end."""
 
     workload: ClassVar[str] = NAME
 
@@ -85,7 +85,7 @@ class EncryptionProgram(OwnTopic):
         return f"{TRANSACTED}{context.name}"
 
     def payload(self, context: ActContext, number: int) -> bytes:
-        """Different for each number."""
+        """Return the payload of a message, unique to its number."""
         return f"{context.name}/{number}/".encode() + SECRET * (1 + self.sizes[number] // len(SECRET))
 
     async def perform(self, context: ActContext) -> None:
@@ -110,8 +110,8 @@ class EncryptionProgram(OwnTopic):
             await client.close()
 
     async def _look_on(self, client: Client, context: ActContext) -> str:
-        """A consumer of the same subscription without a key: it receives nothing, and takes no message from other
-        consumers."""
+        """Consume the same subscription without a key. The consumer must receive no message, and must not withhold any
+        from other consumers. Return the violation if it receives one."""
         consumer = await client.subscribe(
             self.topic(context), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST
         )
@@ -119,7 +119,7 @@ class EncryptionProgram(OwnTopic):
         return f"{OPEN}a consumer without a key received {len(message.payload)} bytes"
 
     async def _publish(self, client: Client, context: ActContext) -> set[bytes]:
-        """What a region took."""
+        """Publish all messages. Return the payloads with a receipt."""
         taken: set[bytes] = set()
         producers = [await self._producer(client, context, which) for which in range(3)]
         for number in range(len(self.sizes)):
@@ -133,7 +133,7 @@ class EncryptionProgram(OwnTopic):
         return taken
 
     async def _producer(self, client: Client, context: ActContext, which: int) -> Producer:
-        """One sends batches, one large messages in pieces, one neither."""
+        """Open a producer: number 0 sends batches, the others send large messages in chunks."""
         return await client.producer(
             self.topic(context),
             name=f"{context.name}-{which}",
@@ -143,7 +143,7 @@ class EncryptionProgram(OwnTopic):
             encryption=Encryption({reader: keys(reader)[0] for reader in self.readers}),
         )
 
-    # In the end.
+    # After the faults.
 
     async def _checked(self, context: ActContext, taken: set[bytes], seen: str) -> str:
         if seen:
@@ -169,7 +169,8 @@ class EncryptionProgram(OwnTopic):
         return ""
 
     async def _look(self, context: ActContext, region: str, taken: set[bytes]) -> str:
-        """The log of a region, with the last reader's key and with none."""
+        """Read the topic in a region with the last reader's key and without a key. Return the violation; empty:
+        none."""
         client = self.client_for(region, context, f"look-{region}")
         try:
             reader = await client.reader(self.topic(context), EARLIEST, decryption=opening(self.readers[-1]))
@@ -186,7 +187,7 @@ class EncryptionProgram(OwnTopic):
         return ""
 
     async def _everything(self, consumer: Any, wanted: set[bytes]) -> set[bytes]:
-        """All that comes, until nothing of what is wanted is missing any more, or for long enough."""
+        """Receive until no wanted payload is missing and no more arrive, or until the deadline. Return all payloads."""
         arrived: set[bytes] = set()
         while True:
             try:

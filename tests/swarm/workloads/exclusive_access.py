@@ -39,7 +39,7 @@ WORKLOAD = Workload("claim")
 
 @dataclass(frozen=True, slots=True)
 class Unload(Act):
-    """An administrator has the topic unloaded."""
+    """An administrator's request to unload the topic."""
 
     workload: ClassVar[str] = "unload"
 
@@ -97,8 +97,8 @@ def _with_claimants(random: Random, plan: Plan, region: str) -> Plan:
 
 
 def _in_a_hush(random: Random, plan: Plan, region: str) -> Plan:
-    """All claimants wait, there is hardly any other publish, and the disk fails: so promotions fail, and no other event
-    makes a region load the topic again."""
+    """Add claimants that all wait and hardly publish, on a failing disk: promotions fail, and no other event makes the
+    region load the topic again."""
     seconds = plan.break_seconds
     claimants = tuple(
         ClaimantPlan(
@@ -121,7 +121,7 @@ def _in_a_hush(random: Random, plan: Plan, region: str) -> Plan:
 
 
 def _trouble(random: Random, region: str, clients: list[str], seconds: float) -> Fault:
-    """What befalls those who want the topic, or the region that they want it of."""
+    """Draw a fault of a claimant or of the claimants' region."""
     at = round(random.uniform(0.3, seconds), 3)
     lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
     client = random.choice(clients)

@@ -113,7 +113,7 @@ def notified_epochs_increase(evidence: Evidence) -> Found:
 
 
 def fenced_for_good(evidence: Evidence) -> Found:
-    """A producer that lost the topic to another one does not get it again; only a new producer may."""
+    """A producer that lost exclusive access to another one is never granted it again; only a new producer may be."""
     for place, opened in sorted(evidence.claims.opened().items()):
         owners = {grant.epoch: grant.owner for grant in evidence.grants.get(place, ())}
         by_instance: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
@@ -154,7 +154,7 @@ def losers_are_refused(evidence: Evidence) -> Found:
 def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
     """Return a request that received a newer epoch before the publish was sent."""
     if sent.by.epoch is None:
-        return None  # A shared producer may reconnect when the owner is gone.
+        return None  # A shared producer may reconnect after the owner has closed.
     for one in opened:
         if one.name != sent.by.name and (one.epoch or 0) > sent.by.epoch and _reported(one) < sent.asked:
             return one
@@ -182,7 +182,7 @@ def promoted_in_order(evidence: Evidence) -> Found:
 
 
 def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
-    """Whether `early` had to wait behind `late`, which was queued from the response that says so to its promotion."""
+    """Whether `early` had to wait behind `late`, which was queued from its response `waits` to its promotion."""
     assert late.waits is not None
     if early.priority > late.priority or early.line is None or early.line is not late.line:
         return False
@@ -194,7 +194,7 @@ def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
             and one.asked < early.asked
             for one in evidence.claims.attempts
         )
-        # The region remembers for a while, by name, when a producer was queued.
+        # For a grace period the region keeps the queue position of a producer that reconnects with its name.
         return early.priority < late.priority or not came_back
     return early.priority < late.priority and _was_held_after(evidence, early, late.waits)
 
@@ -211,7 +211,7 @@ def _was_held_after(evidence: Evidence, early: Attempt, moment: float) -> bool:
 
 
 def no_starved_waiter(evidence: Evidence) -> Found:
-    """After healing every claimant gets the topic in its turn."""
+    """After healing every claimant is granted exclusive access."""
     for name, last in sorted(evidence.claims.wanting.items()):
         if last is None:
             yield f"{name} never requested it", {"name": name}

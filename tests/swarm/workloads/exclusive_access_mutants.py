@@ -21,7 +21,7 @@ MUTANTS = Mutants()
 
 
 def _shell(type_: type[TopicAccess]) -> Callable[[Overrides], Overrides]:
-    """A topic whose access is carried out so."""
+    """Return a patch: topics with access of this type."""
 
     class CarelessTopic(Topic):
         access_type = type_

@@ -14,27 +14,27 @@ from tests.swarm.workloads.own_topic import OwnTopic
 NAME = "expire"
 SUBSCRIPTION = "sleeper"
 STEP_SECONDS = 3.0
-"""For what may be impossible while things go wrong: then it is tried again, or the program knows less."""
+"""Timeout of operations that may be impossible during faults: the program repeats them or records no result."""
 CONVERGENCE_SECONDS = 60.0
-"""Deadline for convergence after the repair."""
+"""Deadline for convergence after healing, in virtual seconds."""
 DONE = (204, 404)
-"""It is so now, or there is nothing any more."""
+"""Statuses of a successful call: done, or the topic no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTopicProgram(OwnTopic):
-    """What all of them have in common."""
+    """Base class of the programs of `expiry`, each with its own topic."""
 
     messages: int
     pause_seconds: float
-    """Between two messages."""
+    """Pause between two messages."""
     faults_end_seconds: float
-    """When the faults end."""
+    """Time at which the faults end."""
 
     workload: ClassVar[str] = NAME
 
     async def ask(self, context: ActContext, method: str, what: str, body: Any = None) -> int | None:
-        """The status that the region in which it reads answers with; None: it does not."""
+        """Send an admin request to the program's reading region. Return the HTTP status; None: no response."""
         host = context.world.client_host(context.name, self.region)
         target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}{what}"
         try:
@@ -45,7 +45,7 @@ class OwnTopicProgram(OwnTopic):
     async def retry_until_done(
         self, context: ActContext, method: str, what: str, body: Any = None, done: tuple[int, ...] = DONE
     ) -> bool:
-        """Repeat the call until the region confirms it; return False when it never did."""
+        """Repeat the call until its status is in `done`. Return False at the deadline."""
         give_up_at = max(context.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
         while context.now < give_up_at:
             if await self.ask(context, method, what, body) in done:
@@ -54,7 +54,7 @@ class OwnTopicProgram(OwnTopic):
         return False
 
     async def everything(self, consumer: Consumer, context: ActContext, wanted: set[bytes]) -> set[bytes]:
-        """All that comes, until nothing of what is wanted is missing any more, or for long enough."""
+        """Receive until no wanted payload is missing and no more arrive, or until the deadline. Return all payloads."""
         arrived: set[bytes] = set()
         while True:
             try:

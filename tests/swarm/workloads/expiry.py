@@ -37,7 +37,7 @@ WORKLOAD = Workload(NAME)
 
 @dataclass(frozen=True, slots=True)
 class Deletion(OwnTopicProgram):
-    """It publishes, reads a part, deletes the topic with both clients attached, and goes on with them."""
+    """A program that publishes, reads a part, deletes the topic with open clients, and continues with these clients."""
 
     def topic(self, context: ActContext) -> str:
         return f"{DELETED}{context.name}"
@@ -63,7 +63,7 @@ class Deletion(OwnTopicProgram):
             await reader.close()
 
     async def _publish(self, producer: Producer, context: ActContext, life: str) -> set[bytes]:
-        """What the region took."""
+        """Publish all messages of one life of the topic. Return the payloads with a receipt."""
         stored: set[bytes] = set()
         for number in range(self.messages):
             payload = f"{context.name}/{life}/{number}".encode()
@@ -114,7 +114,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         return mortal(Eviction, begin, lasts, random.randint(600, 6_000))
 
     acts = [letting_go() if random.random() < 0.7 else mortal(Deletion) for _ in range(random.randint(2, 5))]
-    # Drawn without chance, so that worlds stay what they were but for it.
+    # Every second one, without a random draw: so all other draws of a seed stay the same.
     ageing = [(number, act) for number, act in enumerate(acts) if isinstance(act, Expiry)]
     for number, act in ageing[1::2]:
         acts[number] = by_quota(act)
@@ -159,7 +159,7 @@ def _quota_never_too_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
 
 
 class _KeepsCursorsStore(DiskStore):
-    """What subscriptions of a deleted topic acknowledged stays in the store."""
+    """A store that keeps the cursors of a deleted topic."""
 
     def delete(self, key: str) -> asyncio.Future[None]:
         if not key.startswith(CursorKey.prefix()):

@@ -13,42 +13,42 @@ from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, SUBSCRIPTION, OwnTopicProgram
 
 MARGIN_SECONDS = 0.1
-"""Clocks tell whole milliseconds, and a message is stamped a moment before it is sent."""
+"""Tolerance in seconds: clocks count whole milliseconds, and a message's publish time is set before it is sent."""
 STORED_SECONDS = 1.0
-"""What was passed when the policy ended is stored a little later."""
+"""Time in which a region stores the positions that subscriptions skipped under the policy."""
 EVICT, SIZE, AGE = "consumer_backlog_eviction", "destination_storage", "message_age"
 ENTRY_BYTES_MAX = 300
-"""Of these programs' entries."""
+"""Largest entry of these programs, in bytes."""
 Stored = dict[bytes, tuple[float, float]]
-"""By payload, of what a region took: when it was sent, and when it was taken."""
+"""Payload of each message with a receipt -> (time of the send, time of the receipt)."""
 EARLY = "early: "
 STAYS = "stays: "
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalProgram(OwnTopicProgram):
-    """A policy that expires or evicts messages is set while no consumer reads, and, mostly, removed again."""
+    """A program that sets an expiring or evicting policy while no consumer reads, and usually removes it again."""
 
     set_at_seconds: float
     taken_back_after_seconds: float | None
-    """None: it stays."""
+    """Time from setting to removing the policy; None: it is never removed."""
     limit: int
-    """Of the policy."""
+    """Limit of the policy, in seconds or bytes."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
-        """(where it is set or deleted, what is said)."""
+        """Return (path below the topic, request body) to set or to delete the policy."""
         raise NotImplementedError
 
     def kept(self, stored: Stored, until: float) -> set[bytes]:
-        """Return the messages that the policy, in force until then, never covered."""
+        """Return the messages that the policy never covered while it was in force, up to `until`."""
         raise NotImplementedError
 
     def is_due(self, stored: Stored, now: float) -> bool:
-        """Whether the policy must have removed its messages by now, given enough time in force."""
+        """Whether the policy covers all messages by now, so that the region must remove them."""
         raise NotImplementedError
 
     async def left(self, context: ActContext) -> str:
-        """What is there that must not; empty: nothing."""
+        """Return the remaining backlog that the policy must remove; empty: none."""
         raise NotImplementedError
 
     async def perform(self, context: ActContext) -> None:
@@ -83,7 +83,7 @@ class RemovalProgram(OwnTopicProgram):
             await asyncio.sleep(self.pause_seconds)
 
     async def _set_and_take_back(self, context: ActContext) -> float | None:
-        """When the policy certainly counted no more; None: it may still."""
+        """Set the policy and remove it. Return the time at which it was certainly removed; None: it may be in force."""
         await asyncio.sleep(max(0.0, self.set_at_seconds - context.now))
         if not await self.retry_until_done(context, "POST", *self.policy(is_set=True), done=(204,)):
             return None
@@ -110,7 +110,7 @@ class RemovalProgram(OwnTopicProgram):
             )
 
     async def _all_gone(self, context: ActContext, stored: Stored) -> None:
-        """The policy stays: wait until the region has removed everything that the policy covers."""
+        """Wait until the region has removed everything that the remaining policy covers."""
         give_up_at = None
         while left := await self.left(context):
             if give_up_at is None and self.is_due(stored, context.now):
@@ -122,7 +122,7 @@ class RemovalProgram(OwnTopicProgram):
         context.note_result("accepted", topic=self.topic(context))
 
     async def figures(self, context: ActContext) -> dict[str, Any]:
-        """Return the stats of its topic in the region where it reads. Empty: no response."""
+        """Return the stats of the topic in the reading region; empty: no response."""
         try:
             return await self.stats(context, self.reading) or {}
         except NoHttpResponse:

@@ -32,7 +32,7 @@ from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, ActContext, Workload
 
 FAR = 10**9
-"""A sequence id and a position beyond any of a run."""
+"""A sequence id and an entry id beyond any of a run."""
 ANSWER_SECONDS = 5.0
 
 
@@ -43,11 +43,11 @@ WORKLOAD = Workload("forge", runs_in="swarm")
 class ForgedClaimAct(Act):
     topic: str
     kind: str
-    """One of KINDS, or REGION_NAME."""
+    """A key of KINDS, or REGION_NAME."""
     victim: str
-    """A producer of that topic."""
+    """A producer of that topic, whose name the client may claim."""
     other: str
-    """A region whose messages it pretends to have."""
+    """The region that the client claims as origin of its message."""
 
     workload: ClassVar[str] = "forge"
 
@@ -90,7 +90,7 @@ def _name_of_another(act: ForgedClaimAct, name: str) -> bytes:
 
 
 def _garbled_marker(act: ForgedClaimAct, name: str) -> bytes:
-    """Field by field: producer_name, sequence_id, publish_time, marker_type."""
+    """Return a marker with an invalid payload. Metadata: producer_name, sequence_id, publish_time, marker_type."""
     metadata = b"".join(
         (
             length_delimited(1, name.encode()),
@@ -112,11 +112,11 @@ KINDS: dict[str, Callable[[ForgedClaimAct, str], bytes]] = {
 
 
 class _Sender:
-    """Hears what becomes of the one entry."""
+    """A producer of the connection that receives the response to the forged entry."""
 
     def __init__(self) -> None:
         self.outcome: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        """Whether it was stored. None: the connection ended without an answer."""
+        """Whether the entry was stored; None: the connection was closed without a response."""
 
     def _settle(self, outcome: bool | None) -> None:
         if not self.outcome.done():
@@ -126,7 +126,7 @@ class _Sender:
         self._settle(True)
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
-        # What the store did not take would have been taken.
+        # Any other error comes from the store: the broker had accepted the entry.
         self._settle(False if code is ServerError.NotAllowedError else None)
 
     def connection_lost(self) -> None:
@@ -152,7 +152,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("forged-claims-rejected", "INV-21")
 def forgeries_refused(evidence: Evidence) -> Found:
-    """No region takes for true what a client cannot know."""
+    """No region stores an entry with a forged claim of a client."""
     for operation in evidence.operations:
         if operation.workload == ForgedClaimAct.workload and operation.outcome == "accepted":
             yield (
@@ -161,11 +161,11 @@ def forgeries_refused(evidence: Evidence) -> Found:
             )
 
 
-# Careless gates.
+# Mutants of the check of entries.
 
 
 def _overlooks(**shown: Any) -> Callable[..., Refusal | None]:
-    """The gate, shown these claims in place of those that a client makes."""
+    """Return a check of entries that replaces a client's claims by these values, so that it overlooks them."""
 
     def careless(
         publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits

@@ -22,7 +22,7 @@ from tests.swarm.workload import Act, ActContext, Workload
 
 KEEP_ALIVE_MS = 1_000
 SECONDS_MAX = 2 * KEEP_ALIVE_MS / 1000 + 0.5
-"""A PING may be sent one interval after the last frame, and is unanswered for another interval."""
+"""Longest time until a half-open connection is closed: one interval until the PING, one without its PONG, 0.5 s."""
 LOOK_SECONDS = 0.25
 QUEUE = 1_000
 
@@ -32,12 +32,12 @@ WORKLOAD = Workload("fall-silent", runs_in="swarm")
 
 @dataclass(frozen=True, slots=True)
 class HalfOpenClient(Act):
-    """A second consumer joins the subscription of an honest one, and its connection becomes half-open."""
+    """A consumer that joins the subscription of an honest one, and whose connection becomes half-open."""
 
     consumer: ConsumerPlan
     """The honest consumer."""
     loses_power: bool
-    """False: its program is frozen, and its kernel goes on."""
+    """True: the host loses power. False: the program is paused, and its kernel keeps the connection open."""
 
     workload: ClassVar[str] = "fall-silent"
 
@@ -62,7 +62,7 @@ class HalfOpenClient(Act):
 
 
 class _Lookout:
-    """Looks from outside how long the region keeps the connection, while it lives and could have asked."""
+    """Measures on the network how long a running region keeps the half-open connection."""
 
     def __init__(self, context: ActContext, silent: Host) -> None:
         self._stage = context
@@ -81,7 +81,7 @@ class _Lookout:
         elif self._seconds > SECONDS_MAX:
             context.note_result("accepted", began=self._began, detail=f"{self._seconds:g}")
         else:
-            # What it does in the moment in which it wakes up counts from then on.
+            # The time restarts when a paused region resumes: it could not send a PING before.
             self._seconds = self._seconds + LOOK_SECONDS if region.state is HostState.UP else 0.0
             context.world.simulation.at(context.now + LOOK_SECONDS, self.look)
 
@@ -101,7 +101,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("half-open-disconnected", "INV-24")
 def silent_ones_go(evidence: Evidence) -> Found:
-    """A region closes a connection from which it receives nothing any more."""
+    """A region closes a connection on which it no longer receives any frame."""
     for operation in evidence.operations:
         if operation.workload == HalfOpenClient.workload and operation.outcome == "accepted":
             yield (

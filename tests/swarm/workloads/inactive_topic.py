@@ -37,12 +37,12 @@ POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class InactiveTopicProgram(TerminatingProgram):
-    """It publishes in its region, with pauses in which the topic becomes inactive; `reading` is the other region."""
+    """A program that publishes in `region`, with pauses in which the topic becomes inactive, and reads in `reading`."""
 
     refused_seconds: float
-    """How long the other region refuses the replicator before a consumer subscribes there."""
+    """Time for which the other region rejects the replicator, until a consumer subscribes there."""
     pauses: tuple[float, ...]
-    """How long the topic is unused after each round of messages."""
+    """Pause after each round of messages, in which the topic is unused."""
 
     workload: ClassVar[str] = NAME
 
@@ -58,7 +58,7 @@ class InactiveTopicProgram(TerminatingProgram):
             await there.close()
 
     async def _deleted_there(self, context: ActContext) -> bool:
-        """The topic exists in both regions, then only here, where it becomes inactive soon."""
+        """Delete the topic in the other region, and let it become inactive soon in `region`. Return False: neither."""
         if not await self.retry_until_done(context, "GET", "/stats", done=(200,)):
             return False
         if not await self.retry_until_done(context, "DELETE", "?force=true"):
@@ -88,7 +88,7 @@ class InactiveTopicProgram(TerminatingProgram):
             context.note_result("accepted", topic=self.topic(context))
 
     async def _publish(self, client: Client, context: ActContext, receipts: Receipts, *, until: int) -> None:
-        """Ask for messages until there are `until` of them, and close the producer."""
+        """Publish until `until` messages were sent in total, and close the producer."""
         producer = None
         while receipts.asked < until:
             producer = await self.publish_one(client, producer, context, receipts)
@@ -99,7 +99,7 @@ class InactiveTopicProgram(TerminatingProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs in any two regions; none where there is only one."""
+    """Draw programs, each with two regions; none if the plan has a single region."""
     if len(plan.regions) < 2:
         return plan
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
@@ -123,7 +123,7 @@ def _program(random: Random, plan: Plan) -> InactiveTopicProgram:
 
 
 class _KeepsRunning(RetryTimer):
-    """Stopping it has no effect."""
+    """A timer that still fires after `stop`."""
 
     def stop(self) -> None:
         self._timer = None

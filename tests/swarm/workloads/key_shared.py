@@ -82,7 +82,7 @@ def _consumer(random: Random, region: str, number: int) -> ConsumerPlan:
 
 
 def _named(plan: Plan, consumers: tuple[ConsumerPlan, ...]) -> tuple[ConsumerPlan, ...]:
-    """In every other world all of them tell the region the same name. The draws of other worlds stay as they are."""
+    """Give all consumers the same name in half of the plans. A separate random source keeps all other draws."""
     if Random(f"{plan.seed}/names").random() < 0.5:
         return consumers
     return tuple(replace(one, consumer_name=COMMON_NAME) for one in consumers)
@@ -110,8 +110,8 @@ def keys_in_order(evidence: Evidence) -> Found:
 
 
 def in_order(evidence: Evidence, topic: str, subscription: str) -> Found:
-    """When a consumer receives a message, every earlier one of its key was acknowledged, or delivered to the same
-    consumer."""
+    """When a consumer receives a message, every earlier message of its key is acknowledged or was delivered to the
+    same consumer."""
     for region in evidence.subscribed.get((full(topic), subscription), ()):
         earlier = _earlier_of_its_key(evidence, region, topic)
         acknowledged: set[str] = set()
@@ -138,7 +138,7 @@ def _of_sharers(events: Iterable[HistoryEvent], region: str, subscription: str) 
 
 
 def _earlier_of_its_key(evidence: Evidence, region: str, topic: str) -> dict[str, frozenset[str]]:
-    """By place: the places before it that hold messages of its key."""
+    """Return the position of each message -> positions of the earlier messages of its key."""
     found: dict[str, frozenset[str]] = {}
     before: dict[str, frozenset[str]] = defaultdict(frozenset)
     for one in evidence.log(region, full(topic)).messages:

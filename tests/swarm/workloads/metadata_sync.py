@@ -44,7 +44,7 @@ from tests.swarm.workload import Act, ActContext, Workload
 NAME = "change-metadata"
 WORKLOAD = Workload(NAME)
 PUBLISHED_FIRST = "metadata-sync-upstream"
-"""Kind of the runs with the same acts in which a change is published before it is made."""
+"""Kind of the runs with `metadata_order: upstream`: a change is published before it is stored."""
 NAMESPACES = ("public/a", "public/b")
 TOPICS = ("one", "two")
 POLICIES = {
@@ -59,7 +59,7 @@ STOPPED_CLOCK_PPM = -1_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class MetadataChangeAct(Act):
-    """One call of an administrator."""
+    """An administrator's request to change metadata."""
 
     method: str
     path: str
@@ -112,8 +112,8 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def _clocks(random: Random, regions: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
-    """Draw clocks that are all correct, or each wrong in its own way, or all stopped, so that all events have the same
-    time."""
+    """Draw clocks that are all correct, have different offsets and drifts, or are all stopped, so that all events have
+    the same timestamp."""
     kind = random.choice(("right", "wrong", "wrong", "still"))
     if kind == "still":
         return tuple((name, 0.0, STOPPED_CLOCK_PPM) for name in regions)
@@ -126,7 +126,7 @@ def _at(random: Random, plan: Plan) -> float:
 
 
 def _own_changes(random: Random, plan: Plan, cluster: str, regions: list[str]) -> list[MetadataChangeAct]:
-    """Draw changes of the namespace that only this cluster changes. Each value is unique."""
+    """Draw changes of the namespace that only this cluster changes, with a different value each."""
     path = f"namespaces/{own_namespace(cluster)}"
     acts = [MetadataChangeAct(0.6, random.choice(regions), "PUT", path)]
     for number in range(random.randint(1, 6)):
@@ -156,7 +156,7 @@ def _change(random: Random, plan: Plan) -> MetadataChangeAct:
 
 
 def _concurrent_changes(random: Random, plan: Plan, regions: list[str]) -> list[MetadataChangeAct]:
-    """Every cluster changes one policy at one moment, again and again."""
+    """Draw moments at which every cluster changes the same policy."""
     path = f"namespaces/{NAMESPACES[0]}"
     acts = [MetadataChangeAct(0.6, regions[0], "PUT", path)]
     for _ in range(random.randint(1, 4)):
@@ -230,7 +230,7 @@ def stores_equal_event_fold(evidence: Evidence) -> Found:
 
 
 def _elements(path: str, document: Document) -> Document:
-    """A partitioned topic without properties equals one whose properties no event has set."""
+    """Add empty properties to a partitioned topic without any: no event may have set them."""
     is_partitioned = isinstance(parse_path(path), PartitionedTopicPath)
     return {WHOLE: {}, **document} if document and is_partitioned else document
 
@@ -248,8 +248,8 @@ def _only(names: set[str], document: Document) -> dict[str, object]:
 
 @WORKLOAD.checker("own-changes-persist", "INV-77", only_healed=True, applies=_has_metadata)
 def own_changes_persist(evidence: Evidence) -> Found:
-    """After healing every cluster has the last change of the values that only one cluster changes; changes with an
-    unknown outcome may be the last one, too."""
+    """After healing every cluster has the last value that each owner set in its own namespace. A change with an unknown
+    outcome may be the last one, too."""
     if evidence.metadata is None:
         return
     for owner, operations in sorted(_of_owners(evidence).items()):

@@ -16,9 +16,9 @@ from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SEC
 
 NAME = "pass-by"
 SWIFT_SECONDS = 0.03
-"""A send that takes no longer was sent once: our client waits longer than that before it connects again."""
+"""Longest duration of a send that the client certainly sent only once: its reconnect backoff is longer."""
 SETTLE_SECONDS = 1.0
-"""Without any publish or delivery, in a run without faults."""
+"""Time after a publish in which all its deliveries complete without faults."""
 GIVEN = "given: "
 UNCOUNTED = "uncounted: "
 LEFT = "left: "
@@ -34,7 +34,7 @@ class Listener:
     consumers: int
     queue: int
     think_seconds: float
-    """About how long each takes for a message."""
+    """Longest processing time of a message."""
 
     def __str__(self) -> str:
         return f"{self.subscription} ({self.type}) in {self.region}"
@@ -47,23 +47,22 @@ class ReceivedMessage(NamedTuple):
 
     @property
     def life(self) -> str:
-        """Of the topic there: its ledger. What is sent again to a region that died no region can tell from what is
-        new."""
+        """The ledger of the topic in the region. A region that was restarted cannot recognise messages sent again."""
         return self.place.partition(":")[0]
 
 
 @dataclass(slots=True)
 class Notes:
-    """What the program knows."""
+    """The publishes and deliveries that a program recorded."""
 
     sent: set[int] = field(default_factory=set)
-    """Numbers that it asked to be published."""
+    """Numbers of all published messages."""
     swift: set[int] = field(default_factory=set)
-    """Those that were certainly sent once."""
+    """Numbers of messages that were certainly sent only once."""
     heard: dict[Listener, list[ReceivedMessage]] = field(default_factory=dict)
 
     def wrong(self) -> str:
-        """What received that must not be; empty: nothing."""
+        """Return a sentence with a wrong delivery; empty: there is none."""
         for listener, heard in self.heard.items():
             if reported := self._wrong_for(heard):
                 return f"{listener} {reported}"
@@ -90,11 +89,11 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class NonPersistentProgram(OwnTopicProgram):
-    """It publishes while things go wrong, and once more when nothing does; then everything is counted."""
+    """A program that publishes during faults, and again after them, and then compares counts of messages."""
 
     listeners: tuple[Listener, ...]
     burst: int
-    """So many at once."""
+    """Number of messages sent concurrently."""
 
     workload: ClassVar[str] = NAME
 
@@ -135,7 +134,7 @@ class NonPersistentProgram(OwnTopicProgram):
         consumer: int,
         heard: list[ReceivedMessage],
     ) -> None:
-        """For ever."""
+        """Consume and record deliveries until the task is cancelled."""
         taken = await self._taken(client, context, listener)
         while True:
             message = await taken.receive()
@@ -147,7 +146,7 @@ class NonPersistentProgram(OwnTopicProgram):
                 await asyncio.sleep(listener.think_seconds * context.random.random())
 
     async def _taken(self, client: Client, context: ActContext, listener: Listener) -> Consumer:
-        """As soon as the region takes it."""
+        """Subscribe, and repeat the request until it succeeds."""
         while True:
             try:
                 return await client.subscribe(
@@ -192,7 +191,7 @@ class NonPersistentProgram(OwnTopicProgram):
     # Counting after the faults end.
 
     async def _counted(self, producer: Producer, context: ActContext, notes: Notes) -> str:
-        """What is not as the counts say; empty: nothing."""
+        """Return a sentence with a listener whose received and dropped messages differ from those sent; empty: none."""
         before = await self._from_when_all_hear(producer, context, notes)
         if before is None:
             return "nothing arrives any more"
@@ -217,7 +216,7 @@ class NonPersistentProgram(OwnTopicProgram):
     async def _from_when_all_hear(
         self, producer: Producer, context: ActContext, notes: Notes
     ) -> Mapping[Listener, int] | None:
-        """Return the totals once every publish is delivered and none is pending. None: that never happens."""
+        """Return the totals once every listener receives or drops each publish; None: not before the deadline."""
         give_up_at = context.now + 2 * CONVERGENCE_SECONDS
         before = await self._totals(context, notes)
         while context.now < give_up_at:
@@ -239,7 +238,7 @@ class NonPersistentProgram(OwnTopicProgram):
         return ""
 
     async def _totals(self, context: ActContext, notes: Notes) -> dict[Listener, int]:
-        """Of each listener: what it received and what was dropped for it, on the way and where it listens."""
+        """Return the number of messages of each listener: received, dropped by the replicator, dropped by dispatch."""
         totals = {}
         stats = {
             region: await self._stats(context, region)
@@ -256,7 +255,7 @@ class NonPersistentProgram(OwnTopicProgram):
         return totals
 
     async def _stats(self, context: ActContext, region: str) -> dict[str, Any]:
-        """Empty: no response."""
+        """Return the topic's stats in the region; empty: no response."""
         host = context.world.client_host(context.name, self.region)
         target = f"/admin/v2/non-persistent/public/default/{context.name}/stats"
         try:
@@ -266,7 +265,7 @@ class NonPersistentProgram(OwnTopicProgram):
         return dict(answer.json()) if answer.status == 200 else {}
 
     def _left(self, context: ActContext) -> str:
-        """What the disks have of it."""
+        """Return a sentence with a log or value of the topic on a disk; empty: there is none."""
         for name, region in context.world.regions.items():
             for key in (*region.disk.logs, *region.disk.values):
                 if context.name in key:

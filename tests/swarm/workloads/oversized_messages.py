@@ -27,17 +27,17 @@ from tests.swarm.plan import Plan, ProducerPlan, with_settings
 from tests.swarm.workload import Act, ActContext, Workload
 
 MESSAGE_BYTES_MAX = 4_000
-"""Of every region in such a world: large entries pass slow links, too."""
+"""Largest message of every region, in bytes; small enough for the slowest links."""
 ANSWER_SECONDS = 30.0
 CHECKSUM_BYTES = 6
 LARGEST = "the largest"
-"""The one kind that has to be taken."""
+"""The only kind that regions must accept."""
 EXCESS: dict[str, tuple[int, int]] = {
     LARGEST: (0, 0),
     "a payload": (1, 0),
     "a replicated form": (0, 1),
 }
-"""By kind: by how many bytes the payload, and the whole entry, exceed what is allowed."""
+"""Kind -> (bytes of the payload above its limit, bytes of the entry above its limit)."""
 
 
 WORKLOAD = Workload("oversize", runs_in="swarm")
@@ -47,7 +47,7 @@ WORKLOAD = Workload("oversize", runs_in="swarm")
 class OversizedMessageAct(Act):
     topic: str
     kind: str
-    """One of EXCESS."""
+    """A key of EXCESS."""
 
     workload: ClassVar[str] = "oversize"
 
@@ -76,7 +76,7 @@ class OversizedMessageAct(Act):
             await client.close()
 
     def _entry(self, context: ActContext) -> tuple[bytes, bytes]:
-        """Payload, and the entry around it."""
+        """Return (payload, entry with it)."""
         limits = limits_of(context.world.regions[self.region].config)
         more_payload, more_entry = EXCESS[self.kind]
         text = f"{context.name}/0/1"
@@ -89,7 +89,7 @@ class OversizedMessageAct(Act):
     def _note(
         self, context: ActContext, payload: bytes, outcome: Literal["asked", "ok", "failed"], **fields: Any
     ) -> None:
-        """As any producer does: what is taken has to come everywhere."""
+        """Record the publish in the history, so that the common checks require its replication and delivery."""
         context.record.note(
             context.name,
             "publish",
@@ -107,8 +107,8 @@ class OversizedMessageAct(Act):
 
 
 def entry_of(name: str, payload: bytes, total_bytes: int = 0) -> bytes:
-    """Return an entry of exactly `total_bytes`; a property is the padding. Field by field: producer_name, sequence_id,
-    publish_time, properties."""
+    """Return an entry padded to exactly `total_bytes` by a property; 0: without padding. Metadata: producer_name,
+    sequence_id, publish_time, properties."""
     head = length_delimited(1, name.encode()) + tag(2) + varint(0) + tag(3) + varint(1)
     size = max(0, total_bytes - len(payload))
     while True:
@@ -121,11 +121,11 @@ def entry_of(name: str, payload: bytes, total_bytes: int = 0) -> bytes:
 
 
 class _Sender:
-    """Receives the outcome of the one entry."""
+    """A producer of the connection that receives the response to the entry."""
 
     def __init__(self) -> None:
         self.place: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        """Message id of the stored entry; empty: it was rejected. None: unknown."""
+        """Message id of the stored entry; empty: rejected; None: unknown."""
 
     def _settle(self, place: str | None) -> None:
         if not self.place.done():
@@ -135,7 +135,7 @@ class _Sender:
         self._settle(f"{receipt.ledger_id}:{receipt.entry_id}:-1")
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
-        # What the store did not take would have been taken.
+        # Any other error comes from the store: the broker had accepted the entry.
         self._settle("" if code is ServerError.NotAllowedError else None)
 
     def connection_lost(self) -> None:
@@ -163,7 +163,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 
 def _that_fit(producer: ProducerPlan) -> ProducerPlan:
-    """Honest batches stay below the limit."""
+    """Limit the batches of an honest producer, so that they stay below the maximum size."""
     if producer.batching is None:
         return producer
     return replace(producer, batching=Batching(2, delay_ms_max=producer.batching.delay_ms_max))
@@ -171,7 +171,7 @@ def _that_fit(producer: ProducerPlan) -> ProducerPlan:
 
 @WORKLOAD.checker("oversized-rejected", "INV-23")
 def oversized_refused(evidence: Evidence) -> Found:
-    """What cannot travel is refused where it came in, and nothing that can."""
+    """A region rejects a publish that cannot be replicated, and no other."""
     for operation in evidence.operations:
         if operation.workload != OversizedMessageAct.workload or operation.outcome == "nothing":
             continue

@@ -15,7 +15,7 @@ from tests.swarm.workload import Act, ActContext
 @dataclass(frozen=True, slots=True)
 class OwnTopic(Act):
     reading: str
-    """The region in which it reads."""
+    """The region in which the program reads."""
 
     is_awaited: ClassVar[bool] = True
 
@@ -24,15 +24,15 @@ class OwnTopic(Act):
         return (self.region, self.reading)
 
     def topic(self, context: ActContext) -> str:
-        """Its full name."""
+        """Return the full name of the program's topic."""
         return full(context.name)
 
     def reader(self, context: ActContext) -> Client:
-        """On the program's own host, wherever the region is."""
+        """Return a client on the program's host for the reading region."""
         return self.client_for(self.reading, context, "reader")
 
     def client_for(self, region: str, context: ActContext, instance: str) -> Client:
-        """On the program's own host, for any region."""
+        """Return a client on the program's host for the given region."""
         host = context.world.client_host(context.name, self.region)
         return context.world.client_on(host, (region,), instance=instance)
 
@@ -41,7 +41,7 @@ class OwnTopic(Act):
         return await client.subscribe(self.topic(context), subscription, initial_position=earliest)
 
     async def next_message(self, consumer: Consumer, context: ActContext, region: str = "") -> Message:
-        """The next message, on record. `region`: another one than where it usually reads."""
+        """Receive the next message and record it in the history. `region`: the consumer's region; empty: `reading`."""
         message = await consumer.receive()
         region = region or self.reading
         context.record.note(
@@ -61,7 +61,7 @@ class OwnTopic(Act):
         return message
 
     async def stats(self, context: ActContext, region: str) -> dict[str, Any] | None:
-        """Of its topic there. None: it has none. NoHttpResponse."""
+        """Return the topic's stats in the region; None: the region does not have it. Raises NoHttpResponse."""
         host = context.world.client_host(context.name, self.region)
         target = f"/admin/v2/persistent/{self.topic(context).partition('://')[2]}/stats"
         answer = await context.world.ask_admin(region, "GET", target, host=host)

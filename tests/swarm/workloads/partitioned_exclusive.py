@@ -33,7 +33,7 @@ Log = list[tuple[str, bytes]]
 
 
 class Receipts:
-    """What the region took, by partition."""
+    """The payloads with a receipt, by partition."""
 
     def __init__(self, partitions: int) -> None:
         self.taken: list[set[bytes]] = [set() for _ in range(partitions)]
@@ -41,7 +41,7 @@ class Receipts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedExclusiveProgram(OwnTopicProgram):
-    """Several clients of one region want exclusive access; the logs are read there and in another region."""
+    """Several clients that compete for exclusive access in `region`; the logs are read there and in `elsewhere`."""
 
     partitions: int
     claimants: tuple[AccessMode, ...]
@@ -72,7 +72,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
         )
 
     def client_for(self, region: str, context: ActContext, instance: str) -> Client:
-        """One that asks how many partitions there are."""
+        """Return a client that requests the number of partitions of topics."""
         host = context.world.client_host(context.name, self.region)
         settings = replace(CLIENT_SETTINGS, asks_for_partitions=True)
         return context.world.client_on(host, (region,), settings, instance=instance)
@@ -80,7 +80,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
     # Owning.
 
     async def _claim(self, context: ActContext, number: int, mode: AccessMode, receipts: Receipts) -> None:
-        """Again and again, for as long as things go wrong."""
+        """Request exclusive access and publish, repeatedly until the faults end."""
         client = self.client_for(self.region, context, f"claimant-{number}")
         life = 0
         try:
@@ -101,7 +101,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
             return None
 
     async def _own(self, producer: Producer, context: ActContext, receipts: Receipts) -> None:
-        """Publish until it is lost, or long enough."""
+        """Publish until access is lost, the messages are sent, or the timeout expires; then close the producer."""
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 for number in range(context.random.randint(1, self.messages)):
@@ -123,7 +123,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
             await self.ask(context, "PUT", "/compaction")
             await asyncio.sleep(context.random.uniform(0.3, 2.0))
 
-    # In the end.
+    # After the faults.
 
     async def _checked(self, context: ActContext, receipts: Receipts) -> str:
         client = self.client_for(self.region, context, "last")
@@ -176,7 +176,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
             log.append((message.key or "", message.payload))
 
     async def _compared(self, client: Client, context: ActContext, region: str, logs: list[Log]) -> str:
-        """With the compacted topic, which is compacted once more."""
+        """Compact the topic once more, and compare the compacted view of each partition with its log."""
         if region == self.region:
             await self.retry_until_done(context, "PUT", "/compaction", done=COMPACTING)
             await asyncio.sleep(STEP_SECONDS)
@@ -198,7 +198,8 @@ def _owner(payload: bytes) -> bytes:
 
 
 def _mixed(logs: list[Log]) -> str:
-    """Two owners of which neither is before the other in all partitions; empty: there are none."""
+    """Return a sentence with two owners whose messages alternate, or whose order differs between partitions; empty:
+    there are none."""
     before: dict[tuple[bytes, bytes], int] = {}
     for index, log in enumerate(logs):
         owners = list(dict.fromkeys(_owner(payload) for _, payload in log))

@@ -31,11 +31,11 @@ WORKLOAD = Workload("administer", runs_in="swarm")
 
 @dataclass(frozen=True, slots=True)
 class RegionRemovalAct(Act):
-    """Takes a region out of the namespace, in the configuration of the cluster of the one that is asked."""
+    """Removes the region `other` from the namespace by an admin request to `region`, and adds it again."""
 
     other: str
     seconds: float
-    """Until it is put in again."""
+    """Time from the removal until the region is added again."""
 
     workload: ClassVar[str] = "administer"
 
@@ -58,7 +58,7 @@ class RegionRemovalAct(Act):
         context.note_result("accepted" if status == DONE else "nothing", detail=self.other)
 
     async def _set(self, context: ActContext, host: Host, regions: list[str]) -> int:
-        """The status; 0 when there was no answer."""
+        """Set the namespace's regions. Return the HTTP status; 0: no response."""
         try:
             return (await context.world.ask_admin(self.region, "POST", PATH, regions, host=host)).status
         except NoHttpResponse:

@@ -21,31 +21,31 @@ SUBSCRIPTION = "ranked"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where they all work."""
+    """The region, topic and subscription type of one program."""
 
     region: str
     topic: str
     type: str
     partitions: int
-    """0: the topic has none."""
+    """Number of partitions; 0: the topic is not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One consumer. Times are seconds of the checked period."""
+    """The plan of one consumer. Times are seconds from the start of the checked period."""
 
     level: int
     queue: int
     holds: int
-    """So many messages it has before it acknowledges the first."""
+    """Number of received messages that the consumer keeps unacknowledged."""
     joins: float = 0.0
     leaves: float | None = None
     shut: tuple[float, float] | None = None
-    """When it takes nothing, from and to."""
+    """Period (from, to) in which the consumer accepts no messages; None: there is none."""
 
 
 class Taker:
-    """A consumer that takes what comes at once, while it is open."""
+    """A consumer that receives every message at once while it is open, and none while it is shut."""
 
     def __init__(self, place: Place, context: ActContext, seat: Seat, number: int, life: str) -> None:
         self._place, self._stage, self._seat = place, context, seat
@@ -57,7 +57,7 @@ class Taker:
         self._taking: asyncio.Task[None] | None = None
         self._held: list[Message] = []
         self.by_partition: list[tuple[float, int, str]] = []
-        """(when, partition, payload)."""
+        """(time, partition, payload) of each delivery."""
 
     async def join(self) -> None:
         self._consumer = await self._client.subscribe(
@@ -120,14 +120,14 @@ class Taker:
 
 
 class Publisher:
-    """To a topic, or to each of its partitions in turn."""
+    """Publishes to a topic, or to each of its partitions in turn."""
 
     def __init__(self, place: Place, client: Client, context: ActContext, life: str) -> None:
         self._place, self._client, self._stage, self._life = place, client, context, life
         self._producers: dict[str, Producer] = {}
         self._asked = 0
         self.taken: dict[str, float] = {}
-        """What its region took, and when it had said so."""
+        """Text of each message with a receipt -> time of the receipt."""
 
     async def publish(self) -> None:
         self._asked += 1

@@ -35,17 +35,17 @@ from tests.swarm.workloads.priority_consumers import Place, Publisher, Seat, Tak
 NAME = "rank"
 WORKLOAD = Workload(NAME)
 SETTLES_SECONDS = 2.0
-"""Until a joined or closed consumer has taken effect; longer than the failover delay of a region."""
+"""Time after which a subscribe or close has taken effect; longer than the failover delay of a region."""
 PASSED_OVER, UNEVEN, WAITS = "passed over: ", "uneven: ", "waits: "
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityLevelsProgram(OwnTopicProgram):
-    """Its consumers consume during the faults; other consumers of the same levels are checked afterwards."""
+    """A program whose consumers run during the faults; new consumers of the same levels are checked afterwards."""
 
     type: str
     partitions: int
-    """0: the topic has none."""
+    """Number of partitions; 0: the topic is not partitioned."""
     seats: tuple[Seat, ...]
 
     workload: ClassVar[str] = NAME
@@ -99,7 +99,7 @@ class PriorityLevelsProgram(OwnTopicProgram):
             await taker.join()
 
     async def _attended(self, context: ActContext, takers: list[Taker], publisher: Publisher) -> str:
-        """Consumers come, stop to take, and go, while messages come: what is wrong, or nothing."""
+        """Publish while consumers subscribe, stop accepting messages, and close. Return the violation; empty: none."""
         timing = [
             asyncio.ensure_future(self._attend(one, seat))
             for one, seat in zip(takers, self.seats, strict=True)
@@ -109,7 +109,7 @@ class PriorityLevelsProgram(OwnTopicProgram):
             await asyncio.sleep(self.pause_seconds)
         await asyncio.gather(*timing)
         missing = await self._missing(context, takers, publisher)
-        await asyncio.sleep(2 * MARGIN_SECONDS)  # what is on its way now counts, too
+        await asyncio.sleep(2 * MARGIN_SECONDS)  # deliveries in transit count, too
         sittings = [one.sitting for one in takers]
         is_shared = self.type == "SHARED"
         over = next(passed_over(sittings, one_is_active=not is_shared), "")
@@ -130,7 +130,7 @@ class PriorityLevelsProgram(OwnTopicProgram):
                 await outcome
 
     async def _missing(self, context: ActContext, takers: list[Taker], publisher: Publisher) -> str:
-        """Name a published message that no consumer received in time."""
+        """Return a sentence with a published message that no consumer received before the deadline; empty: none."""
         give_up_at = context.now + CONVERGENCE_SECONDS
         while missing := publisher.taken.keys() - {what for one in takers for _, what in one.sitting.taken}:
             if context.now > give_up_at:
@@ -139,7 +139,7 @@ class PriorityLevelsProgram(OwnTopicProgram):
         return ""
 
     async def _spread(self, context: ActContext, takers: list[Taker], publisher: Publisher) -> str:
-        """With all of them, and once more without those that leave."""
+        """Check the distribution of partitions over all consumers, and again after some have closed."""
         for taker in takers:
             await taker.join()
         for present in (
@@ -167,7 +167,7 @@ class PriorityLevelsProgram(OwnTopicProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs of all kinds: Shared, Failover, and Failover of a topic with partitions."""
+    """Draw programs with Shared and Failover subscriptions, some of a partitioned topic."""
     return replace(plan, acts=(*plan.acts, *(_rank(random, plan) for _ in range(random.randint(1, 3)))))
 
 
@@ -191,7 +191,7 @@ def _rank(random: Random, plan: Plan) -> PriorityLevelsProgram:
 
 
 def _seat(random: Random, seconds: float) -> Seat:
-    """Now and then it is there from the beginning to the end, and open."""
+    """Draw a consumer; some of them are connected and open for the whole period."""
     begin, end = sorted(round(random.uniform(0.0, seconds), 3) for _ in range(2))
     return Seat(
         random.choice((0, 0, 1, 3)),

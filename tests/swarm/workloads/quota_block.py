@@ -31,18 +31,18 @@ NAME = "keep-away"
 WORKLOAD = Workload(NAME)
 SHUT = "shut: "
 FAILURES = 3
-"""After this number of failures in a row it is blocked: there are no faults any more, and our client retries every
-error."""
+"""Number of consecutive failed publishes after which the producer counts as blocked. The faults have ended by then, and
+the client retries every error."""
 PAYLOAD_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaBlockProgram(OwnTopicProgram):
-    """It publishes until it is kept away, reads and acknowledges everything, and publishes again."""
+    """A program that publishes until the quota blocks it, acknowledges everything, and publishes again."""
 
     kind: str
     limit: int
-    """In bytes, or in seconds of age."""
+    """Limit of the quota, in bytes or in seconds of age."""
     action: str
 
     workload: ClassVar[str] = NAME
@@ -87,7 +87,7 @@ class QuotaBlockProgram(OwnTopicProgram):
             )
 
     async def _comes_about(self, context: ActContext, writer: Writer, is_so: Callable[[], bool]) -> bool:
-        """By publishing again and again."""
+        """Publish repeatedly until the condition holds. Return False at the deadline."""
         give_up_at = context.now + CONVERGENCE_SECONDS
         while context.now < give_up_at:
             await writer.publish()
@@ -101,7 +101,7 @@ class QuotaBlockProgram(OwnTopicProgram):
 
 
 class Writer:
-    """One producer after the other."""
+    """Publishes with one producer at a time, and opens a new one after each failure."""
 
     def __init__(self, act: QuotaBlockProgram, client: Client, context: ActContext) -> None:
         self._act, self._client, self._stage = act, client, context
@@ -109,10 +109,10 @@ class Writer:
         self._asked = 0
         self.taken: set[bytes] = set()
         self.failures = 0
-        """Since it last published."""
+        """Number of consecutive failed publishes."""
 
     async def publish(self) -> None:
-        """A message that was not published before."""
+        """Publish a new message, and count a failure if there is no receipt in time."""
         self._asked += 1
         payload = f"{self._stage.name}/{self._asked}/".encode().ljust(PAYLOAD_BYTES, b".")
         try:
@@ -140,7 +140,7 @@ class Writer:
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs in all regions, with little room each."""
+    """Draw programs in random regions, each with a small quota."""
 
     def keep_away() -> QuotaBlockProgram:
         region, seconds = random.choice(plan.regions), plan.break_seconds

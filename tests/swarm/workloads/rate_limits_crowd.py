@@ -20,7 +20,7 @@ OF_SUBSCRIPTION, SUBSCRIPTIONS = "maxConsumersPerSubscription", "maxSubscription
 LIMITS = (PRODUCERS, CONSUMERS, OF_SUBSCRIPTION, SUBSCRIPTIONS)
 CROWDED, KEPT_OUT = "crowded: ", "kept out: "
 SETTLES_SECONDS = 5.0
-"""Until a region has removed all clients that were connected during the faults."""
+"""Virtual seconds in which a region removes all clients that were connected during the faults."""
 LASTS_SECONDS = 6.0
 ASKS_AGAIN_SECONDS = 0.2
 Leave = Callable[[], Awaitable[None]]
@@ -33,7 +33,7 @@ class ClientLimitProgram(OwnTopicProgram):
     limit: str
     most: int
     stays_seconds: tuple[float, ...]
-    """For each client, how long it stays open before it closes and opens again."""
+    """Mean time for which each client stays open before it closes and opens again."""
 
     workload: ClassVar[str] = NAME
 
@@ -84,7 +84,7 @@ class ClientLimitProgram(OwnTopicProgram):
         await client.close()
 
     async def _enter(self, client: Client, context: ActContext, attempt: Attempt) -> Leave | None:
-        """How to leave again; None: it was not let in."""
+        """Open the client and record the outcome. Return the function that closes it; None: it was not admitted."""
         leave: Leave | None = None
         try:
             leave = await self._let_in(client, context, attempt.who)

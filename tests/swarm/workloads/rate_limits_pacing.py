@@ -18,7 +18,7 @@ TOO_FAST, STARVED = "too fast: ", "starved: "
 PUBLISH, DISPATCH, SUBSCRIPTION_DISPATCH = "publishRate", "dispatchRate", "subscriptionDispatchRate"
 LASTS_SECONDS = 6.0
 SLOW_READ_SECONDS = 0.25
-"""What a slow disk may take for one entry."""
+"""Longest time that a slow disk takes to read one entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Paced(OwnTopicProgram):
     allowance: Allowance
     clients: int
     at_once: int
-    """Maximum number of in-flight publishes of each client."""
+    """Maximum number of pending publishes of each client."""
 
     workload: ClassVar[str] = NAME
 
@@ -82,7 +82,8 @@ class Paced(OwnTopicProgram):
     async def publish(
         self, client: Client, context: ActContext, suffix: str, until: float, receipt_times: list[float]
     ) -> None:
-        """Publish as fast as receipts arrive, up to `published_max` messages. `receipt_times`: is appended to."""
+        """Publish as fast as receipts arrive, up to `published_max` messages. Append the time of each receipt to
+        `receipt_times`."""
         with contextlib.suppress(ClientError, TimeoutError):
             async with asyncio.timeout(STEP_SECONDS):
                 producer = await client.producer(self.topic(context), name=f"{context.name}-{suffix}")
@@ -98,7 +99,7 @@ class Paced(OwnTopicProgram):
 
 @dataclass(frozen=True, slots=True)
 class Publishing(Paced):
-    """Several clients publish to one topic, which has one rate."""
+    """Several clients that publish to one topic with a publish rate."""
 
     def policy(self) -> tuple[str, Any]:
         rate = {"publishThrottlingRateInMsg": self.allowance.amount, "publishThrottlingRateInByte": -1}
@@ -133,13 +134,13 @@ def _longest_pause(times: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Draining(Paced):
-    """Several subscriptions consume a backlog, each at a rate of its own or all at a common rate."""
+    """Several subscriptions that consume a backlog, each with its own dispatch rate or all with a common one."""
 
     of_subscription: bool
 
     @property
     def published_max(self) -> int:
-        """Size of the backlog."""
+        """Size of the backlog in messages."""
         return self.messages
 
     def policy(self) -> tuple[str, Any]:

@@ -27,7 +27,7 @@ from tests.swarm.workloads.subscription_retention_program import ReplicatedSubsc
 NAME = "replication-status"
 WORKLOAD = Workload(NAME)
 LATE = "late"
-"""A second subscription, which is turned on when the topic is quiet."""
+"""A second subscription, whose replication is turned on when the topic is quiet."""
 TURNED_ON = "turned on: "
 MOVED = "moved: "
 BEHIND = "behind: "
@@ -37,12 +37,12 @@ NOT_ALLOWED = 405
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
-    """`reading`: where the subscription is replicated and consumed; `onward`: where it is turned off."""
+    """A program whose subscription is replicated and consumed in `reading`, and not replicated in `onward`."""
 
     visits_at_seconds: tuple[float, ...]
-    """When a consumer connects to `onward` and asks for replication."""
+    """Times at which a consumer connects to `onward` and requests replication."""
     deleted_at_seconds: float | None
-    """When the subscription is deleted in `reading` and created again; None: never."""
+    """Time at which the subscription is deleted in `reading` and created again; None: never."""
     is_turned_on: bool
     """Whether replication is turned on in `onward` at the end."""
 
@@ -67,7 +67,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
                 return
         context.note_result("accepted", topic=self.topic(context))
 
-    # While regions fail.
+    # During the faults.
 
     async def _switch(self, context: ActContext, region: str, subscription: str, *, on: bool) -> bool:
         there = replace(self, reading=region)

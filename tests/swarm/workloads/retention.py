@@ -26,7 +26,7 @@ WORKLOAD = Workload(NAME)
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, some with large messages."""
+    """Draw programs in random regions, some with large messages."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
 
 
@@ -85,7 +85,7 @@ class _SizeAlwaysExceeded(Trimming):
 
 
 class _AsksWhoIsThere(Trimmer):
-    """Subscriptions without a consumer do not hold back the log."""
+    """A trimmer that keeps no entries for subscriptions without a consumer."""
 
     def _cursor_holds(self) -> Iterable[LogHold]:
         for name, subscription in self.subscriptions.items():
@@ -93,7 +93,7 @@ class _AsksWhoIsThere(Trimmer):
                 yield LogHold(subscription.cursor.mark_delete + 1, f"subscription {name}")
 
     def _pass_trimmed(self) -> None:
-        """Their cursors stay behind the trimmed entries."""
+        """Leave cursors behind the trimmed entries."""
 
 
 @WORKLOAD.mutant("trimming-ignores-slow-subscriptions", "INV-36", patch=topic)

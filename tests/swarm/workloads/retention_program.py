@@ -20,22 +20,21 @@ from tests.swarm.workloads.expiry_policy import MARGIN_SECONDS
 
 NAME = "retain"
 SLOW = "slow"
-"""A subscription without a consumer until all other checks are done."""
+"""A subscription that has no consumer until all other checks are done."""
 ARRIVAL_SECONDS = 20.0
-"""Time limit for messages in flight between regions after the faults end; less than one minute, the smallest retention
-time."""
+"""Deadline for replication of pending messages after the faults; less than one minute, the smallest retention time."""
 METADATA_BYTES_MAX = 300
-"""Maximum size of the metadata of an entry of these programs."""
+"""Largest metadata of an entry of these programs, in bytes."""
 MINUTE_SECONDS = MS_PER_MINUTE / 1000
 SHORT, LOST, STAYS = "short: ", "lost: ", "stays: "
 Taken = dict[bytes, float]
-"""When each acknowledged message was sent, by payload."""
+"""Payload of each message with a receipt -> time of the send."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionProgram(OwnTopicProgram):
-    """Publishes, acknowledges everything, sets a retention, reads the retained messages, and waits until the rest is
-    trimmed; in the end the retention may be set to 0."""
+    """A program that publishes, acknowledges everything, sets a retention, reads the retained messages, and waits until
+    the rest is trimmed. Some programs finally set the retention to 0."""
 
     set_at_seconds: float
     minutes: int
@@ -91,8 +90,8 @@ class RetentionProgram(OwnTopicProgram):
                 consumer = await self._reconnected(consumer, client, context)
 
     async def _reconnected(self, consumer: Consumer, client: Client, context: ActContext) -> Consumer:
-        """Return a new consumer. The region may have rejected this one for good while it still had the connection of
-        the one before."""
+        """Return a new consumer. The region may have permanently rejected this one while its former connection was
+        still open."""
         try:
             await consumer.close()
             return await self.subscribed(client, context, SUBSCRIPTION)
@@ -120,8 +119,8 @@ class RetentionProgram(OwnTopicProgram):
             context.note_result("accepted", topic=self.topic(context))
 
     async def _missing(self, reader: Client, context: ActContext, taken: Taken) -> set[bytes]:
-        """Return the retained messages that are missing. Messages in flight to the region of the reader may arrive
-        later."""
+        """Return the retained messages that a reader does not receive. Wait for pending replication to the reader's
+        region."""
         give_up_at = context.now + ARRIVAL_SECONDS
         while True:
             arrived = await self._read_all(reader, context)
@@ -151,7 +150,7 @@ class RetentionProgram(OwnTopicProgram):
         return kept
 
     async def _stays(self, context: ActContext) -> str:
-        """Return the size of a log that is still too large after the time limit; empty: it was trimmed."""
+        """Return the size of a log that is still too large at the deadline; empty: it was trimmed."""
         limit = BYTES_PER_MEGABYTE * self.megabytes if self.megabytes > 0 and self.minutes < 0 else 0
         limit = 0 if self.is_lowered else limit
         give_up_at = context.now + max(0, self.minutes) * MINUTE_SECONDS + CONVERGENCE_SECONDS

@@ -31,7 +31,7 @@ FIELDS = "abc"
 LET_IN, KEPT_OUT, DIFFERENT = "let in: ", "kept out: ", "different: "
 STRATEGIES = tuple(one for one in CompatibilityStrategy if one is not CompatibilityStrategy.UNDEFINED)
 Record = tuple[tuple[str, bool], ...]
-"""(name of a field, whether it has a default), sorted."""
+"""A record schema: (name of the field, whether it has a default) of each field, sorted."""
 
 
 def schema_of(record: Record, type_: SchemaType) -> Schema:
@@ -42,17 +42,17 @@ def schema_of(record: Record, type_: SchemaType) -> Schema:
 
 
 def record_of(data: str) -> Record:
-    """Inverse of `schema_of`, as a region tells it."""
+    """Return the record of a schema definition from a region; inverse of `schema_of`."""
     return tuple(sorted((field["name"], "default" in field) for field in json.loads(data)["fields"]))
 
 
 def reads(reader: Record, writer: Record) -> bool:
-    """Every field that the reader has no default for was written."""
+    """Whether the reader schema can read the writer's data: every field without a default was written."""
     return {name for name, default in reader if not default} <= {name for name, _ in writer}
 
 
 def may_follow(versions: list[Record], new: Record, strategy: CompatibilityStrategy) -> bool:
-    """As the proposal of each strategy has it; what is there already may come again."""
+    """Whether the strategy allows the new schema after these versions; an existing version is always allowed."""
     if not versions or new in versions or strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
         return True
     if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE:
@@ -64,10 +64,10 @@ def may_follow(versions: list[Record], new: Record, strategy: CompatibilityStrat
 
 @dataclass(frozen=True, slots=True)
 class SchemaCompatibilityProgram(OwnTopicProgram):
-    """Its producers bring one schema after the other, half of them in another region of the cluster."""
+    """A program whose producers register schemas one after the other, half of them in another region of the cluster."""
 
     strategies: tuple[CompatibilityStrategy, ...]
-    """The first is in force while things go wrong."""
+    """The strategy during the faults, and the one that replaces it afterwards."""
     records: tuple[Record, ...]
     schema_type: SchemaType
 
@@ -90,7 +90,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
         detail = reported or f"{len(self.records)} schemas, {self.strategies[0].name}"
         context.note_result("refused" if reported else "accepted", topic=self.topic(context), detail=detail)
 
-    # Asking.
+    # Registering schemas, and admin requests.
 
     async def _try_all(
         self, context: ActContext, region: str, records: tuple[Record, ...], taken: set[Record]
@@ -105,7 +105,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
             await client.close()
 
     async def _brought(self, client: Client, context: ActContext, record: Record) -> bool | None:
-        """Return whether a producer with this schema was accepted; None: unknown."""
+        """Open a producer with this schema. Return whether the region accepts the schema; None: unknown."""
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 schema = schema_of(record, self.schema_type)
@@ -129,7 +129,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
         )
 
     async def _come_about(self, context: ActContext, is_so: Callable[[list[Any]], bool], path: str) -> bool:
-        """Both regions say it, sooner or later."""
+        """Wait until the responses of both regions to the path fulfil the condition. Return False at the deadline."""
         give_up_at = max(context.now, self.faults_end_seconds) + CONVERGENCE_SECONDS
         while context.now < give_up_at:
             if is_so([await self._reported(context, region, path) for region in (self.region, self.reading)]):
@@ -153,7 +153,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
             return []
         return [record_of(one["data"]) for one in reported["getSchemaResponses"]]
 
-    # In the end.
+    # After the faults.
 
     async def _checked(self, context: ActContext, taken: set[Record], records: tuple[Record, ...]) -> str:
         versions = await self._versions(context, self.region)
@@ -185,7 +185,8 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
         record: Record,
         strategy: CompatibilityStrategy,
     ) -> str:
-        """One more. What is taken is added to the versions."""
+        """Register one schema and compare the outcome with the model. Return the violation; empty: none. An accepted
+        schema is added to `versions`."""
         client = self.client_for(region, context, f"calm-{len(versions)}-{region}")
         try:
             arrived = await self._brought(client, context, record)
@@ -211,7 +212,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere; each in two regions of one cluster, if it has two."""
+    """Draw programs, each in two regions of one cluster if the cluster has two."""
     return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(1, 4)))))
 
 

@@ -20,7 +20,7 @@ from tests.swarm.workload import Act, ActContext, Workload
 
 TOPIC = "evolved"
 SCHEMAS = 5
-"""Any of them may follow any other: each adds a field of its own, with a default."""
+"""Number of schemas. Any one is compatible with any other: each adds its own field with a default."""
 PROPERTY = "written-with"
 READING_SECONDS = 30.0
 MEANS_ANOTHER = "means another: "
@@ -40,10 +40,10 @@ def schema(number: int) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvolutionAct(Act):
-    """One message of a producer with a schema."""
+    """A publish of one message by a producer with a schema."""
 
     number: int
-    """Of the schema."""
+    """Number of the schema."""
 
     workload: ClassVar[str] = "evolve"
 
@@ -67,7 +67,7 @@ class SchemaEvolutionAct(Act):
 
 @dataclass(frozen=True, slots=True)
 class ReadBack(Act):
-    """All that a region has, each message by the schema that it says."""
+    """Read all messages of a region, and compare the schema of each message's version with its original schema."""
 
     workload: ClassVar[str] = "evolve"
 
@@ -121,7 +121,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("schemas-replicated", "INV-42")
 def schemas_travel(evidence: Evidence) -> Found:
-    """A message says a version by which the region that has it gives the schema that it was written with."""
+    """In every region a message's schema version identifies the schema with which the message was written."""
     for operation in evidence.operations:
         if operation.workload == SchemaEvolutionAct.workload and operation.detail.startswith(MEANS_ANOTHER):
             yield (

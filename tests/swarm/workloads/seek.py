@@ -27,7 +27,7 @@ from tests.swarm.workloads.consumer_acts import ConsumerAct
 
 TARGETS = ("earliest", "known", "time", "end")
 READ_SECONDS = 5.0
-"""How long a reader that sought waits for a message."""
+"""Timeout of a reader's messages before and after its seek."""
 
 
 WORKLOAD = Workload("seek", runs_in="swarm")
@@ -35,7 +35,7 @@ WORKLOAD = Workload("seek", runs_in="swarm")
 
 @dataclass(frozen=True, slots=True)
 class Seek(ConsumerAct):
-    """A consumer seeks, in whatever region it is."""
+    """A seek of one of the plan's consumers, in its current region."""
 
     target: str
 
@@ -74,7 +74,7 @@ class Seek(ConsumerAct):
 
 @dataclass(frozen=True, slots=True)
 class SeekReader(Act):
-    """A reader reads a little and goes back to the beginning."""
+    """A reader that reads a few messages and seeks to the earliest one."""
 
     topic: str
     by_time: bool
@@ -118,9 +118,9 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("seek-redelivers", "INV-16", only_healed=True)
 def redelivered_after_seek(evidence: Evidence) -> Found:
-    """A subscription that was moved back receives every message from there on once more.
+    """After a seek a subscription receives every message from the new position on once more.
 
-    Checks only a subscription that no other operation may have moved since: its last seek, one consumer, one region.
+    Checks only the last seek of a subscription, and only if no other region or operation may have moved it since.
     """
     for seek in lasting(evidence):
         entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
@@ -128,7 +128,7 @@ def redelivered_after_seek(evidence: Evidence) -> Found:
 
 
 def lasting(evidence: Evidence) -> Iterator[OperationResult]:
-    """Yield the seeks after which only the consumers of that region moved the subscription."""
+    """Yield the last accepted seek by message id of each subscription that only this region's consumers moved since."""
     last: dict[tuple[str, str, str], OperationResult] = {}
     beside: set[tuple[str, str, str]] = set()
     """Subscriptions whose last seek overlapped with another one: their order is unknown."""

@@ -22,10 +22,10 @@ from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, ActContext, Workload
 
 HELD_BYTES_MAX = 2 * ANSWERS_BYTES_MAX
-"""The limit, and what may come of a chunk of requests that was read before it was reached."""
+"""Largest number of unsent bytes: the limit of a region, and the responses to requests that it had read before."""
 REQUESTS = 1_600
 TOPIC = "persistent://" + "long" * 480
-"""Is in no namespace, and the refusal of a lookup repeats it: 2 KB an answer."""
+"""A topic of no namespace. The error response to its lookup contains the name, so each response has 2 KB."""
 LOOKS = 20
 LOOK_SECONDS = 0.1
 
@@ -39,7 +39,7 @@ class _Deaf(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.welcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """False: the region ended it."""
+        """True: CONNECTED was received. False: the region closed the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -69,7 +69,7 @@ class SlowReaderAct(Act):
                 await host.network.connect(lambda: deaf, self.region, SERVICE_PORT)
                 if not await deaf.welcome:
                     return
-        except OSError as failure:  # a timeout is one, too
+        except OSError as failure:  # TimeoutError is an OSError
             raise ClientError(f"no connection: {failure}", definite=True) from None
         assert deaf.transport is not None
         deaf.transport.write(b"".join(Lookup(number, TOPIC).encode() for number in range(REQUESTS)))
@@ -83,7 +83,7 @@ class SlowReaderAct(Act):
 
 
 def _waiting_bytes(context: ActContext, host: Host) -> int:
-    """What the region has for this host and cannot send."""
+    """Return the number of bytes that the region has for this host and cannot send."""
     endpoints = context.world.regions[context.act.region].host.network.endpoints
     return sum(one.unsent_bytes for one in endpoints if one.peer_name[0] == host.name)
 
@@ -98,7 +98,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("memory-is-bounded", "INV-22")
 def memory_is_bounded(evidence: Evidence) -> Found:
-    """A region stops reading a client that does not read."""
+    """A region stops reading requests of a client that does not read responses."""
     for operation in evidence.operations:
         if operation.workload == SlowReaderAct.workload and operation.outcome == "accepted":
             yield (

@@ -30,14 +30,14 @@ NAME = "stick-to-ranges"
 WORKLOAD = Workload(NAME)
 TOPIC = "sticky"
 STICKY, STICKY_LOOSE, ANY_ORDER = "by-range", "by-range-loose", "any-order"
-"""Subscriptions: of ranges; of ranges, out of order; divided by the region, out of order."""
+"""Subscriptions: sticky ranges; sticky ranges, out of order; ranges assigned by the region, out of order."""
 SLOTS = 65_536
 Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StickyConsumerAct(Act):
-    """A consumer subscribes, receives messages, acknowledges none, and closes."""
+    """A consumer that subscribes, receives messages, acknowledges none, and closes."""
 
     subscription: str
     key_ranges: Ranges
@@ -102,7 +102,7 @@ class StickyConsumerAct(Act):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Producers everywhere, and in one region consumers of each kind, with visitors."""
+    """Draw producers in random regions, and in one region permanent and temporary consumers of each subscription."""
     region = random.choice(plan.regions)
     producers = tuple(_producer(random, plan, number) for number in range(random.randint(4, 8)))
     consumers: list[ConsumerPlan] = []
@@ -137,7 +137,7 @@ def _producer(random: Random, plan: Plan, number: int) -> ProducerPlan:
 
 
 def _divided(random: Random) -> list[Ranges]:
-    """All slots, in some ranges for each of a few."""
+    """Divide all slots among two or three consumers, with one or more ranges each."""
     cuts = sorted(random.sample(range(1, SLOTS), random.randint(1, 7)))
     pieces = list(zip((0, *cuts), (*(cut - 1 for cut in cuts), SLOTS - 1), strict=True))
     random.shuffle(pieces)
@@ -150,8 +150,8 @@ def _undivided(random: Random) -> list[Ranges]:
 
 
 def _consumers(random: Random, region: str, subscription: str, ranges: list[Ranges]) -> list[ConsumerPlan]:
-    """One consumer for each set of ranges, and perhaps a standby with the first set, which takes over when the other is
-    gone."""
+    """Return one consumer for each set of ranges, and perhaps a standby with the first set, which is admitted once the
+    first consumer has closed."""
     wanted = [*ranges, ranges[0]] if random.random() < 0.5 else ranges
     return [
         ConsumerPlan(
@@ -187,7 +187,7 @@ def _visit(random: Random, plan: Plan, region: str, subscription: str, ranges: R
 
 @WORKLOAD.checker("range-owners-only", "INV-99", applies=WORKLOAD.acted)
 def owners_only(evidence: Evidence) -> Found:
-    """A consumer with sticky ranges receives no message of a key outside of them."""
+    """A consumer with sticky ranges receives no message of a key outside its ranges."""
     ranges: dict[tuple[str, str], Ranges] = {}
     for event in evidence.events:
         if event.subscription not in (STICKY, STICKY_LOOSE):
@@ -212,7 +212,7 @@ def _ranges_in(reported: str) -> Ranges:
 
 @WORKLOAD.checker("sticky-in-order", "INV-69", applies=WORKLOAD.acted)
 def sticky_in_order(evidence: Evidence) -> Found:
-    """INV-69, of consumers that named ranges and did not give up the order."""
+    """Consumers with sticky ranges and in-order delivery receive the messages of each key in order."""
     return in_order(evidence, TOPIC, STICKY)
 
 
@@ -221,14 +221,14 @@ def _acted(evidence: Evidence) -> bool:
 
 
 class _GivesToAnybody(SlotOwners):
-    """Ignores the ranges of the consumers."""
+    """Assigns slots to consumers regardless of their ranges."""
 
     def _find(self, slot: int) -> ConsumerState | None:
         return self._ranges[slot % len(self._ranges)][2] if self._ranges else super()._find(slot)
 
 
 class _FindsANeighbour(SlotOwners):
-    """Messages of a hash range that no consumer requested go to the first consumer."""
+    """Assigns slots outside all ranges to the first consumer."""
 
     def _find(self, slot: int) -> ConsumerState | None:
         found = super()._find(slot)

@@ -34,12 +34,12 @@ NAMESPACE = "public/default"
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionExpiryProgram(TerminatingProgram):
-    """Publishes and consumes; a second subscription stays unused."""
+    """A program that publishes and consumes, with a second subscription that stays unused."""
 
     is_deleted: bool
-    """An administrator deletes the unused subscription; otherwise it expires."""
+    """True: an administrator deletes the unused subscription. False: it expires."""
     stays_away_seconds: float
-    """How long no client publishes or consumes in the end."""
+    """Interval between two checks whether the unused subscription is removed."""
 
     workload: ClassVar[str] = NAME
 
@@ -67,7 +67,7 @@ class SubscriptionExpiryProgram(TerminatingProgram):
             await client.close()
 
     async def _expires(self, context: ActContext) -> bool:
-        """Subscriptions of the namespace do, from now on."""
+        """Set the expiration time of the namespace's subscriptions. Return False: not before the deadline."""
         host = context.world.client_host(context.name, self.region)
         target = f"/admin/v2/namespaces/{NAMESPACE}/subscriptionExpirationTime"
         while context.now < self.faults_end_seconds + CONVERGENCE_SECONDS:
@@ -94,10 +94,10 @@ class SubscriptionExpiryProgram(TerminatingProgram):
             arrived.add(message.payload)
             await consumer.acknowledge(message)
 
-    # In the end.
+    # After the faults.
 
     async def _is_back(self, context: ActContext) -> None:
-        """The region has the consumer that uses its subscription, or never will."""
+        """Wait until the consumer of the used subscription is connected, or until the deadline."""
         give_up_at = context.now + CONVERGENCE_SECONDS
         while context.now < give_up_at:
             try:
@@ -125,7 +125,7 @@ class SubscriptionExpiryProgram(TerminatingProgram):
         return await self._missing(client, context, receipts, arrived)
 
     async def _goes(self, context: ActContext, until: float) -> bool:
-        """The unused one, before that moment. What asks the region is no use of it."""
+        """Whether the unused subscription is removed before `until`. The admin requests do not count as its use."""
         while context.now < until:
             try:
                 stats = await self.stats(context, self.reading)
@@ -139,7 +139,8 @@ class SubscriptionExpiryProgram(TerminatingProgram):
     async def _missing(
         self, client: Client, context: ActContext, receipts: Receipts, arrived: set[bytes]
     ) -> str:
-        """The used subscription has received everything and receives new messages; the other one starts anew."""
+        """Check that the used subscription receives everything, and that the other one is new when it is created again.
+        Return the violation; empty: none."""
         producer = await client.producer(self.topic(context), name=f"{context.name}-last")
         last = f"{context.name}/last".encode()
         await producer.send(last)

@@ -35,7 +35,7 @@ Notes = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPropertiesProgram(OwnTopicProgram):
-    """One step after the other; in the end the subscription is deleted and made anew."""
+    """A program that performs its steps in order, and finally deletes the subscription and creates it again."""
 
     steps: tuple[Step, ...]
 
@@ -69,12 +69,12 @@ class SubscriptionPropertiesProgram(OwnTopicProgram):
     async def _do(
         self, step: Step, notes: Notes, possible: list[Notes], client: Client, context: ActContext
     ) -> str:
-        """Return what is wrong; empty: nothing. `possible` are the properties that may be stored."""
+        """Perform one step. Return the violation; empty: none. `possible`: the properties that may be stored."""
         match step:
             case "put":
                 status = await self.ask(context, "PUT", self.path, notes)
                 if status == 204:
-                    possible[0] = notes  # others, with an unknown outcome, may still be applied
+                    possible[0] = notes  # changes with an unknown outcome may still be applied
                 else:
                     possible.append(notes)
             case "come":
@@ -120,10 +120,10 @@ class SubscriptionPropertiesProgram(OwnTopicProgram):
             return None
         return dict(answer.json()) if answer.status == 200 else None
 
-    # In the end.
+    # After the faults.
 
     async def _checked(self, client: Client, context: ActContext, possible: list[Notes]) -> str:
-        """Check the properties after the faults end."""
+        """Check the properties after the faults, an unload and a deletion. Return the violation; empty: none."""
         reported = self._compared(await self._surely_told(context), possible)
         if reported:
             return reported

@@ -38,7 +38,7 @@ WORKLOAD = Workload(NAME)
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere, each between two regions."""
+    """Draw programs, each with two regions for its subscription."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
 
 
@@ -62,7 +62,7 @@ def _program(random: Random, plan: Plan) -> ReplicatedSubscriptionProgram:
 
 
 def _policy(random: Random, common: tuple[Any, ...]) -> RemovalProgram:
-    """By time or by size."""
+    """Draw a policy that expires or evicts messages, by time or by size."""
     begin, region, reading, count, pause, end, _ = common
     kind, limit = (Expiry, (1, 3)) if random.random() < 0.6 else (Eviction, (600, 3_000))
     return kind(begin, region, reading, count, pause, end, 0.0, None, random.randint(*limit))
@@ -72,7 +72,7 @@ def _policy(random: Random, common: tuple[Any, ...]) -> RemovalProgram:
 
 
 class _HoldsNoGaps(Trimmer):
-    """Trims everything before the last acknowledged message, acknowledged or not."""
+    """A trimmer that removes everything before the last acknowledged message, including unacknowledged messages."""
 
     def _cursor_holds(self) -> Iterable[LogHold]:
         for name, subscription in self.subscriptions.items():

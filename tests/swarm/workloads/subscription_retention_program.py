@@ -30,10 +30,10 @@ BACKLOG = "a backlog of "
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedSubscriptionProgram(OwnTopicProgram):
-    """What both kinds have in common."""
+    """Base class of programs with a replicated subscription in two regions."""
 
     onward: str
-    """The region where it goes on."""
+    """The region in which the subscription continues."""
 
     workload: ClassVar[str] = NAME
 
@@ -43,7 +43,7 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
 
     async def perform(self, context: ActContext) -> None:
         context.record.delivered.replicated.add((self.topic(context), SUBSCRIPTION))
-        # Both regions know it before there is anything to keep for it.
+        # Both regions have the subscription before the first message is published.
         for region in (self.onward, self.reading):
             async with self._visit(context, region):
                 pass
@@ -88,7 +88,7 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
                 await asyncio.sleep(0.2)
 
     async def _publish(self, client: Client, context: ActContext, expected: dict[bytes, float]) -> None:
-        """Publish all messages; acknowledged ones go into `owed`, with the time at which they were sent."""
+        """Publish all messages, and add those with a receipt to `expected`, with the time of the send."""
         producer = await client.producer(self.topic(context), name=context.name)
         for number in range(self.messages):
             payload, sent = f"{context.name}/{number}".encode(), context.now
@@ -96,7 +96,7 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
-                return  # no client received an acknowledgement of it or of anything after it
+                return  # neither this message nor a later one has a receipt
             context.note_publish(context.name, number, payload, "ok")
             expected[payload] = sent
             await asyncio.sleep(self.pause_seconds)
@@ -115,7 +115,8 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
                     return missing
 
     async def _given_back(self, context: ActContext, arrived: int) -> None:
-        """Everything is acknowledged: wait until no region has anything left of it. `came`: what had to."""
+        """Wait until no region has a backlog or, without retention, any entry: everything is acknowledged. `arrived`:
+        number of expected messages."""
         give_up_at = context.now + CONVERGENCE_SECONDS
         while kept := await self._kept(context):
             if context.now > give_up_at:
@@ -127,7 +128,7 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
         )
 
     async def _kept(self, context: ActContext) -> dict[str, str]:
-        """By region, what is there that must not be, as far as regions say."""
+        """Return the remaining backlog or log of each region that still has one, as the regions report."""
         return {
             region: reported
             for region in context.world.regions
@@ -153,10 +154,10 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
 
 @dataclass(frozen=True, slots=True)
 class MovingProgram(ReplicatedSubscriptionProgram):
-    """Reads in two regions in turn, acknowledges a part, and consumes the rest in the region that was not the last."""
+    """A program that consumes in two regions in turn, acknowledges a part, and consumes the rest in one of them."""
 
     acknowledged: tuple[bool, ...]
-    """For each message whether a consumer that receives it during the faults acknowledges it."""
+    """For each message, whether a consumer acknowledges it during the faults."""
     moves_at_seconds: tuple[float, ...]
 
     async def _play(self, writer: Client, context: ActContext) -> None:
@@ -169,7 +170,7 @@ class MovingProgram(ReplicatedSubscriptionProgram):
         await self._finish(context, here, set(expected) - touched)
 
     async def _roam(self, context: ActContext, touched: set[bytes]) -> str:
-        """Move between the regions; return the one in which it continues."""
+        """Consume in the two regions in turn. Return the region in which the subscription continues."""
         here, there = self.reading, self.onward
         for until in self.moves_at_seconds:
             await self._take_some(context, here, until, touched)
@@ -187,12 +188,12 @@ class MovingProgram(ReplicatedSubscriptionProgram):
         await self._given_back(context, len(wanted))
 
     def visited_at_last(self, context: ActContext) -> tuple[str, ...]:
-        """The regions in which it has to acknowledge the rest again, because they do not learn of the
-        acknowledgements."""
+        """Return the regions in which the program has to acknowledge the rest once more, because no update replicates
+        its acknowledgements there."""
         return ()
 
     async def _take_some(self, context: ActContext, region: str, until: float, touched: set[bytes]) -> None:
-        """Consume for a while; messages that it acknowledged, or may have acknowledged, go into `touched`."""
+        """Consume until the given time; add messages that are or may be acknowledged to `touched`."""
         try:
             async with asyncio.timeout(until - context.now), self._visit(context, region) as consumer:
                 while True:
@@ -206,7 +207,7 @@ class MovingProgram(ReplicatedSubscriptionProgram):
 
 @dataclass(frozen=True, slots=True)
 class ExpiringProgram(MovingProgram):
-    """The same, while a TTL is set for a time in the first region: messages that never expired are delivered."""
+    """A `MovingProgram` with a temporary TTL in the first region: messages that never expired are delivered."""
 
     set_at_seconds: float
     lasts_seconds: float
@@ -229,11 +230,11 @@ class ExpiringProgram(MovingProgram):
             await self._finish(context, here, kept - touched)
 
     def visited_at_last(self, context: ActContext) -> tuple[str, ...]:
-        """Messages that expired in one region only are left in others (decision 0023)."""
+        """Return all regions: messages that expired in one region remain unacknowledged in others (decision 0023)."""
         return tuple(context.world.regions)
 
     async def _expire(self, context: ActContext) -> float | None:
-        """Set the TTL for a time. Return when expiry had certainly ended; None: it may go on."""
+        """Set the TTL and remove it. Return the time at which it was certainly removed; None: it may be in force."""
         await asyncio.sleep(max(0.0, self.set_at_seconds - context.now))
         await self.retry_until_done(
             context, "POST", f"/messageTTL?messageTTL={self.limit_seconds}", done=(204,)
@@ -244,12 +245,12 @@ class ExpiringProgram(MovingProgram):
 
 @dataclass(frozen=True, slots=True)
 class UnusedSubscriptionProgram(ReplicatedSubscriptionProgram):
-    """No consumer reads while messages expire, or are evicted, in the first region. A consumer in another region, which
-    has no such policy, receives everything."""
+    """A program without a consumer while messages expire or are evicted in the first region. A consumer in another
+    region, which does not have the policy, receives everything."""
 
     set_at_seconds: float
     policy: RemovalProgram
-    """The policy that expires or evicts them, and is never removed."""
+    """The policy that expires or evicts messages, and is never removed."""
 
     async def _play(self, writer: Client, context: ActContext) -> None:
         self.may_be_passed(context)

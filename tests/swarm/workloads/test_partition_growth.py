@@ -18,7 +18,7 @@ FIRST, SECOND = f"{BASE}-partition-0", f"{BASE}-partition-1"
 
 
 def ledger(*, since: float | None = 1.0, in_order: bool = True) -> Ledger:
-    """With one subscription of the partitions."""
+    """Return a ledger with one subscription of the partitions."""
     made = Ledger()
     made.standing["billing"] = Standing(lambda topic: topic.startswith(f"{BASE}-partition-"), in_order, since)
     return made
@@ -123,12 +123,12 @@ def test_the_newest_value_of_a_key_that_moved_or_was_not_acknowledged_is_unknown
 
 
 def test_keys_are_hashed_as_java_hashes_them() -> None:
-    """`"polygenelubricants".hashCode()` is the least number there is: without its sign, 0."""
+    """`"polygenelubricants".hashCode()` is the smallest int; without its sign it is 0."""
     assert [java_hash(key) for key in ("", "a", "ac", "polygenelubricants")] == [0, 97, 3_106, 0]
 
 
 def test_every_program_says_that_it_came_to_its_end() -> None:
-    """No check would notice a program that is still waiting."""
+    """Every program reports its result: no check detects a program that is still waiting."""
     for seed in range(1, 6):
         outcome = run_seed(NAME, seed)
         assert outcome.violation is None, (seed, outcome.violation)

@@ -14,7 +14,7 @@ SEEDS = range(1, 6)
 
 
 def test_nothing_that_is_needed_goes_and_the_disks_are_given_back() -> None:
-    """Each program reports its result: no check would notice one that is still waiting."""
+    """Every program reports its result: no check detects a program that is still waiting."""
     for seed in SEEDS:
         outcome = run_seed(trimming.WORKLOAD.name, seed)
         assert outcome.violation is None, (seed, outcome.violation)
@@ -27,7 +27,7 @@ def test_nothing_that_is_needed_goes_and_the_disks_are_given_back() -> None:
 
 
 def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
-    """In some runs a program reads in a region without a producer."""
+    """Every namespace has retention 0, and no fault changes a clock or a program; some programs use two regions."""
     plans = [draw(trimming.WORKLOAD.name, seed) for seed in range(60)]
     for plan in plans:
         assert [(one.retention_minutes, one.retention_megabytes) for one in plan.topology.namespaces] == [
@@ -39,7 +39,7 @@ def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
 
 
 def test_checks_remember_what_was_trimmed() -> None:
-    """Also when the log is read only now and then."""
+    """The view of a log keeps trimmed entries that it has read, although the log is read only occasionally."""
     log, view = (
         DurableLog("persistent://public/default/t", 1),
         LogView("us", "persistent://public/default/t", 1),

@@ -30,15 +30,15 @@ NAME = "delete-here"
 WORKLOAD = Workload(NAME)
 BACK, LOST = "back: ", "lost: "
 QUIET_SECONDS = 10.0
-"""How long the program checks that an unused topic stays deleted."""
+"""Time for which the program checks that an unused topic stays deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletionProgram(OwnTopicProgram):
-    """The topic is deleted in the program's region; `reading` is the other region."""
+    """A program that deletes its topic in `region` and keeps it in `reading`."""
 
     keeps_clients: bool
-    """The program continues here with the producer and consumer that were attached during the deletion."""
+    """Whether the producer and consumer in `region` stay open during the deletion and are used afterwards."""
 
     workload: ClassVar[str] = NAME
 
@@ -57,7 +57,7 @@ class TopicDeletionProgram(OwnTopicProgram):
             old = await self._publish(theirs, context, "old-theirs")
             had = await self._given(consumer, context, self.region)
             if not await self._all_is_confirmed(context):
-                had = set()  # the other region sends again what it does not know to have come
+                had = set()  # the other region sends messages without a receipt again
             if not self.keeps_clients:
                 await consumer.close()
                 await ours.close()
@@ -70,7 +70,7 @@ class TopicDeletionProgram(OwnTopicProgram):
             await here.close()
             await there.close()
 
-    # Asking.
+    # Clients and requests.
 
     async def _consumer(self, client: Client, context: ActContext, name: str) -> Consumer:
         return await client.subscribe(self.topic(context), name, initial_position=InitialPosition.EARLIEST)
@@ -79,7 +79,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         return await client.producer(self.topic(context), name=f"{context.name}-{which}")
 
     async def _publish(self, producer: Producer, context: ActContext, life: str) -> set[bytes]:
-        """What its region took."""
+        """Publish messages. Return the payloads with a receipt."""
         taken: set[bytes] = set()
         for number in range(self.messages):
             payload = f"{context.name}/{life}/{number}".encode()
@@ -93,7 +93,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         return taken
 
     async def _given(self, consumer: Consumer, context: ActContext, region: str) -> set[bytes]:
-        """What comes within a while."""
+        """Receive until no more messages arrive. Return the payloads."""
         arrived: set[bytes] = set()
         while True:
             try:
@@ -105,7 +105,7 @@ class TopicDeletionProgram(OwnTopicProgram):
                 return arrived
 
     async def _all_is_confirmed(self, context: ActContext) -> bool:
-        """The other region knows that everything of its came here."""
+        """Whether the other region has a receipt for every message that it replicated to `region`."""
         try:
             stats = await self.stats(context, self.reading)
         except NoHttpResponse:
@@ -130,7 +130,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         except NoHttpResponse:
             return None
 
-    # In the end.
+    # After the faults.
 
     async def _checked(
         self,
@@ -142,7 +142,8 @@ class TopicDeletionProgram(OwnTopicProgram):
         had: set[bytes],
         context: ActContext,
     ) -> str:
-        """`old`: what the other region took before it was deleted here; `had`: what had come here by then."""
+        """Return the violation; empty: none. `old`: messages that the other region stored before the deletion; `had`:
+        messages that were delivered here before it."""
         ours, theirs = producers
         new_theirs = await self._publish(theirs, context, "new-theirs")
         if not self.keeps_clients:
@@ -188,7 +189,7 @@ class TopicDeletionProgram(OwnTopicProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs in any two regions; none where there is only one."""
+    """Draw programs, each with two regions; none if the plan has a single region."""
     if len(plan.regions) < 2:
         return plan
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))

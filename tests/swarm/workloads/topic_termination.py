@@ -37,7 +37,7 @@ WORKLOAD = Workload(NAME)
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Programs everywhere; each is in one region, where its topic ends."""
+    """Draw programs, each in one region, where its topic is terminated or deleted."""
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
 
 

@@ -22,21 +22,21 @@ from tests.swarm.workloads.expiring_program import (
 NAME = "finish"
 AFTER, BEHIND, LOST, TAKEN, STAYS = "after: ", "behind: ", "lost: ", "taken: ", "stays: "
 USED = 412
-"""What a region answers that does not delete a topic because it is in use."""
+"""HTTP status of a region that rejects a deletion because the topic is in use."""
 
 
 @dataclass(slots=True)
 class Receipts:
-    """What a region took."""
+    """The publishes of a program."""
 
     taken: dict[bytes, float] = field(default_factory=dict)
-    """By payload: when it was sent."""
+    """Payload of each message with a receipt -> time of the send."""
     asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TerminatingProgram(OwnTopicProgram):
-    """What all of them have in common: topics that other regions may have when this one has none."""
+    """Base class of programs whose topic may exist in other regions after it was deleted in this one."""
 
     workload: ClassVar[str] = NAME
 
@@ -46,7 +46,8 @@ class TerminatingProgram(OwnTopicProgram):
     async def publish_one(
         self, client: Client, producer: Producer | None, context: ActContext, to: Receipts
     ) -> Producer | None:
-        """With this producer, or a new one; None: there is none to go on with."""
+        """Publish one message with this producer; None: with a new one. Return the producer; None: it failed and was
+        closed."""
         number, sent = to.asked, context.now
         to.asked += 1
         payload = f"{context.name}/{number}".encode()
@@ -70,7 +71,7 @@ class TerminatingProgram(OwnTopicProgram):
             return
 
     async def lost(self, client: Client, context: ActContext, subscription: str, receipts: Receipts) -> str:
-        """What was taken and does not come; empty: nothing."""
+        """Return a sentence with messages that have a receipt and are not delivered; empty: none."""
         earliest, wanted = InitialPosition.EARLIEST, set(receipts.taken)
         consumer = await client.subscribe(self.topic(context), subscription, initial_position=earliest)
         missing = wanted - await self.everything(consumer, context, wanted)
@@ -78,7 +79,7 @@ class TerminatingProgram(OwnTopicProgram):
         return f"{min(missing).decode()} and {len(missing) - 1} more of {len(wanted)}" if missing else ""
 
     async def is_gone(self, context: ActContext) -> bool:
-        """Within reasonable time."""
+        """Whether the topic is deleted before the deadline."""
         give_up_at = context.now + CONVERGENCE_SECONDS
         while context.now < give_up_at:
             try:
@@ -95,7 +96,7 @@ class TerminatingProgram(OwnTopicProgram):
 
 @dataclass(frozen=True, slots=True)
 class Termination(TerminatingProgram):
-    """It publishes again and again, also when it knows that the topic has been terminated."""
+    """A program that terminates its topic and continues to publish to it."""
 
     ends_at_seconds: float
 
@@ -166,7 +167,7 @@ class Termination(TerminatingProgram):
 
 @dataclass(frozen=True, slots=True)
 class Unforced(TerminatingProgram):
-    """An administrator deletes a topic without force while it is in use, and again when it is not."""
+    """A program that deletes its topic without force, first while it is in use, and again when it is unused."""
 
     async def perform(self, context: ActContext) -> None:
         client, receipts = self.reader(context), Receipts()
@@ -194,7 +195,7 @@ class Unforced(TerminatingProgram):
         await consumer.close()
         if producer is not None:
             await producer.close()
-        # Other regions' replicators use it as well, as upstream.
+        # Replicators of other regions count as use of the topic, as upstream.
         is_alone = len(context.world.regions) == 1
         if is_alone and not (
             await self.retry_until_done(context, "DELETE", "") and await self.is_gone(context)
@@ -206,7 +207,7 @@ class Unforced(TerminatingProgram):
 
 @dataclass(frozen=True, slots=True)
 class Unused(TerminatingProgram):
-    """A policy deletes unused topics. This one has a subscription at first, and none later."""
+    """A program that finally unsubscribes from its topic, which has a policy to delete topics without subscriptions."""
 
     seconds: int
 
@@ -226,7 +227,7 @@ class Unused(TerminatingProgram):
                 await self._let_go(producer)
             await consumer.close()
             await self.wait_for_repair(context)
-            await asyncio.sleep(2 * self.seconds)  # it has a subscription all the while
+            await asyncio.sleep(2 * self.seconds)  # the topic still has a subscription
             if lost := await self.lost(client, context, SUBSCRIPTION, receipts):
                 self.tell(context, f"{LOST}{lost}")
                 return
@@ -243,7 +244,7 @@ class Unused(TerminatingProgram):
         }
 
     async def _go(self, context: ActContext) -> None:
-        # Regions of other clusters have no such policy, and their replicators go on using it.
+        # Regions of other clusters do not have the policy, and their replicators continue to use the topic.
         must_go = len(context.world.topology.clusters) == 1
         if must_go and not await self.is_gone(context):
             self.tell(context, f"{STAYS}unused for {CONVERGENCE_SECONDS:g} s, the policy is {self.seconds} s")

@@ -52,16 +52,16 @@ WORKLOAD = Workload(NAME)
 
 @dataclass(frozen=True, slots=True)
 class KeyTakeoverAct(Act):
-    """Another program connects under the key, publishes in a transaction, and ends it late or never."""
+    """A program that connects under the key of workers, publishes in a transaction, and ends it late or never."""
 
     key: str
     connects_twice: bool
-    """It connects twice at once and receives both responses; otherwise it closes before the first one, and connects
-    again."""
+    """True: the program sends two connects at once and receives both responses. False: it aborts its first connection
+    before the response, and connects again."""
     begin_delay_seconds: float
-    """Time from its connection to the request of its transaction."""
+    """Time from the connect to the request of a transaction."""
     commit_delay_seconds: float
-    """Time from its last message to the request of its commit."""
+    """Time from the last message to the commit request."""
     commits: bool
 
     workload: ClassVar[str] = "come-between"
@@ -129,7 +129,7 @@ class KeyTakeoverAct(Act):
         context.record.tasks.works.append(work)
         lines = TaskLines(context.record, context.name, self.region)
         lines.begun(work)
-        # Its requests do not name the key: the coordinator can reject them only by fencing.
+        # The requests do not name the key: the coordinator can reject them only by fencing.
         transaction = Transaction(client.coordinators, TxnId(*work.txn), client.service_address)
         producer = await client.producer(outbox_of(self.key))
         lines.opened(producer)
@@ -147,7 +147,7 @@ class KeyTakeoverAct(Act):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Draw workers in one region or two, their faults, and the programs that use their keys in between."""
+    """Draw workers in one or two regions, their faults, and the programs that take over their keys."""
     seconds = plan.break_seconds
     for region in random.sample(plan.regions, 1 if random.random() < 0.8 else min(2, len(plan.regions))):
         for number in range(random.choice((1, 1, 2))):

@@ -35,7 +35,7 @@ def _outbox(tasks: TaskEvidence, task: Task) -> Outbox:
 
 
 def key_epochs_grow(evidence: Evidence) -> Found:
-    """Each connection under a key is granted a higher epoch than all before it, durably before the response is sent."""
+    """Each connect under a key is granted a higher epoch than all before it, durably before the response is sent."""
     tasks = _evidence(evidence)
     for task, epochs in sorted(tasks.stored.epochs.items()):
         for before, after in pairwise(epochs):
@@ -103,8 +103,7 @@ def one_open_transaction(evidence: Evidence) -> Found:
 
 
 def fenced_is_never_seen(evidence: Evidence) -> Found:
-    """Publishes and commits under an older epoch never count when they are sent after a program received a newer
-    one."""
+    """A publish or commit under an older epoch has no effect if it is sent after a program received a newer epoch."""
     tasks = _evidence(evidence)
     for task, grants in sorted(_grants_by_task(tasks).items()):
         outbox = _outbox(tasks, task)
@@ -127,7 +126,7 @@ def _fence_of(work: Work, grants: list[Grant]) -> Grant | None:
 
 
 def _late(work: Work, fence: Grant) -> str:
-    """Name a request of the transaction that was sent after the fence; empty: there is none."""
+    """Return a phrase with a request of the transaction that was sent after the fence; empty: there is none."""
     for text, sent in work.sent.items():
         if sent > fence.reported:
             return f"{text!r}, sent {sent - fence.reported:.3f} s later,"
@@ -203,7 +202,7 @@ def _with_two_ends(tasks: TaskEvidence) -> Iterator[tuple[Task, Any]]:
 
 
 def read_is_committed(evidence: Evidence) -> Found:
-    """Readers of an outbox receive only what its log commits."""
+    """Readers of an outbox receive only results that are committed in its log."""
     tasks = _evidence(evidence)
     for task, texts in sorted(tasks.reported.read.items()):
         committed = {one.text for one in _outbox(tasks, task).committed}

@@ -16,7 +16,7 @@ from emulator.model.transaction_names import TxnId
 from tests.swarm.mutant import Mutant, parts
 
 KIND = "hold-key"
-"""Of the worlds that notice."""
+"""Seed name of the workload whose simulated runs detect these mutants."""
 
 
 class _FencesNoClient(Coordinator):
@@ -43,7 +43,7 @@ class _FencesLate(Coordinator):
 
 
 class _ForgetsEpochs(KeyBook):
-    """Everything else of the log is read."""
+    """Ignores granted epochs when it reads the log after a restart."""
 
     _grants = False
 

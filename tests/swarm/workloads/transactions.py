@@ -26,18 +26,18 @@ FORGOTTEN_SECONDS = 1.0
 
 
 class _Ledger:
-    """What the act knows of its topic."""
+    """The messages that the act published, and whether readers must receive them."""
 
     def __init__(self) -> None:
         self.must: list[bytes] = []
-        """Readable once no transaction is open."""
+        """Messages that readers must receive once no transaction is open."""
         self.never: set[bytes] = set()
-        """Of open, aborted and forgotten transactions."""
+        """Messages of open, aborted and forgotten transactions, which no reader may receive."""
         self.open = 0
-        """Transactions that may be, so that what is behind them need not be readable."""
+        """Number of transactions that may be open. Messages behind them need not be readable."""
 
     def wrong(self, next_message: list[bytes]) -> str:
-        """A sentence; empty when it is as it should be."""
+        """Return a sentence with the violation in the messages of a reader; empty: none."""
         for payload in next_message:
             if payload in self.never:
                 return f"a reader received {payload!r}, whose transaction did not commit"
@@ -50,7 +50,7 @@ class _Ledger:
 @dataclass(frozen=True, slots=True)
 class TransactionAct(Act):
     ends: tuple[str, ...]
-    """Of its transactions, one after the other."""
+    """How each of the successive transactions ends: COMMIT, ABORT or FORGET."""
 
     workload: ClassVar[str] = "transact"
 
@@ -94,7 +94,7 @@ class TransactionAct(Act):
 
 
 class _Seen(Exception):
-    """In the middle of a transaction."""
+    """A violation was found while a transaction was open."""
 
 
 async def _readable(client: Client, topic: str) -> list[bytes]:

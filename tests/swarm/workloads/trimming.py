@@ -30,23 +30,23 @@ NAME = "trim"
 WORKLOAD = Workload(NAME)
 SUBSCRIPTION = "keeper"
 STEP_SECONDS = 8.0
-"""For what may be impossible while things go wrong: then the program knows less, and goes on."""
+"""Timeout of operations that may be impossible during faults; the program then continues without their result."""
 CONVERGENCE_SECONDS = 60.0
-"""Deadline for convergence after the repair."""
+"""Deadline for convergence after healing, in virtual seconds."""
 LOST = "lost: "
 STAYS = "stays: "
 
 
 @dataclass(frozen=True, slots=True)
 class TrimmingProgram(OwnTopic):
-    """Publishes in one region, reads in another, acknowledges a part, and consumes the rest later."""
+    """A program that publishes in `region`, consumes in `reading`, acknowledges a part, and consumes the rest later."""
 
     acknowledged: tuple[bool, ...]
-    """For each message whether the first consumer that receives it acknowledges it."""
+    """For each message, whether the first consumer acknowledges it."""
     pause_seconds: float
-    """Between two messages."""
+    """Pause between two messages."""
     faults_end_seconds: float
-    """When the faults end, and it consumes the rest."""
+    """Time at which the faults end and the program consumes the rest."""
 
     workload: ClassVar[str] = NAME
 
@@ -73,19 +73,19 @@ class TrimmingProgram(OwnTopic):
             await reader.close()
 
     async def _publish(self, client: Client, context: ActContext, expected: set[bytes]) -> None:
-        """Publish all messages; acknowledged ones go into `owed`."""
+        """Publish all messages, and add those with a receipt to `expected`."""
         producer = await client.producer(full(context.name), name=context.name)
         for number in range(len(self.acknowledged)):
             payload = f"{context.name}/{number}".encode()
             try:
                 await producer.send(payload, sequence_id=number)
             except ClientError:
-                return  # no client received an acknowledgement of it or of anything after it
+                return  # neither this message nor a later one has a receipt
             expected.add(payload)
             await asyncio.sleep(self.pause_seconds)
 
     async def _take_first(self, consumer: Consumer, context: ActContext) -> set[bytes]:
-        """Return the messages that it acknowledged, or may have acknowledged."""
+        """Consume once and acknowledge a part. Return the messages that are or may be acknowledged."""
         touched: set[bytes] = set()
         for _ in self.acknowledged:
             try:
@@ -158,7 +158,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("nothing-needed-is-trimmed", "INV-36", applies=has_operations)
 def nothing_needed_goes(evidence: Evidence) -> Found:
-    """Every acknowledged publish that is not consumed is delivered to the subscription."""
+    """Every message with a receipt that is not yet acknowledged is delivered to the subscription."""
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(LOST):
             sentence = f"{operation.topic}: never delivered: {operation.detail.removeprefix(LOST)}"

@@ -57,9 +57,9 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("recreated-subscription-is-new", "INV-16", only_healed=True)
 def recreated_subscription_is_new(evidence: Evidence) -> Found:
-    """A subscription that is deleted and created again at the earliest message receives everything once more.
+    """A subscription that is deleted and created again at the earliest message receives every message once more.
 
-    Checks only subscriptions that no other operation moved since; replicated ones may return from another region.
+    Checks only unreplicated subscriptions that no other operation moved since.
     """
     last = {
         (one.region, one.topic, one.subscription): one
@@ -77,7 +77,7 @@ def recreated_subscription_is_new(evidence: Evidence) -> Found:
 
 
 class _RemembersTheDeleted(Subscriptions):
-    """A subscription continues at the position of the deleted one of its name."""
+    """Subscriptions of a topic in which a new one continues at the position of the deleted one of the same name."""
 
     def __init__(self, topic: TopicView) -> None:
         super().__init__(topic)

@@ -15,7 +15,7 @@ from tests.swarm.workloads.partition_growth.ledger import Standing
 
 
 class Follower:
-    """One consumer of a subscription, for as long as its program runs."""
+    """One consumer of a subscription, which subscribes again after every error until its program ends."""
 
     def __init__(self, scene: Scene, reading: Reading, number: int) -> None:
         self._scene = scene
@@ -43,8 +43,8 @@ class Follower:
             await client.close()
 
     async def _subscribed(self, client: Client) -> Consumer:
-        """Subscribe. A returning consumer starts at the latest message: its subscription holds the earlier ones. A
-        pattern may lack topics that were created meanwhile."""
+        """Subscribe. A returning consumer starts at the latest message, because its subscription holds the earlier
+        ones; except for a pattern, which may match topics that were created meanwhile."""
         reading, standing = self._reading, self._standing
         is_new = standing.since is None or reading.of == PATTERN
         consumer = await client.subscribe(
@@ -70,7 +70,7 @@ class Follower:
         consumer.resume()
 
     async def _consume(self, consumer: Consumer) -> None:
-        """Consume until it has to leave; then stay away for a while."""
+        """Consume until the planned leave, close the consumer, and sleep until its return."""
         away = self._reading.away
         leaves = away is not None and self._scene.now < away[0]
         until = self._scene.loop_time(away[0]) if away is not None and leaves else None
@@ -110,7 +110,7 @@ class Follower:
 
 
 class Table:
-    """Kept from early on until the end."""
+    """A table view of the partitioned topic that stays open until the program ends."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -130,6 +130,6 @@ class Table:
 
     @property
     def disagreement(self) -> str:
-        """With what was published; empty: there is none."""
+        """A difference between the table view and the published messages; empty: none."""
         table = {} if self._view is None else dict(self._view)
         return self._scene.ledger.disagreement(self._scene.base, table)

@@ -15,34 +15,34 @@ from tests.swarm.workload import ActContext
 from tests.swarm.workloads.partition_growth.ledger import Ledger
 
 CONVERGENCE_SECONDS = 60.0
-"""Deadline for convergence after the repair."""
+"""Deadline for convergence after healing, in virtual seconds."""
 AGAIN_SECONDS = 0.2
 """Pause before a request that failed, or received no response, is repeated."""
 PARTITIONS, LIST, PATTERN, ONE = "partitions", "list", "pattern", "one"
-"""What a subscription is of."""
+"""What a subscription consumes: the partitioned topic, a list, a pattern, or one topic without partitions."""
 LISTED, OTHER = "listed", "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Of a writer, from opening a producer to closing it."""
+    """One producer of a writer, from opening to closing."""
 
     begins_seconds: float
     place: str
-    """The region in which it publishes."""
+    """The region in which the producer publishes."""
     topic: str
-    """See `Scene.topic`."""
+    """Short name of the topic, as in `Scene.topic`."""
     messages: int
     pause_seconds: float
     keys: int
     deletes: float
-    """How often a message takes its key away."""
+    """Probability that a message deletes its key."""
     batching: Batching | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A subscription, and its consumers."""
+    """A subscription and its consumers."""
 
     subscription: str
     of: str
@@ -50,11 +50,11 @@ class Reading:
     consumers: int
     queue: int
     asks_seconds: float
-    """How often its client asks for partitions; ten times as long for topics."""
+    """Interval at which the client requests the number of partitions; for lists of topics ten times as long."""
     away: tuple[float, float] | None = None
-    """When its consumers leave, and for how long."""
+    """(time, duration) of an absence of the consumers; None: they stay."""
     paused_seconds: float = 0.0
-    """So long it is paused when it begins; 0: it is not."""
+    """Time for which each consumer starts paused; 0: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,23 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Remaking:
-    """A topic that the pattern fits is made, deleted by force while it is read, and made anew."""
+    """A topic matched by the pattern that is created, deleted by force while consumers read it, and created again."""
 
     at_seconds: float
     messages: int
-    """In each of its lives."""
+    """Number of messages before and again after the deletion."""
 
 
 class Scene:
-    """Of one program."""
+    """The environment of one program: its topics, clients, admin requests and deadlines."""
 
     def __init__(self, context: ActContext, region: str, reading: str, faults_end_seconds: float) -> None:
         self.context = context
         self.reading = reading
-        """The region in which it reads."""
+        """The region in which the program reads."""
         self.faults_end_seconds = faults_end_seconds
         self.base = full(context.name)
-        """The topic with partitions."""
+        """Full name of the partitioned topic."""
         self.ledger = Ledger()
         self.host = context.world.client_host(context.name, region)
         self._clients = 0
@@ -90,7 +90,7 @@ class Scene:
     # Topics.
 
     def topic(self, what: str) -> str:
-        """The full name of a topic of the program's; empty: the one with partitions."""
+        """Return the full name of one of the program's topics by its short name; empty: the partitioned topic."""
         if what == OTHER:
             return f"{self.base}x"
         if what.startswith("gone"):
@@ -98,7 +98,7 @@ class Scene:
         return f"{self.base}-{what}" if what else self.base
 
     def topics(self, of: str) -> str | list[str] | re.Pattern[str]:
-        """As a client is asked for them."""
+        """Return the topic argument of `subscribe` for a subscription of this kind."""
         if of == PARTITIONS:
             return self.base
         if of == LIST:
@@ -109,7 +109,8 @@ class Scene:
         return re.compile(rf"{namespace}/(deleted-)?{re.escape(name)}(-[a-z0-9]+)?")
 
     def fits(self, of: str, topic: str) -> bool:
-        """Whether a subscription of these is one of a topic, by code of our own. Of a partition its topic counts."""
+        """Whether a subscription of this kind includes the topic or partition; computed independently of client and
+        broker."""
         base, _, index = topic.partition("-partition-")
         if of == ONE or (of == LIST and base != self.base):
             return topic == self.topic(LISTED)
@@ -134,7 +135,7 @@ class Scene:
     async def call(
         self, method: str, region: str, topic: str, what: str, body: int | None = None
     ) -> HttpResponse | None:
-        """None: no answer."""
+        """Send an admin request. Return the response; None: there was none."""
         target = f"/admin/v2/persistent/{topic.partition('://')[2]}{what}"
         try:
             return await self.context.world.ask_admin(region, method, target, body, host=self.host)
@@ -144,7 +145,7 @@ class Scene:
     async def retry_until_done(
         self, method: str, region: str, topic: str, what: str, body: int | None, done: tuple[int, ...]
     ) -> bool:
-        """Repeat the call until the region confirms it; return False when it never did."""
+        """Repeat the call until its status is in `done`. Return False at the deadline."""
         give_up_at = self.give_up_at
         while self.now < give_up_at:
             answer = await self.call(method, region, topic, what, body)

@@ -78,7 +78,7 @@ def _growth(random: Random, plan: Plan, partitions: int) -> tuple[Growth, ...]:
 
 
 def _lives(random: Random, plan: Plan, region: str) -> tuple[Life, ...]:
-    """One after the other. Most publish to the topic with partitions."""
+    """Draw the successive producers of a writer; most publish to the partitioned topic."""
     begins = sorted(random.uniform(1.0, plan.break_seconds) for _ in range(random.choice((1, 2, 3))))
     topics = ("", "", "", "", LISTED, *(f"t{number}" for number in range(3)), OTHER)
     return tuple(

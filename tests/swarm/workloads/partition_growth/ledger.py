@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Name = tuple[str, int]
-"""(producer, number)."""
+"""Identity of a message: (producer, number)."""
 
 
 class Published(NamedTuple):
-    """One message that a program sent."""
+    """A message that a program sent."""
 
     topic: str
-    """Full name; of a topic with partitions the partition."""
+    """Full name of the topic, or of the partition."""
     producer: str
     number: int
     key: str
     value: bytes
-    """Empty: deletes the key."""
+    """Payload; empty: the message deletes the key."""
     asked_at: float
-    """Virtual seconds."""
+    """Time of the send, in virtual seconds."""
 
     @property
     def name(self) -> Name:
@@ -36,7 +36,7 @@ class Published(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One message that a subscription received."""
+    """A message that a subscription received."""
 
     topic: str
     producer: str
@@ -46,16 +46,16 @@ class Delivery(NamedTuple):
 
 @dataclass(slots=True)
 class Standing:
-    """One subscription of several topics."""
+    """The deliveries of one subscription of several topics."""
 
     fits: Callable[[str], bool]
-    """Whether a topic, by its full name, is one of them."""
+    """Whether the subscription includes a topic, by its full name."""
     in_order: bool
-    """It has one consumer at a time."""
+    """Whether deliveries must be in order: the subscription has one active consumer at a time."""
     since: float | None = None
-    """When it existed in all topics; None: not yet."""
+    """Time from which the subscription exists in all topics; None: not yet."""
     next_message: list[Delivery] = field(default_factory=list)
-    """First deliveries in the order in which its consumers received them."""
+    """First deliveries, in the order in which the consumers received them."""
     seen: set[tuple[str, Name]] = field(default_factory=set)
 
     def give(self, topic: str, producer: str, number: int, key: str) -> None:
@@ -65,7 +65,7 @@ class Standing:
 
 
 class Ledger:
-    """Of one program."""
+    """All publishes and deliveries of one program."""
 
     def __init__(self) -> None:
         self.sent: dict[Name, Published] = {}
@@ -73,18 +73,18 @@ class Ledger:
         self.taken: set[Name] = set()
         """Messages that a region acknowledged."""
         self.astray: list[str] = []
-        """A sentence for each message acknowledged in another partition than its key's."""
+        """A sentence for each message with a receipt from another partition than its key's."""
         self.early: list[str] = []
         """A sentence for each delivery without a permit."""
         self.deleted: dict[str, float] = {}
-        """When a topic was deleted, by its full name: no consumer has to receive messages sent to it before."""
+        """Full name of each deleted topic -> time of the deletion. Messages sent before need not be delivered."""
         self.standing: dict[str, Standing] = {}
-        """By subscription."""
+        """Deliveries by subscription."""
 
-    # What is owed.
+    # Missing deliveries.
 
     def missing(self, subscription: str) -> list[Published]:
-        """Return the acknowledged messages that were sent after the subscription existed, and were not delivered."""
+        """Return the messages with a receipt that were sent after the subscription existed, and were not delivered."""
         standing = self.standing[subscription]
         if standing.since is None:
             return []
@@ -108,7 +108,7 @@ class Ledger:
                 more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
                 yield f"{subscription} existed, and never received {missing[0]}{more}"
 
-    # What must not be.
+    # Wrong deliveries.
 
     def strangers(self) -> Iterator[str]:
         """Yield a sentence for each delivery to the wrong subscription, or of a message that no producer sent."""
@@ -142,8 +142,8 @@ class Ledger:
     # Tables.
 
     def newest(self, base: str) -> dict[str, set[bytes | None]]:
-        """Return, by key of a partitioned topic, the values that a table may have in the end, None for none. A key that
-        moved when the topic grew has a newest message in each of its partitions; their order is undefined."""
+        """Return the values that a table may finally have for each key of a partitioned topic; None: no value. A key
+        that moved when the topic grew has a newest message in each of its partitions, in undefined order."""
         last: dict[tuple[str, str], Published] = {}
         unsure = {one.key for name, one in self.sent.items() if name not in self.taken}
         for one in self.sent.values():
@@ -156,7 +156,7 @@ class Ledger:
         return dict(found)
 
     def disagreement(self, base: str, table: dict[str, bytes]) -> str:
-        """Name a difference between a table and the published messages; empty: there is none."""
+        """Return a difference between a table and the published messages; empty: none."""
         for key, values in sorted(self.newest(base).items()):
             if table.get(key) not in values:
                 wanted = " or ".join(sorted(map(repr, values)))

@@ -44,7 +44,7 @@ class _GrowthIgnoredByClient(Client):
 
 class _WatchesOnce(PatternTopics):
     def connection_lost(self) -> None:
-        """As if nothing had happened."""
+        """Ignore the lost connection: do not watch the topic list again."""
 
 
 @MUTANTS.mutant("topic-watch-lost-on-reconnect", "INV-93", patch=_client)
@@ -85,7 +85,7 @@ class _ZeroQueuePrefetches(Client):
 
 
 class _EndsAtAReconnect(TableView):
-    """It follows for as long as its first connection lasts, and says nothing then."""
+    """A table view that silently stops updating when its first connection is lost."""
 
     async def _follow(self) -> None:
         client = self._reader.client

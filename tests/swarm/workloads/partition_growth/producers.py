@@ -15,7 +15,7 @@ from tests.swarm.workloads.partition_growth.ledger import Published
 
 
 class Writer:
-    """The producers of one name: one for each of its lives."""
+    """The successive producers of one name, one for each `Life`."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene = scene
@@ -28,7 +28,7 @@ class Writer:
             await self.publish(life)
 
     async def publish(self, life: Life) -> None:
-        """Publish all messages of a life and wait for their outcomes, until the time limit of the scene."""
+        """Publish all messages of one producer and wait for their outcomes, until the deadline of the scene."""
         client = self._scene.client(life.place, asks_seconds=AGAIN_SECONDS)
         try:
             async with asyncio.timeout_at(self._scene.loop_time(self._scene.give_up_at)):
@@ -107,8 +107,7 @@ class Writer:
 
 
 async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
-    """Delete a topic and publish to it again. Messages from before the deletion may be lost (INV-89 defines their
-    fate)."""
+    """Delete a topic and publish to it again. Messages from before the deletion may be lost (INV-89)."""
     writer = Writer(scene, f"{scene.context.name}-r{number}")
     life = Life(remaking.at_seconds, scene.reading, f"gone{number}", remaking.messages, 0.02, 2, 0.0)
     await scene.sleep_until(remaking.at_seconds)
@@ -124,7 +123,7 @@ async def remake(scene: Scene, remaking: Remaking, number: int) -> None:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode without its sign, for ASCII text; independent of the client's implementation."""
+    """Return Java's String.hashCode without its sign, for ASCII text; independent of the client's implementation."""
     hashed = 0
     for char in text:
         hashed = (hashed * 31 + ord(char)) % 2**32

@@ -28,16 +28,16 @@ TABLE, SMALL, STUCK = "table: ", "small: ", "stuck: "
 @dataclass(frozen=True, slots=True)
 class PartitionGrowthProgram(Act):
     reading: str
-    """The region in which it reads."""
+    """The region in which the program reads."""
     partitions: int
-    """At the beginning."""
+    """Initial number of partitions."""
     growth: tuple[Growth, ...]
     writers: tuple[tuple[Life, ...], ...]
     readings: tuple[Reading, ...]
     remakings: tuple[Remaking, ...]
     keeps_table: bool
     faults_end_seconds: float
-    """When the faults end."""
+    """Time at which the faults end."""
 
     workload: ClassVar[str] = NAME
     is_awaited: ClassVar[bool] = True
@@ -59,7 +59,7 @@ class PartitionGrowthProgram(Act):
 
 
 class Program:
-    """One that runs."""
+    """The execution of one `PartitionGrowthProgram`."""
 
     def __init__(self, act: PartitionGrowthProgram, context: ActContext) -> None:
         self.act = act
@@ -91,7 +91,7 @@ class Program:
         ]
 
     def _doings(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """What comes to an end by itself."""
+        """Start the tasks that end by themselves: growth, producers and deletions."""
         name = self.context.name
         writing = [
             Writer(self.scene, f"{name}-w{number}").live(lives)
@@ -100,7 +100,7 @@ class Program:
         remaking = [remake(self.scene, one, number) for number, one in enumerate(self.act.remakings)]
         return [group.create_task(one) for one in (self._grow(), *writing, *remaking)]
 
-    # Administering.
+    # Admin requests.
 
     async def _has_partitions(self) -> bool:
         """Create the partitions before any client uses the topic: otherwise a region could create it without
@@ -112,8 +112,8 @@ class Program:
         return await self._complete(region) and await self._have(wanted)
 
     async def _complete(self, region: str) -> bool:
-        """Create missing partitions. Other clusters learn of partitions from the partitions themselves, and a call
-        without a response may have created none."""
+        """Create missing partitions: a call without a response may have created none, and other clusters detect a
+        growth only by the new partitions."""
         base = self.scene.base
         return await self.scene.retry_until_done(
             "POST", region, base, "/createMissedPartitions", None, done=(204,)
@@ -147,16 +147,16 @@ class Program:
             await self._complete(region)
 
     async def _sizes_in_the_end(self) -> str:
-        """Name the regions that do not know all partitions in the end; empty: all know them."""
+        """Return a sentence if some region does not report all partitions before the deadline; empty: all do."""
         wanted = max([self.act.partitions, *(one.partitions for one in self.act.growth)])
         if await self._have(wanted):
             return ""
         return f"{self.scene.base} has {wanted} partitions, and regions report {await self._sizes()}"
 
-    # In the end.
+    # After the faults.
 
     async def _comes_about(self) -> None:
-        """Wait until every message is delivered and the tables agree, or for long enough."""
+        """Wait until every message is delivered and the table view is current, or until the deadline."""
         give_up_at = self.scene.give_up_at
         while self.context.now < give_up_at and not (self.scene.ledger.is_given and not self._disagreement):
             await asyncio.sleep(AGAIN_SECONDS)
@@ -166,7 +166,7 @@ class Program:
         return "" if self._table is None else self._table.disagreement
 
     def _found(self, sizes: str) -> list[str]:
-        """What is wrong."""
+        """Return a sentence for each violation."""
         ledger = self.scene.ledger
         return [
             *(f"{STRANGE}{sentence}" for sentence in ledger.strangers()),
