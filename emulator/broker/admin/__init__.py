@@ -1,1 +1,1 @@
-"""The HTTP port of a region: its admin API."""
+"""The admin API of a region, on its HTTP port."""

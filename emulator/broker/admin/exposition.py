@@ -14,27 +14,28 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class MetricFamily:
-    """Samples of one name. A counter's name ends in `_total`."""
+    """The samples of one metric name. The name of a counter ends in `_total`."""
 
     name: str
     kind: str
-    """gauge, counter or summary."""
+    """`gauge`, `counter` or `summary`."""
     help: str
     samples: list[tuple[Labels, float, str]] = field(default_factory=list)
 
     def add(self, value: float, labels: Mapping[str, str] | None = None, suffix: str = "") -> None:
-        """`suffix`: `_sum` or `_count` of a summary."""
+        """Add a sample. `suffix`: `_sum` or `_count` of a summary."""
         self.samples.append((tuple((labels or {}).items()), value, suffix))
 
 
 class Metrics:
-    """Families by name, in the order in which they were first needed."""
+    """The metric families of a response, in the order in which they were created."""
 
     def __init__(self) -> None:
         self.families: dict[str, MetricFamily] = {}
 
     def family(self, name: str, help_: str, kind: str = "") -> MetricFamily:
-        """`kind`: by default a counter if the name ends in `_total`, else a gauge."""
+        """Return the family of a name; create it if needed. `kind`: by default a counter if the name ends in `_total`,
+        else a gauge."""
         kind = kind or ("counter" if name.endswith("_total") else "gauge")
         return self.families.setdefault(name, MetricFamily(name, kind, help_))
 
@@ -44,7 +45,7 @@ class Metrics:
     def add_fields(
         self, rows: Mapping[str, tuple[str, str]], shown: Mapping[str, Any], **labels: str
     ) -> None:
-        """Add the fields of statistics that exist. `rows`: field and help, by the name of the metric."""
+        """Add a sample for each field that `shown` contains. `rows`: name of the metric -> (field, help)."""
         for name, (field_, help_) in rows.items():
             if field_ in shown:
                 value = shown[field_]
@@ -57,7 +58,7 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def text_of(families: Iterable[MetricFamily], *, openmetrics: bool) -> str:
-    """Families without samples are left out."""
+    """Return the text of all families that have samples."""
     lines = [
         line for family in families if family.samples for line in _lines(family, openmetrics=openmetrics)
     ]

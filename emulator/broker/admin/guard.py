@@ -1,8 +1,8 @@
-"""Rejects changing requests of other sites: a request must use a name of the region, and have no foreign origin.
+"""Rejects changing requests of other web sites: Host must be a name of the region, and so must Origin, if present.
 
-A browser lets any page send requests to any address. But it sends the page's origin (Origin), and the address that the
-page uses (Host). A page that points its own name at this region's address (DNS rebinding) shows in Host; a form or
-script of another site shows in Origin.
+A browser lets any page send requests to any address, but it sends the page's origin (Origin) and the address that the
+page uses (Host). Host reveals a page that points its own name at this region's address (DNS rebinding); Origin reveals
+a form or script of another site.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AUTHORITY = re.compile(r"(?:\[(?P<address>[^\[\]\s,]*)\]|(?P<name>[^\[\]\s,:/@]
 
 
 class AdminGuard:
-    """Knows the names of one region."""
+    """Checks requests against the host names of one region."""
 
     def __init__(self, region: str, names: Iterable[str]) -> None:
         self._region = region
@@ -31,7 +31,7 @@ class AdminGuard:
         return cls(config.region, names)
 
     def check(self, head: RequestHead) -> None:
-        """HttpError 421 or 403 for a changing request that is not meant for this region."""
+        """Raise HttpError 421 or 403 for a changing request that is not meant for this region."""
         if head.method in READING:
             return
         host = host_in(head.host)
@@ -53,11 +53,12 @@ class AdminGuard:
         return ", ".join(sorted({*self._names, "localhost", local_address} - {""}))
 
     def _is_ours(self, host: str, local_address: str) -> bool:
-        """`local_address` is an address and not a name, so no other site can point it at this region."""
+        """Whether a host is this region. `local_address` is an address and not a name, so no other site can point it
+        at this region."""
         return host in self._names or is_loopback(host) or (host != "" and host == local_address)
 
 
 def host_in(authority: str) -> str:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty for any other text."""
+    """Return the host of `host`, `host:port` or `[address]:port`, in lower case; empty for any other text."""
     found = _AUTHORITY.fullmatch(authority.strip().lower())
     return (found["address"] or found["name"] or "").removesuffix(".") if found else ""

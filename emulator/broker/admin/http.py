@@ -1,10 +1,10 @@
 """A small HTTP/1.1 server on h11: one request at a time per connection, JSON or text responses.
 
-Runs on any Network, so that it can be simulated like everything else.
+It runs on any Network, so that the simulation can run it, too.
 
 The application is called twice: with the head of a request, which it may reject before the body is read, and with the
-body. A connection holds at most BODY_BYTES_MAX of a request and one response, and is closed after IDLE_SECONDS in which
-no request was completed.
+body. A connection holds up to BODY_BYTES_MAX of a request and one response. It is closed after IDLE_SECONDS without a
+complete request.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1_048_576
 REFUSED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
-"""How much of a rejected body is read, so that the client reads the response before the connection ends."""
+"""Maximum size of a rejected body that is still read, so that the client reads the response before the connection
+ends."""
 IDLE_SECONDS = 60.0
 SINGLE = ("host", "origin", "content-type", "authorization")
-"""Headers that decide whether a request is allowed. They must not be repeated: a proxy may use the other one."""
+"""Headers that decide whether a request is allowed. A request must not repeat them: a proxy may check another copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """A request without its body."""
+    """The method, target and headers of a request."""
 
     method: str
     target: str
-    """Path and query as sent."""
+    """Path and query, as the client sent them."""
     headers: dict[str, str]
-    """Names in lower case; the first of several counts."""
+    """Header name in lower case -> value of its first occurrence."""
     repeated: frozenset[str] = frozenset()
-    """Names that occur more than once."""
+    """Names of headers that occur more than once."""
     local_address: str = ""
-    """The address of ours that the client connected to."""
+    """The address of the region that the client connected to."""
 
     @property
     def host(self) -> str:
-        """The client's Host header: a name or address, and perhaps a port."""
+        """The client's Host header: a name or address, with an optional port."""
         return self.headers.get("host", "")
 
     @property
@@ -57,7 +58,7 @@ class RequestHead:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response. `content` None: no body; bytes are sent as they are."""
+    """A response. `content`: JSON, text or bytes; None for a response without a body."""
 
     content: Any = None
     status: int = 200
@@ -73,7 +74,7 @@ class Response:
 
 
 class HttpError(Exception):
-    """Answered as `{"reason": …}`, the way Pulsar's admin API does."""
+    """An error response with the body `{"reason": …}`, as in Pulsar's admin API."""
 
     def __init__(self, status: int, reason: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         self.status = status
@@ -86,14 +87,14 @@ class HttpError(Exception):
 
 
 PreparedCall = Callable[[bytes], Awaitable[Response]]
-"""The rest of a request, called with its body."""
+"""Executes a request whose head was accepted; called with the body."""
 
 
 class Application(Protocol):
-    """The server's application."""
+    """The application that the server calls."""
 
     def begin(self, head: RequestHead) -> PreparedCall:
-        """Check a request before its body is read. HttpError when it is rejected."""
+        """Check a request before its body is read. HttpError for a rejected request."""
         ...
 
 
@@ -108,12 +109,12 @@ class HttpConnection(asyncio.Protocol):
         self._local_address = ""
         self._method = ""
         self._call: PreparedCall | None = None
-        """The call for the body; None when the request was rejected and its body is dropped."""
+        """The call to make with the body; None if the request was rejected and its body is dropped."""
         self._body = bytearray()
         self._busy = False
-        """A request is being answered; later bytes stay in the kernel."""
+        """True while a request is executed; reading pauses, and later bytes stay in the kernel."""
         self._refused_bytes = 0
-        """Bytes of a rejected body, read so far."""
+        """Number of bytes of a rejected body that were read so far."""
         self._write_paused = False
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -141,7 +142,7 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The client sends no more; it may still wait for its response."""
+        """Handle the end of the client's bytes; the client may still wait for a response."""
         self._http.receive_data(b"")
         self._advance()
         return self._busy
@@ -170,7 +171,7 @@ class HttpConnection(asyncio.Protocol):
     # Requests.
 
     def _advance(self) -> None:
-        """Handle received bytes. Invalid HTTP gets one error response, and the connection ends."""
+        """Handle received bytes. After invalid HTTP, send one error response and close the connection."""
         try:
             self._take_events()
         except h11.RemoteProtocolError as problem:
@@ -232,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(_too_large())
 
     def _complete(self) -> None:
-        """The request is complete."""
+        """Execute a request that was received completely."""
         if self._call is None:
             self._close()
             return
@@ -251,7 +252,7 @@ class HttpConnection(asyncio.Protocol):
             response = self._internal_error(bug)
         try:
             self._answer(response)
-        except Exception as bug:  # the handler's result cannot be encoded as JSON: nothing was sent yet
+        except Exception as bug:  # the result cannot be encoded as JSON; nothing was sent yet
             self._answer(self._internal_error(bug))
         self._next()
 
@@ -275,8 +276,8 @@ class HttpConnection(asyncio.Protocol):
     # Responses.
 
     def _refuse(self, problem: HttpError) -> None:
-        """Reject before the request is complete. The connection ends with it: where the next request begins is
-        unknown."""
+        """Reject a request before it is complete, and announce the end of the connection: where the next request
+        begins is unknown."""
         response = problem.response()
         closing = (*response.headers, ("connection", "close"))
         self._answer(Response(response.content, response.status, headers=closing))

@@ -1,4 +1,4 @@
-"""The documentation of the rows: the OpenAPI document."""
+"""The OpenAPI document of all resources of the HTTP port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFUSALS = {
 
 
 def openapi_document(subjects: Mapping[str, Iterable[Resource]]) -> dict[str, Any]:
-    """All rows as an OpenAPI document."""
+    """Return all resources as an OpenAPI document."""
     from emulator import __version__
 
     return {

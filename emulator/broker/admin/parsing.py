@@ -1,4 +1,4 @@
-"""Parsers of bodies and of numbers in paths, and message ids in JSON."""
+"""Parsers of request bodies, of numbers in paths, and of message ids in JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDS: Final = {"earliest": BEFORE_EVERYTHING, "latest": AFTER_EVERYTHING}
 
 
 def whole_number(text: str, what: str) -> int:
-    """Parse a number in a path. HttpError 400 for a text that is no whole number, or does not fit into 64 bits."""
+    """Parse a whole number in a path. HttpError 400 for other text, and for numbers that do not fit into 64 bits."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -LONG <= int(text) < LONG):
         raise HttpError(400, f"{what}: {text[:100]!r} is not a whole number")
@@ -28,7 +28,7 @@ def whole_number(text: str, what: str) -> int:
 
 
 def codec_body(codec: Codec[Any]) -> Body:
-    """A value of this form. HttpError 400 for an invalid form, 412 for an invalid value."""
+    """Return the body of a value that `codec` decodes. HttpError 400 for an invalid form, 412 for an invalid value."""
 
     def parse(raw: Any) -> Any:
         try:
@@ -40,8 +40,8 @@ def codec_body(codec: Codec[Any]) -> Body:
 
 
 def policy_body(policy: Policy[Any], segment: str = "", *, or_text: bool = False) -> Body:
-    """A value of a policy. HttpError 400 for an invalid form, 412 for an invalid value. `segment`: the name that Pulsar
-    uses in its sentence about negative numbers."""
+    """Return the body of a policy's value. HttpError 400 for an invalid form, 412 for an invalid value. `segment`: the
+    name in Pulsar's error message for negative numbers."""
 
     def parse(raw: Any) -> Any:
         try:
@@ -73,7 +73,7 @@ OBJECT: Final = Body(_object, {"type": ["object", "null"]})
 
 
 def names_body(what: str) -> Body:
-    """A list of names."""
+    """Return the body of a list of names."""
 
     def parse(raw: Any) -> list[str] | None:
         if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
@@ -85,29 +85,29 @@ def names_body(what: str) -> Body:
 
 PROPERTIES_MAX: Final = 1_000
 PROPERTIES_BODY: Final = policy_body(PROPERTIES)
-"""Properties of a namespace, a topic or a subscription: free for people and tools."""
+"""Body of the properties of a namespace, a topic or a subscription, which users and tools choose freely."""
 
 
 def bounded(properties: Mapping[str, str], owner: str) -> Mapping[str, str]:
-    """Return properties. HttpError 412 for too many."""
+    """Return the properties. HttpError 412 for more than PROPERTIES_MAX."""
     if len(properties) > PROPERTIES_MAX:
         raise HttpError(412, f"a {owner} may have {PROPERTIES_MAX} properties at most")
     return properties
 
 
-# Message ids, as Pulsar's tools write them.
+# Message ids, in the form of Pulsar's tools.
 
 
 class NamedId(NamedTuple):
-    """The position in a request: a message, or an end of the log."""
+    """A message id in a request: of a message, or of an end of the log."""
 
     position: Position
     batch_index: int
-    """-1: the whole entry."""
+    """Index in the batch of the entry; -1 for the whole entry."""
     is_excluded: bool
-    """The position behind it."""
+    """Whether the request means the position after the message."""
     properties: dict[str, str]
-    """Properties of the subscription to create."""
+    """Properties of the subscription that the request creates."""
 
 
 def message_id_json(position: Position, partition: int) -> dict[str, int]:

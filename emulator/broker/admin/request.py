@@ -1,4 +1,4 @@
-"""A request to the admin API: the region, the operation's arguments, and the objects that the path names."""
+"""Requests to the admin API: their region, arguments, and the objects that their path names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from emulator.model.values import PERSISTENT, TopicName, is_valid_name
 from emulator.net.addresses import in_url
 
 Authorize = Callable[[RequestHead, Action, ProtectedResource], None]
-"""Checks that the sender of a request may do something. ProtocolError (authentication or authorization) if not."""
+"""Checks that the sender of a request may perform an action. ProtocolError (authentication or authorization)."""
 Content = Any
-"""What a handler returns: the content of the response as JSON, or as text where the operation declares text; None for
-204 without a body; or a whole `http.Response`."""
+"""The result of a handler: content of the response, as JSON, or as text if the operation declares text; None for 204
+without a body; or a complete `http.Response`."""
 
 
 def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
@@ -33,25 +33,25 @@ def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource
 
 
 def full_topic_name(names: Mapping[str, str]) -> str:
-    """The full name of the topic in a path."""
+    """Return the full name of the topic in a path."""
     domain = names.get("domain", PERSISTENT)
     return f"{domain}://{names['tenant']}/{names['namespace']}/{names['topic']}"
 
 
 @dataclass(slots=True)
 class AdminContext:
-    """The part of a request that all requests to a region share. Created by `Admin`."""
+    """The context that all requests to a region share. Created by `Admin`."""
 
     region: Region
     links: dict[str, EmulatedLink]
-    """By peer region; empty where links are not emulated in the region."""
+    """Peer region -> the emulated link to it; empty in a region without emulated links."""
     authorize: Authorize = allow_clients
     port: int = 0
-    """The server's port; known once it listens."""
+    """The server's port; 0 before it listens."""
 
     def resource(self, scope: ResourceScope, names: Mapping[str, str]) -> ProtectedResource:
-        """Return the resource that a row addresses with these names in its path. HttpError 412 for an impossible name:
-        with a slash inside, two different paths would address the same topic."""
+        """Return the resource that a row addresses with these names in its path. HttpError 412 for an invalid name: if
+        names contained slashes, two different paths would address the same topic."""
         for kind in ("tenant", "namespace"):
             if not is_valid_name(names.get(kind, "none")):
                 raise HttpError(412, f"{names[kind]!r} is not a valid {kind} name")
@@ -68,19 +68,19 @@ class AdminContext:
 
 @dataclass(frozen=True, slots=True)
 class AdminRequest:
-    """A request with its row, after all checks."""
+    """A request that passed all checks."""
 
     context: AdminContext
     names: Mapping[str, str]
     """The named segments of the row's path, unquoted."""
     query: Mapping[str, Any]
-    """Declared parameters of the request, parsed."""
+    """Parsed query parameters of the request, as far as the operation declares them."""
     body: Any
-    """Parsed; None where the row takes none, or the request has none."""
+    """The parsed body; None if the operation takes none, or the request has none."""
     host: str
     """The client's Host header."""
     local_address: str = ""
-    """The address of ours that the client connected to."""
+    """The address of the region that the client connected to."""
     accept: str = ""
     """The client's Accept header."""
 
@@ -90,22 +90,22 @@ class AdminRequest:
 
     @property
     def url(self) -> str:
-        """The URL of the HTTP port for clients outside."""
+        """The URL of the HTTP port for external clients."""
         config = self.region.config
         host = in_url(config.advertised_host or self.local_address)
         return f"http://{host}:{config.advertised_admin_port or self.context.port}"
 
     @property
     def service_url(self) -> str:
-        """The service URL of the region for clients outside."""
+        """The service URL of the region for external clients."""
         return self.region.clients.service_url(self.local_address)
 
     def flag(self, name: str) -> bool:
-        """The value of a Boolean parameter; False where the request has none."""
+        """Return the value of a Boolean parameter; False if the request has none."""
         return bool(self.query.get(name, False))
 
     def required_body(self, expected: str) -> Any:
-        """The body. HttpError 400 where the request has none."""
+        """Return the body. HttpError 400 if the request has none."""
         if self.body is None:
             raise HttpError(400, f"the body must be {expected}")
         return self.body
@@ -113,7 +113,7 @@ class AdminRequest:
     # The namespace.
 
     def namespace(self) -> str:
-        """The full name of the namespace in the path. HttpError 404 when it does not exist."""
+        """Return the full name of the namespace in the path. HttpError 404 when it does not exist."""
         name = f"{self.names['tenant']}/{self.names['namespace']}"
         if not self.region.policies.has_namespace(name):
             missing = "Namespace" if self.names["tenant"] in self.region.policies.tenants() else "Tenant"
@@ -121,28 +121,28 @@ class AdminRequest:
         return name
 
     def namespace_path(self) -> NamespacePath:
-        """Where the policies of the namespace are stored. HttpError 404 when it does not exist."""
+        """Return the stored path of the namespace's policies. HttpError 404 when the namespace does not exist."""
         return NamespacePath(self.namespace())
 
     # The topic.
 
     def topic_name(self) -> TopicName:
-        """The topic in the path. ProtocolError for a topic that cannot exist."""
+        """Return the name of the topic in the path. ProtocolError for a topic that cannot exist."""
         return self.region.check_topic(full_topic_name(self.names))
 
     def existing_topic(self) -> TopicName:
-        """The topic in the path, with partitions or without. HttpError 404 when it does not exist."""
+        """Return the name of the topic in the path, partitioned or not. HttpError 404 when it does not exist."""
         topic = self.topic_name()
         if self.region.partitioned.get(topic) is None and not self.region.directory.exists(str(topic)):
             raise HttpError(404, f"Topic {topic} not found")
         return topic
 
     def topic_policies_path(self) -> StoredKey:
-        """Where the policies of the topic are stored: those for all regions of the cluster with `?isGlobal`."""
+        """Return the stored path of the topic's policies: for all regions of the cluster with `?isGlobal`."""
         return self.region.policies.topic_place(self.topic_name(), everywhere=self.flag("isGlobal"))
 
     def partition_names(self) -> list[str]:
-        """Full names of the topic, or of its partitions."""
+        """Return the full name of the topic, or of each of its partitions."""
         name = self.topic_name()
         found = self.region.partitioned.get(name)
         return [str(name)] if found is None else partition_names(name, found.count)
@@ -165,8 +165,8 @@ class AdminRequest:
     # The subscription.
 
     async def subscriptions(self) -> list[tuple[Topic, Subscription]]:
-        """Subscriptions with the name in the path: of the topic, or of those partitions that have it. HttpError 404
-        for none."""
+        """Return the subscriptions with the name in the path: of the topic, or of the partitions that have one.
+        HttpError 404 for none."""
         name = self.names["subscription"]
         topics = await self.load_partitions()
         pairs = [(topic, topic.subscriptions.get(name)) for topic in topics]
@@ -176,7 +176,7 @@ class AdminRequest:
         return found
 
     async def subscription(self) -> tuple[Topic, Subscription]:
-        """HttpError 404 when it does not exist, 405 for a partitioned topic."""
+        """Return the subscription in the path. HttpError 404 when it does not exist, 405 for a partitioned topic."""
         topic = await self.load_single()
         found = topic.subscriptions.get(self.names["subscription"])
         if found is None or found.closed:
@@ -191,10 +191,11 @@ class AdminRequest:
             )
         return HttpError(404, f"Subscription {name} not found for topic {full_topic_name(self.names)}")
 
-    # Objects that are deleted during the request. Requests for many topics or subscriptions skip them.
+    # Objects that are deleted during a request. Requests for many topics or subscriptions skip such objects.
 
     async def unless_gone(self, topic: Topic, subscription: Subscription, work: Awaitable[None]) -> None:
-        """GoneMeanwhile only if the subscription still exists, and its topic is loaded again."""
+        """Await `work`, and ignore the deletion of the subscription. GoneMeanwhile if the subscription still exists,
+        because its topic was loaded again."""
         try:
             await work
         except GoneMeanwhile:
@@ -203,8 +204,8 @@ class AdminRequest:
                     raise
 
     async def gone(self, problem: GoneMeanwhile) -> HttpError:
-        """Return 404 with Pulsar's reason if the object in the path does not exist any more; 409 if it was loaded
-        again. It is no failure of the store. ProtocolError."""
+        """Return 404 with Pulsar's reason if the object in the path does not exist any more, 409 if it was loaded
+        again. ProtocolError."""
         if "topic" in self.names:
             for topic in await self.load_partitions():
                 if "subscription" in self.names and self.names["subscription"] not in topic.subscriptions:

@@ -1,9 +1,9 @@
 """The resources of the HTTP port as data: rows for routing, the OpenAPI document and docs/ADMIN.md.
 
 A row is a path with an operation for each method. A path is `/`, then segments separated by `/`: a literal word, or
-`{name}` for any segment that is not empty. If two rows match a request, compare the first segment where only one of
-them has a word: that row wins. A table with two rows that have words at the same segments is rejected, so the order of
-rows has no effect.
+`{name}` for any segment that is not empty. If two rows match a request, the first segment where only one of them has a
+literal word decides: that row is used. Overlapping rows with literal words at the same segments are rejected, so the
+order of rows has no effect.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 Handler = Callable[[AdminRequest], Awaitable[Content]]
 _SCOPES: Final = (ResourceScope.TOPIC, ResourceScope.NAMESPACE, ResourceScope.TENANT)
-"""Scopes that a name in a path has, the narrowest first."""
+"""Scopes that a path can name, the narrowest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parameter behind the `?`. Unknown ones are ignored: clients of other versions may send them."""
+    """A query parameter. Unknown parameters of a request are ignored: clients of other versions may send them."""
 
     name: str
     doc: str
     type: type[bool] | type[str] | type[int] = bool
 
     def parse(self, text: str) -> Any:
-        """HttpError 400 when the text is not a valid value."""
+        """Return the parsed value. HttpError 400 for invalid text."""
         if self.type is str:
             return text
         if self.type is int:
@@ -49,16 +49,16 @@ class Body:
     """The body of a request."""
 
     parse: Callable[[Any], Any]
-    """Converts decoded JSON to the handler's argument. HttpError 400 names the error."""
+    """Converts decoded JSON to the handler's argument. HttpError 400 for an invalid body."""
     schema: Mapping[str, Any]
-    """JSON Schema, for the OpenAPI document."""
+    """JSON Schema of the body, for the OpenAPI document."""
     or_text: bool = False
-    """A body that is not JSON is taken as text: some of Pulsar's tools do not quote it."""
+    """Whether a body that is not JSON is accepted as text: some of Pulsar's tools do not quote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of a row."""
+    """The operation of one method of a row."""
 
     run: Handler
     doc: str
@@ -66,9 +66,9 @@ class Operation:
     query: tuple[Query, ...] = ()
     body: Body | None = None
     text: bool = False
-    """Responds with plain text, not JSON."""
+    """Whether the response is plain text, not JSON."""
     empty: bool = False
-    """Responds with 204 and no body."""
+    """Whether the response is 204 without a body."""
 
     async def respond(self, request: AdminRequest) -> Response:
         content = await self.run(request)
@@ -89,7 +89,7 @@ def changes(run: Handler, doc: str, *query: Query, body: Body | None = None, emp
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A row."""
+    """A row: a path, and its operation for each method."""
 
     path: str
     get: Operation | None = None
@@ -117,18 +117,18 @@ class Resource:
 
     @property
     def scope(self) -> ResourceScope:
-        """What a request for it is authorized for: the narrowest object that the path names."""
+        """The scope for which requests are authorized: the narrowest object that the path names."""
         return next((scope for scope in _SCOPES if scope.value in self.names), ResourceScope.REGION)
 
     @property
     def operations(self) -> dict[str, Operation]:
-        """By method, in capitals."""
+        """Method in capitals -> its operation."""
         methods = {"GET": self.get, "PUT": self.put, "POST": self.post, "DELETE": self.delete}
         return {method: operation for method, operation in methods.items() if operation is not None}
 
     def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
-        """The named segments of `path`; None when it does not match this row. A domain that is a literal word is named,
-        too."""
+        """Return the named segments of `path`; None if it does not match this row. A domain that is a literal word is
+        included as `domain`."""
         if len(path) != len(self.segments):
             return None
         found = {"domain": self.segments[2]} if self._has_domain else {}
@@ -143,11 +143,12 @@ class Resource:
 
     @property
     def words(self) -> tuple[bool, ...]:
-        """Whether each segment of its path is a word. Of two matching rows the greater value wins."""
+        """Whether each segment of the path is a literal word. Of two matching rows, the one with the greater value is
+        used."""
         return tuple(not one.startswith("{") for one in self.segments)
 
     def overlaps(self, other: Resource) -> bool:
-        """Whether a request could match both, and neither wins."""
+        """Whether a request could match both rows, with none of them preferred."""
         return (
             self.words == other.words
             and not self.operations.keys().isdisjoint(other.operations)
@@ -159,13 +160,13 @@ class Resource:
 
 
 def stored_only(reason: str, *rows: Resource) -> tuple[Resource, ...]:
-    """Return rows of what is stored and returned without any effect, for this reason."""
+    """Return the rows, marked as stored and returned without any effect, for this reason."""
     return tuple(replace(row, stored_only=reason) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """The row of a request."""
+    """The row and operation of a request, with its parsed path and query."""
 
     resource: Resource
     operation: Operation
@@ -174,12 +175,12 @@ class RouteMatch:
 
 
 class RouteTable:
-    """All rows. ValueError when two of them could answer one request."""
+    """All rows, for routing. ValueError when two rows overlap."""
 
     def __init__(
         self, resources: Iterable[Resource], absent: Mapping[str, tuple[int, str]] | None = None
     ) -> None:
-        """`absent`: status and reason for paths of services that do not exist, by their prefixes."""
+        """`absent`: prefix of paths of a service that does not exist -> (status, reason)."""
         self.resources: tuple[Resource, ...] = tuple(resources)
         self._absent = {split_path(path): refusal for path, refusal in (absent or {}).items()}
         self._by_length: dict[int, list[Resource]] = {}
@@ -191,7 +192,7 @@ class RouteTable:
             alike.append(resource)
 
     def find(self, head: RequestHead) -> RouteMatch:
-        """The row for a request. HttpError 404 or 405 when there is none, 400 when its path or query is not text."""
+        """Return the row of a request. HttpError 404 or 405 if there is none, 400 for an invalid path or query."""
         target, _, query = head.target.partition("#")[0].partition("?")
         path = split_path(target)
         matches = [
@@ -222,11 +223,11 @@ class RouteTable:
 
 
 def split_path(target: str) -> tuple[str, ...]:
-    """Segments of a path, unquoted after splitting, so that an encoded slash stays inside of its segment. Trailing
-    slashes are ignored. HttpError 400 for a path that is not text."""
+    """Return the segments of a path, unquoted after splitting, so that an encoded slash stays inside its segment.
+    Trailing slashes are ignored. HttpError 400 for a segment that is not UTF-8."""
     scheme, separator, rest = target.partition("://")
     if separator and scheme.isalpha():
-        target = rest.partition("/")[2]  # A whole URL, as sent to proxies.
+        target = rest.partition("/")[2]  # an absolute URL, as clients send it to proxies
     try:
         return tuple(
             unquote(part, errors="strict") for part in target.removeprefix("/").rstrip("/").split("/")
@@ -241,5 +242,5 @@ def parse_query(operation: Operation, query: str) -> dict[str, Any]:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:
         raise HttpError(400, "the query must be UTF-8 and have 100 fields at most") from None
-    given = dict(reversed(pairs))  # the first of several counts, as in JAX-RS
+    given = dict(reversed(pairs))  # of a repeated parameter, the first value counts, as in JAX-RS
     return {name: declared[name].parse(text) for name, text in given.items() if name in declared}

@@ -1,4 +1,4 @@
-"""The region's HTTP port: combines the rows of `resources`, the guard and the network."""
+"""The HTTP port of a region: routes requests to the rows of `resources` after the guard's check and authorization."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 STORED_ONLY_HEADER = "x-geoemu-stored-only"
 STORED_ONLY_PAGE = "docs/ADMIN.md#stored-without-effect"
-"""The documentation of resources that are stored without any effect."""
+"""Documentation of the resources that are stored without any effect."""
 STATUS_OF = {
     ServerError.AuthenticationError: 401,
     ServerError.AuthorizationError: 403,
@@ -44,11 +44,11 @@ STATUS_OF = {
     ServerError.PersistenceError: 503,
     ServerError.ServiceNotReady: 503,
 }
-"""Every other error is 400: a rule was violated, and the message names it."""
+"""ServerError -> HTTP status; 400 for all others."""
 
 
 class Admin:
-    """Answers HTTP requests about one region."""
+    """The HTTP application of one region."""
 
     def __init__(
         self, region: Region, links: dict[str, EmulatedLink], authorize: Authorize = allow_clients
@@ -58,7 +58,7 @@ class Admin:
         self._listener: Listener | None = None
 
     async def start(self) -> int:
-        """Listen, and return the port. OSError when it is not available."""
+        """Listen, and return the port. OSError when the port is not available."""
         region = self._context.region
         self._listener = await region.environment.network.listen(
             lambda: HttpConnection(self, region.spawn), region.config.bind_host, region.config.admin_port
@@ -71,7 +71,7 @@ class Admin:
             self._listener.close()
 
     def begin(self, head: RequestHead) -> PreparedCall:
-        """Check everything that does not need the body. HttpError when the request is rejected."""
+        """Check a request as far as possible without its body. HttpError for a rejected request."""
         self._guard.check(head)
         found = TABLE.find(head)
         resource = self._context.resource(found.resource.scope, found.names)
@@ -119,7 +119,7 @@ def _refused(problem: ProtocolError) -> HttpError:
 
 
 def _check_media_type(head: RequestHead) -> None:
-    """A plain HTML form cannot send JSON, so a body of another type was not meant for us."""
+    """Raise HttpError 415 for a body that is not JSON: an HTML form of another site cannot send JSON."""
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
     if head.has_body and not is_json:
@@ -127,7 +127,7 @@ def _check_media_type(head: RequestHead) -> None:
 
 
 def _parse_body(body: Body, content: bytes) -> Any:
-    """Parse a body. `null` and an empty body mean the same, as clients send both."""
+    """Parse a body. An empty body means the same as `null`, because clients send both."""
     try:
         decoded = json.loads(content) if content.strip() else None
     except (ValueError, RecursionError) as problem:

@@ -1,8 +1,8 @@
-"""A topic, its subscriptions and its replicators as JSON: Pulsar's stats, and rows of `/geoemu/v1`.
+"""Statistics of topics, subscriptions and replicators as JSON: Pulsar's stats, and rows of `/geoemu/v1`.
 
-Names and meanings are Pulsar's; figures that regions do not have are left out rather than given as 0. Counters are
-since the topic was loaded, and a subscription's `backlogSize` is its share of the topic's bytes, by entries. Three
-flags have both spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
+Names and meanings are Pulsar's; figures that regions do not have are left out, not reported as 0. Counters start when
+the topic is loaded. A subscription's `backlogSize` is the backlog's share of the topic's entries, in bytes of the log.
+Some flags have two spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from emulator.net.addresses import in_url
 
 
 def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True) -> dict[str, Any]:
-    """`stats` of a topic. Without `publishers` or `consumers` these lists are empty."""
+    """Return the `stats` of a topic. Without `publishers` or `consumers` these lists are empty."""
     producers = [one for one in topic.producers.values() if isinstance(one, ConnectedProducer)]
     clients = [one for one in producers if one.source_region is None] if publishers else []
     subscriptions = {
@@ -58,7 +58,7 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
 
 
 def _add_drops(found: dict[str, Any], topic: NonPersistentTopic) -> None:
-    """Add the drops of a non-persistent topic: messages a second in the last minute, and since it was loaded."""
+    """Add the dropped messages of a non-persistent topic: per second in the last minute, and since it was loaded."""
     of_each = [("subscriptions", topic.dropped), ("replication", topic.dropped_for)]
     rates = {"subscriptions": 0.0, "replication": 0.0}
     for kind, dropped in of_each:
@@ -86,7 +86,7 @@ _LATEST_OF = frozenset(
 
 
 def sum_of(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`partitioned-stats`: the sum of all partitions, subscriptions and replicators by name."""
+    """Return `partitioned-stats`: the sum of all partitions, with subscriptions and replicators summed by name."""
     whole: dict[str, Any] = {
         "publishers": [],
         "subscriptions": {},
@@ -110,7 +110,7 @@ def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum(name: str, one: Any, other: Any) -> Any:
-    """Concatenate lists, add figures, take the later time, and the first text that is not empty."""
+    """Combine two values of a field: concatenate lists, add figures, use the later time or the first non-empty text."""
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, dict):
@@ -123,7 +123,7 @@ def _sum(name: str, one: Any, other: Any) -> Any:
 
 
 def internal_stats(topic: Topic) -> dict[str, Any]:
-    """`internalStats` of a topic."""
+    """Return the `internalStats` of a topic."""
     ledger_id = topic.log.ledger_id
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     ledger = {"ledgerId": ledger_id, "entries": entries, "size": topic.log.size_bytes, "offloaded": False}
@@ -147,8 +147,8 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
 
 
 def ledger_info(topic: Topic) -> dict[str, Any]:
-    """`internal-info`: the stored state in the form of Pulsar's managed ledger info, one ledger and each cursor in it.
-    Versions and dates of Pulsar's store do not exist in regions: left out."""
+    """Return `internal-info`: the stored state in the form of Pulsar's managed ledger info, one ledger and its cursors,
+    without the versions and dates of Pulsar's metadata store, which regions do not have."""
     ledger_id = topic.log.ledger_id
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     size_bytes = topic.log.size_bytes
@@ -180,7 +180,7 @@ def _position(ledger_id: int, entry_id: int) -> dict[str, int]:
 
 
 def topic_row(topic: Topic) -> dict[str, Any]:
-    """One topic of `/geoemu/v1/topics`."""
+    """Return the row of one topic in `/geoemu/v1/topics`."""
     return {
         "topic": topic.full_name,
         "last_position": str(topic.reading.last_position),
@@ -340,7 +340,7 @@ def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, A
 
 
 def when(at_ms: int) -> str:
-    """A time as Pulsar writes it: 2026-11-23T02:54:55.123Z."""
+    """Format a time in ms since 1970 as Pulsar does: 2026-11-23T02:54:55.123Z."""
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -352,7 +352,7 @@ def _now_seconds() -> float:
 def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
     cursor = subscription.cursor
     ranges = [f"({ledger_id}:{first - 1}..{ledger_id}:{last}]" for first, last in cursor.acked_ranges]
-    # On a passive side nothing is read, yet mark-delete moves.
+    # Where a replicated subscription has no consumers, mark-delete advances although no entry is read.
     read = max(subscription.dispatcher.strategy.read_entry_id, cursor.mark_delete + 1)
     return {
         "markDeletePosition": f"{ledger_id}:{cursor.mark_delete}",
@@ -368,5 +368,5 @@ def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
 
 
 def _version(client_version: str) -> str:
-    """The version as Pulsar prints it."""
+    """Return a client's version in Pulsar's form, without spaces."""
     return client_version.replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Explains a path that clusters share: which event won, which lost, and which clusters lack it."""
+"""Explains a path that clusters share: which events won or lost, and which clusters lack changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncR
 
 
 def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str) -> list[Reason]:
-    """Return why a path has its value, and which clusters lack it; nothing when clusters do not share the path."""
+    """Return why a path has its value, and which clusters lack it; empty for a path that clusters do not share."""
     if synchronizer is None:
         return []
     damaged = _why_damaged(synchronizer.damage, path)
@@ -30,7 +30,7 @@ def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str)
 
 
 def _why_damaged(damage: DamagedRows, path: str) -> list[Reason]:
-    """Return what happened to the row, or to the record of the document, if it could not be decoded."""
+    """Return the damage of a path's row or of its sync record, and the replacements of damaged rows."""
     paths = (path, SyncRecordPath(path).text)
     found = [Cause.ROW_DAMAGED(problem=damage.found[one]) for one in paths if one in damage.found]
     reports = [damage.reports[one] for one in paths if one in damage.reports]
@@ -56,13 +56,13 @@ def _why_shared(metadata: Metadata, synchronizer: Synchronizer, path: str) -> li
 
 
 def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
-    """Clusters that still have to send their events, because a record here was damaged."""
+    """Return the clusters that must still send all their events, because a record of this cluster was damaged."""
     row = incomplete(metadata.get(SYNC_INCOMPLETE_PATH.text))
     return sorted(synchronizer.losses.expected.intersection(row))
 
 
 def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: DocumentRecord) -> list[Reason]:
-    """Return why clusters lack changes of the path; nothing when every cluster has confirmed them."""
+    """Return why clusters lack changes of the path; empty when every cluster has confirmed them."""
     behind = dict(_behind(metadata, synchronizer.losses.expected, record))
     clusters = " and ".join(behind)
     if not behind:
@@ -76,7 +76,7 @@ def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Document
 
 
 def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> Reason:
-    """Explain a path that this cluster keeps to itself."""
+    """Explain a path that this cluster does not share."""
     excluded = [one for one in synchronizer.settings.excluded if readable(path).startswith(one)]
     if not excluded:
         return NO_REASON  # a path of the event topic itself
@@ -110,7 +110,7 @@ def _lost(loser: Loser) -> Reason:
 
 
 def _said(stamp: SyncStamp) -> str:
-    """The origin of an event and its time. Values of topologies have the lowest time."""
+    """Return the origin and the time of an event; values of a topology have time 0."""
     counter = f"+{stamp.counter}" if stamp.counter else ""
     when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"
     return f"{stamp.source} #{stamp.sequence} {when}"
@@ -125,7 +125,7 @@ def _name(element: str) -> str:
 
 
 def _behind(metadata: Metadata, clusters: Iterable[str], record: DocumentRecord) -> Iterator[tuple[str, int]]:
-    """Clusters that have not confirmed changes, and how many. Clusters that are declared lost are left out."""
+    """Return the clusters that have not confirmed all changes of a record, each with the number of those changes."""
     newest = {event.stamp for event in record.events()}
     for cluster in sorted(clusters):
         has = stored_vector(metadata.get(SyncPeerPath(cluster).text))

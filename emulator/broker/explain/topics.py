@@ -1,6 +1,6 @@
-"""Explains the state of things in this region: an explainer for each kind of `explanations.KINDS`.
+"""Explains the state of topics, links and other objects of a region: one explainer per kind of `explanations.KINDS`.
 
-Answers are computed from the state machines themselves, and queries change nothing.
+Explanations are computed from the state machines themselves, and change nothing.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from emulator.model.values import TopicName
 
 Words = tuple[str, ...]
 PRODUCERS_MAX: Final = 20
-"""Maximum number of producers, of those that wait or of those they wait for, that are named."""
+"""Maximum number of producers that a list of waiting or of owning producers names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explainer:
-    """The two functions for one kind."""
+    """The functions that list and explain the objects of one kind."""
 
     names: Callable[[Region], Iterable[Words]]
-    """All names of the kind in this region."""
+    """Returns the names of all objects of the kind in the region."""
     explain: Callable[[Region, Words, Answer], Explanation]
-    """Explains one of them."""
+    """Explains the object with this name."""
 
 
 class NotKnown(Exception):
@@ -51,7 +51,7 @@ class NotKnown(Exception):
 
 
 def explain(region: Region, kind: str, name: str) -> Explanation:
-    """Explain `name` in this region (words separated by spaces; a topic may be called by its short name). NotKnown when
+    """Explain the object `name` of a kind (words separated by spaces; topics also by their short names). NotKnown when
     the kind or name does not exist."""
     explainer = _explainer(kind)
     wanted = name.split(" ")
@@ -67,7 +67,7 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
 
 
 def names(region: Region, kind: str) -> list[str]:
-    """All names of a kind as a user would type them, sorted. NotKnown when the kind does not exist."""
+    """Return all names of a kind as a user would type them, sorted. NotKnown when the kind does not exist."""
     return sorted(" ".join(map(_typed, words)) for words in _explainer(kind).names(region))
 
 
@@ -88,12 +88,12 @@ def _means(wanted: list[str], words: Words) -> bool:
 
 
 def _typed(word: str) -> str:
-    """As a user would type it: without the escapes of a path in the metadata. Escapes in a topic's name are its own."""
+    """Return a word as a user would type it: without the escapes of metadata paths. Escapes in topic names are kept."""
     return _short(word) if "://" in word else readable(_short(word))
 
 
 def _short(word: str) -> str:
-    """A topic's or a transaction's name, as it is usually typed."""
+    """Return the short form of the name of a topic or transaction."""
     if word.startswith("("):
         return word.strip("()")
     return word.removeprefix("persistent://").removeprefix("public/default/") if "://" in word else word
@@ -147,7 +147,7 @@ _NOT_SERVED: Mapping[LoadState, ReasonRow] = {
 
 
 def _lacking(topic: Topic) -> list[Reason]:
-    """One reason for each region that lacks entries: `explain replication` has the cause of each."""
+    """Return one reason for each region that lacks entries; `explain replication` explains each of them."""
     return [
         Cause.REGION_LACKS(region=name, backlog=_entries(one.backlog), topic=_short(topic.full_name))
         for name, one in sorted(topic.replicators.items())
@@ -159,7 +159,7 @@ def _lacking(topic: Topic) -> list[Reason]:
 
 
 def access_sentences(topic: Topic) -> list[str]:
-    """The current state: owner, epoch, wait queue, last change. Empty for a topic that never had an owner."""
+    """Describe exclusive access: owner, epoch, wait queue, last change. Empty for a topic that never had an owner."""
     access = topic.access
     machine, owner, line = access.machine, access.owner, access.waiting
     if machine.epoch is None and owner is None and not line and not machine.exclusive_region:
@@ -186,7 +186,7 @@ def access_sentences(topic: Topic) -> list[str]:
 
 
 def _why_producer_waits(topic: Topic) -> Reason:
-    """Return why the first producer of the queue waits; empty when none waits."""
+    """Return why the first producer of the wait queue waits; NO_REASON for an empty queue."""
     access, machine = topic.access, topic.access.machine
     if not access.waiting:
         return NO_REASON
@@ -209,7 +209,7 @@ def _why_producer_waits(topic: Topic) -> Reason:
 
 
 def _published(owner: ConnectedProducer) -> str:
-    """Whether the owner publishes: its client may have closed it without the broker receiving that."""
+    """Describe whether the owner publishes: its client may have closed it without the broker receiving that."""
     messages = owner.published.messages
     return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
 
@@ -269,7 +269,7 @@ def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] 
 
 
 def _why_position_stays(topic: Topic, subscription: Subscription) -> Reason:
-    """For a subscription that is not replicated, only what its users should know."""
+    """Return why the position is not replicated; NO_REASON for a subscription without replication."""
     if topic.subscriptions.replicated is None:
         return Cause.SNAPSHOT_NO_REMOTES() if subscription.cursor.replicated else NO_REASON
     reason = topic.subscriptions.replicated.why_not(subscription)
@@ -324,7 +324,7 @@ def _snapshot(region: Region, words: Words, answer: Answer) -> Explanation:
 
 
 def _newest(sync: ReplicatedSubscriptions) -> str:
-    """The newest snapshot: the local position, and the corresponding ones elsewhere."""
+    """Describe the newest snapshot: the local position, and the corresponding positions in other regions."""
     if not sync.snapshots.completed:
         return "none is known"
     snapshot = sync.snapshots.completed[-1]
@@ -377,4 +377,4 @@ EXPLAINERS: Mapping[str, Explainer] = {
     "transaction": Explainer(known_transactions, explain_transaction),
     "transaction-key": Explainer(known_keys, explain_key),
 }
-"""Every kind of KINDS has one."""
+"""The explainer of each kind in KINDS."""

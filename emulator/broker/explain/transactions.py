@@ -1,4 +1,4 @@
-"""Explains a transaction, and one that blocks a topic."""
+"""Explains transactions, transaction keys, and the transaction that blocks a topic's readers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from emulator.model.values import Position
 
 NAMED_MAX = 10
 Answer = Callable[[str, int | None, Iterable[Reason]], Explanation]
-"""Makes the explanation of an object from its state, since when it has it, and the reasons."""
+"""Builds an explanation: (state of the object, ms since 1970 of the state's begin or None, reasons)."""
 
 
 def known_transactions(region: Region) -> Iterable[tuple[str]]:
-    """Those that have not ended, and those whose outcome is remembered."""
+    """Return the transactions that have not ended, and those whose outcome the coordinators still store."""
     for coordinator in region.coordinators.loaded:
         for least in (*coordinator.core.live, *coordinator.core.outcomes):
             yield (TxnId(coordinator.number, least).text,)
@@ -49,14 +49,14 @@ def _why_not_over(
 
 
 def known_keys(region: Region) -> Iterable[tuple[str]]:
-    """Every transaction key, as `geoemu transactions list-transaction-keys` prints it."""
+    """Return every transaction key, as `geoemu transactions list-transaction-keys` prints it."""
     for coordinator in region.coordinators.loaded:
         for state in coordinator.keys.book.keys.values():
             yield (full_text(state.owner, state.key),)
 
 
 def explain_key(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
-    """Explain a key that exists: its epoch, its last client, its transactions."""
+    """Explain a known transaction key: its epoch, its last client, its transactions."""
     owner, _, key = words[0].rpartition(SEPARATOR)
     coordinator = next(one for one in region.coordinators.loaded if (owner, key) in one.keys.book.keys)
     state = coordinator.keys.book.keys[owner, key]
@@ -93,7 +93,7 @@ def _holder(transaction: LiveTransaction) -> str:
 
 
 def why_not_readable(region: Region, topic: Topic) -> Reason:
-    """Return the open transaction that hides stored messages; empty when none is open here."""
+    """Return the open transaction that hides stored messages from readers; NO_REASON without one."""
     blocking = topic.state.buffer.blocking
     if blocking is None:
         return NO_REASON

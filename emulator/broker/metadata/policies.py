@@ -1,6 +1,6 @@
 """Tenants, namespaces and policies of a cluster, and the effective policies of each topic of a region.
 
-They are stored in the cluster's configuration store, one document per path:
+The cluster's configuration store has one document per path:
 
     tenant/<tenant>                         {"adminRoles": [...], "allowedClusters": [...]}, or {}: all regions
     namespace/<tenant/ns>                   {"policies": {name: value}}
@@ -10,7 +10,7 @@ They are stored in the cluster's configuration store, one document per path:
 
 Partitions have the policies of their topic, and none of their own.
 
-The topology only seeds the store: once per cluster, and never over existing values (PO3).
+The topology only seeds the store: once per cluster, and without overwriting existing values (PO3).
 
     change in the store ─▶ Policies resolves ─▶ PolicyRollout, in steps ─▶ Topic.apply ─▶ the parts of the topic
 """
@@ -57,46 +57,46 @@ _WITH_POLICIES = (
     RegionTopicPoliciesPath.prefix(),
     BrokerPoliciesPath.prefix(),
 )
-"""Paths whose documents contain policies. Documents at other paths (schemas, for example) are not read here."""
+"""Prefixes of the paths whose documents contain policies; this module does not read other documents."""
 
 OBJECTS_PER_STEP: Final = 50
-"""Topics, subscriptions and producers that one iteration of the event loop visits when policies change. One takes up to
-some 20 µs."""
+"""Maximum number of topics, subscriptions and producers that one iteration of the event loop visits when policies
+change. Each takes up to about 20 µs."""
 
 
 class PolicyFollower(Protocol):
-    """A loaded topic."""
+    """A loaded topic, to which policies are applied."""
 
     @property
     def name(self) -> TopicName: ...
     @property
     def policies(self) -> TopicPolicies:
-        """The policies that it follows now."""
+        """The policies that were applied last."""
         ...
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
-        """Follow `new` from this step on. Return the number of objects that were visited, at least 1."""
+        """Apply the policies `new`. Return the number of visited objects, at least 1."""
         ...
 
 
 class PolicyRollout:
-    """Applies changed policies to loaded topics: a bounded number of objects in one iteration of the event loop.
+    """Applies changed policies to loaded topics: a bounded number of objects per iteration of the event loop.
 
-    The value of a topic is resolved when its turn comes, so the latest change wins. Topics without an entry in
-    `_pending` follow the current value.
+    The policies of a topic are resolved when the topic is visited, so the latest change applies. Topics that are not in
+    `_pending` have the current policies.
     """
 
     def __init__(self, resolve: Callable[[TopicName], TopicPolicies]) -> None:
         self._resolve = resolve
         self._pending: OrderedDict[PolicyFollower, None] = OrderedDict()
         self._left = OBJECTS_PER_STEP
-        """Objects that may still be visited in this iteration of the loop."""
+        """Number of objects that may still be visited in this iteration of the loop."""
         self._refill: asyncio.Handle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
     def begin(self, topics: Iterable[PolicyFollower]) -> None:
-        """Policies of these topics changed. The first of them follow before this returns."""
+        """Apply changed policies to these topics; the first topics have them when this returns."""
         self._pending.update(dict.fromkeys(topics))
         if self._pending:
             self._idle.clear()
@@ -106,7 +106,7 @@ class PolicyRollout:
         self._pending.pop(topic, None)
 
     async def finished(self) -> None:
-        """Wait until every loaded topic follows its current policies."""
+        """Wait until every loaded topic has its current policies."""
         await self._idle.wait()
 
     def _work(self) -> None:
@@ -115,7 +115,7 @@ class PolicyRollout:
             topic, _ = self._pending.popitem(last=False)
             try:
                 self._left -= topic.apply(topic.policies, self._resolve(topic.name))
-            except Exception as problem:  # any: the other topics still get their policies
+            except Exception as problem:  # any: the other topics must still get their policies
                 self._left -= 1
                 message = f"policies of {topic.name} could not be applied"
                 loop.call_exception_handler({"message": message, "exception": problem})
@@ -130,23 +130,23 @@ class PolicyRollout:
 
 
 class Policies:
-    """One per region."""
+    """The policies of a cluster, as one region reads, changes and applies them."""
 
     def __init__(self, metadata: Metadata, region: str) -> None:
         self._metadata = metadata
         self._region = region
         self._documents: dict[str, Mapping[str, Any]] = {}
-        """The policies in each path's document."""
+        """Path -> the policies in its document, by name, as JSON."""
         self._set_by_topics: dict[str, set[str]] = {}
-        """Paths of the documents that contain policies of a topic, by its name."""
+        """Full name of a topic -> paths of the documents with its policies."""
         self._resolved: dict[tuple[str, str], TopicPolicies] = {}
-        """By namespace and by topic if it sets policies itself; "" for all other topics of the namespace."""
+        """(namespace, topic) -> effective policies; the topic is "" for all topics that set no policies themselves."""
         self._followers: dict[str, dict[PolicyFollower, str]] = {}
-        """Loaded topics by namespace, with the name under which their policies are stored."""
+        """Namespace -> its loaded topics, each with the topic name under which its policies are stored."""
         self._rollout = PolicyRollout(self.of_topic)
 
     async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
-        """Seed the store if no region has, and follow it. The metadata is open. StorageError when seeding fails."""
+        """Read and watch the open store, and seed it if no region has yet. StorageError when seeding fails."""
         for change in self._metadata.list(""):
             if change.path.startswith(_WITH_POLICIES):
                 self._read(change)
@@ -168,7 +168,7 @@ class Policies:
         return self._names(TenantPath.prefix())
 
     def namespaces(self) -> list[str]:
-        """`tenant/namespace`, sorted."""
+        """Return the namespaces as `tenant/namespace`, sorted."""
         return self._names(NamespacePath.prefix())
 
     def _names(self, prefix: str) -> list[str]:
@@ -179,7 +179,7 @@ class Policies:
         return NamespacePath(name).text in self._documents
 
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
-        """Return the value for the topics of a namespace that do not set the policy themselves."""
+        """Return the value of a policy for the topics of a namespace that do not set it themselves."""
         return self._resolve(name, None)[policy]
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
@@ -221,7 +221,7 @@ class Policies:
         followers[topic] = str(topic.name.partitioned or topic.name)
 
     def forget(self, topic: PolicyFollower) -> None:
-        """The topic is unloaded."""
+        """Stop applying policies to a topic that is unloaded."""
         namespace = topic.name.full_namespace
         followers = self._followers.get(namespace, {})
         followers.pop(topic, None)
@@ -230,26 +230,26 @@ class Policies:
         self._rollout.forget(topic)
 
     def topic_place(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
-        """Return the path of a topic's policies: for all regions of the cluster, or for this one."""
+        """Return the path of a topic's policies: for all regions of the cluster (`everywhere`), or for this region."""
         owner = str(topic.partitioned or topic)
         return TopicPoliciesPath(owner) if everywhere else RegionTopicPoliciesPath(self._region, owner)
 
     def set_at(self, path: StoredKey) -> Mapping[str, Any]:
-        """Return the policies that a path itself sets, by name, as JSON."""
+        """Return the policies in the document at a path, by name, as JSON."""
         return self._documents.get(path.text, {})
 
     # Changes.
 
     async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
-        """Set a policy at a namespace, a topic or the broker; None: unset it (PO2). Return the revision once the
-        change is durable and the loaded topics of this region follow it. StorageError."""
+        """Set a policy of a namespace, a topic or the broker; None unsets it (PO2). Return the revision once the change
+        is durable and applied to the loaded topics of this region. StorageError."""
         return await self.change(place, policy, lambda present: value)
 
     async def change(
         self, place: StoredKey, policy: Policy[T], changed: Callable[[T | None], T | None]
     ) -> int:
-        """Set a value that depends on the current one, atomically. ProtocolError when the namespace was deleted
-        meanwhile: a change must not create it again."""
+        """Set a policy atomically to a value that depends on the current one. ProtocolError when the namespace was
+        deleted meanwhile: a change must not create it again."""
 
         def change(present: bytes | None) -> bytes:
             if present is None and isinstance(place, NamespacePath):
@@ -285,7 +285,7 @@ class Policies:
                 self._topic_changed(topic)
 
     def _topic_changed(self, owner: str) -> None:
-        """The policies that are stored under a topic's name changed."""
+        """Apply changed policies that are stored under a topic's name."""
         try:
             namespace = TopicName.parse(owner).full_namespace
         except ValueError:

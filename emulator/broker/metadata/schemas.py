@@ -1,8 +1,8 @@
 """The schemas of a cluster's topics, as one of its regions reads and changes them (docs/components/schemas.md).
 
-They are stored in the cluster's configuration store, one path per version. To register one, a region writes the next
-number on condition that it is free. Of two concurrent writes one fails, and that region retries with what the other
-wrote.
+The cluster's configuration store has one path per schema version. To register a schema, a region writes the next
+version number on condition that it is unused. Of two concurrent writes one fails, and its region retries after it has
+read the other one's version.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _NONE = Versions()
 
 
 def schema_key(topic: TopicName) -> str:
-    """Return the topic under which a schema is stored: partitions share one."""
+    """Return the topic name under which a schema is stored: partitions share the schemas of their topic."""
     whole = topic.partitioned or topic
     return f"{whole.full_namespace}/{whole.topic}"
 
 
 class Schemas:
-    """One per region."""
+    """One region's access to the schemas of its cluster."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Schemas:
         self._versions_max = versions_max
         self._check_follows = check_follows
         self._versions: dict[str, Versions] = {}
-        """By topic; no empty ones."""
+        """`schema_key` of a topic -> its versions, without empty ones."""
 
     def start(self) -> None:
-        """Follow the store, which is open."""
+        """Read and watch the schemas in the store, which is open."""
         prefix = SchemaPath.prefix()
         for change in self._metadata.list(prefix):
             self._changed(change)
@@ -88,7 +88,7 @@ class Schemas:
             logger.warning(
                 "the value of %s in the configuration store is invalid and ignored: %s", change.path, problem
             )
-            versions.put(Version(number, None, 0))  # its number stays used
+            versions.put(Version(number, None, 0))  # the version number stays used
         if not len(versions):
             del self._versions[key.topic]
 
@@ -98,12 +98,12 @@ class Schemas:
         return self._versions.get(schema_key(topic), _NONE)
 
     def newest(self, topic: TopicName) -> Version | None:
-        """None: the topic has no schema."""
+        """Return the newest version; None for a topic without a schema."""
         return self.of(topic).newest
 
     async def at(self, topic: TopicName, number: int) -> Version | None:
-        """Return a version, also one that another region has just registered. StorageError when that cannot be
-        known."""
+        """Return a version, even if another region has just registered it; None if it does not exist. StorageError when
+        it is not known here and the store is unavailable."""
         found = self.of(topic).get(number)
         if found is None:
             await self._metadata.refresh()
@@ -121,14 +121,14 @@ class Schemas:
         return self._policies.of_topic(topic)[SCHEMA_VALIDATION]
 
     def may_register(self, topic: TopicName) -> bool:
-        """Whether clients may register new ones."""
+        """Whether clients may register new schemas of the topic."""
         return self._policies.of_topic(topic)[SCHEMA_UPDATES]
 
     # Registering.
 
     async def register(self, topic: TopicName, schema: Schema, *, may_add: bool = True) -> int:
-        """Return the version number of a schema, and register it if it is new. ProtocolError (IncompatibleSchema) when
-        it is invalid or incompatible; StorageError."""
+        """Return the version number of a schema, and register the schema if it is new. ProtocolError
+        (IncompatibleSchema) for an invalid or incompatible schema; StorageError."""
         self.check_form(schema)
         is_fresh = False
         while True:
@@ -141,7 +141,7 @@ class Schemas:
             if why_not and is_fresh:
                 raise _incompatible(why_not)
             if why_not:
-                # Another region may have registered the same schema: then it is not rejected.
+                # Reject only after a refresh: another region may have registered the same schema.
                 with contextlib.suppress(StorageError):
                     await self._metadata.refresh()
             elif await self._add(topic, Version(number, schema, self._wall_clock_ms())):
@@ -150,7 +150,7 @@ class Schemas:
             is_fresh = True
 
     async def _add(self, topic: TopicName, version: Version) -> bool:
-        """Write a version. False when its number was used meanwhile. The mirror has the current state either way."""
+        """Write a version. Return False if its number was used meanwhile. The mirror is up to date in both cases."""
         path = SchemaPath.of(schema_key(topic), version.number)
         try:
             await self._metadata.put(path.text, version.encode(), expected=-1)
@@ -160,7 +160,7 @@ class Schemas:
         return True
 
     def check_form(self, schema: Schema) -> None:
-        """ProtocolError when it is not valid for its type, or too large."""
+        """Raise ProtocolError for a schema that is too large or not valid for its type."""
         said = sum(len(name) + len(value) for name, value in schema.properties.items())
         size_bytes = len(schema.data) + said
         try:
@@ -174,7 +174,7 @@ class Schemas:
             raise _incompatible(f"not a valid {schema.type.name} schema: {problem}") from None
 
     async def _why_not(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
-        """Return why an unknown schema may not be added; empty: it may."""
+        """Return why an unknown schema may not be added; empty if it may."""
         if not may_add:
             return "Schema not found and schema auto updating is disabled."
         versions, strategy = self.of(topic), self.strategy(topic)
@@ -184,7 +184,7 @@ class Schemas:
         return await self._conflict(present if strategy.is_transitive else present[-1:], schema, strategy)
 
     async def check_consumer(self, topic: TopicName, schema: Schema) -> None:
-        """ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
+        """Raise ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
         self.check_form(schema)
         strategy = self.strategy(topic)
         if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
@@ -203,14 +203,14 @@ class Schemas:
             raise _incompatible(why_not)
 
     async def why_incompatible(self, topic: TopicName, schema: Schema) -> str:
-        """Return why a schema cannot be the next version now; empty: it can."""
+        """Return why a schema cannot be the next version now; empty if it can."""
         self.check_form(schema)
         if self.of(topic).find(schema) is not None:
             return ""
         return await self._why_not(topic, schema, may_add=True)
 
     async def _conflict(self, present: list[Version], schema: Schema, strategy: CompatibilityStrategy) -> str:
-        """Return why a schema is incompatible with these; empty: it is not. The newest is compared first."""
+        """Return why a schema is incompatible with these versions, compared newest first; empty if it is compatible."""
         identity = identity_of(schema)
         for version in reversed(present):
             if version.schema is None or version.identity == identity:
@@ -227,15 +227,15 @@ class Schemas:
     # Deleting.
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
-        """Delete the topic's schema. Existing messages keep theirs, unless `force`: then it cannot be read any more.
-        Returns the number of the deletion; -1: there was nothing to delete. StorageError."""
+        """Delete the topic's schema. Versions that existing messages name stay readable, unless `force` is set. Return
+        the version number of the deletion; -1 if there was nothing to delete. StorageError."""
         while self.newest(topic) is not None:
             number = self.of(topic).next_number
             if await self._add(topic, Version(number, None, self._wall_clock_ms())):
                 break
         numbers = self.of(topic).numbers()
         if force:
-            for older in numbers[:-1]:  # the last one stays, so that no number is used again (INV-41)
+            for older in numbers[:-1]:  # the last number stays, so that none is used again (INV-41)
                 await self._metadata.put(SchemaPath.of(schema_key(topic), older).text, None)
         return numbers[-1] if numbers else -1
 
@@ -246,5 +246,5 @@ class Schemas:
 
 
 def _incompatible(sentence: str) -> ProtocolError:
-    """Return the error. Names in it are set by clients, and may be long."""
+    """Return the error, with a sentence of limited length: clients choose the names in it."""
     return ProtocolError(ServerError.IncompatibleSchema, sentence[:SENTENCE_LENGTH_MAX])

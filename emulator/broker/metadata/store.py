@@ -1,7 +1,8 @@
 """The cluster's configuration store, as one region uses it (docs/components/metadata.md).
 
-Reads are synchronous and cannot fail: they use the mirror. `get` and `watch` do not wait, so a caller that reads a
-value and watches it in one step misses nothing. A change waits for the medium, and fails when it is unavailable.
+Reads are synchronous and cannot fail, because they use an in-memory mirror of the store. A caller that reads a value
+and watches it without an await in between misses no change. A change waits for the medium, and fails when the medium is
+unavailable.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ RETRY_SECONDS_MAX = 1.0
 
 
 class SharedPaths(Protocol):
-    """The paths that clusters synchronise, and how one is changed (docs/components/metadata-sync.md)."""
+    """The paths that clusters synchronise, and the changes of these paths (docs/components/metadata-sync.md)."""
 
     def covers(self, path: str) -> bool: ...
 
     def changing(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
     ) -> Callable[[ConfigurationRows], None]:
-        """Return the work of a transaction that sets the value and records the event."""
+        """Return the work of a transaction that sets the value of a path and records the event."""
         ...
 
 
@@ -46,8 +47,9 @@ class ChangePublisher(Protocol):
     async def publish(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Callable[[ConfigurationRows], None]:
-        """Publish a change and return the work of the transaction that makes it. `of`: the version on which the change
-        is based (-1: none); Conflict, before anything is published, when it is outdated. StorageError."""
+        """Publish a change, and return the work of the transaction that makes the change. `of`: the version of the path
+        on which the change is based (-1: none). Conflict, before anything is published, when that version is outdated;
+        StorageError."""
         ...
 
 
@@ -63,19 +65,19 @@ class Metadata:
         self._reading = False
         self._read_again = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """Callers that wait for a revision."""
+        """Awaited revisions, each with the future of its caller."""
         self._retry_seconds = RETRY_SECONDS
         self.away: StorageError | None = None
-        """Why the store is unavailable, so that the mirror may be outdated. None: it answered the last request."""
+        """Why the store is unavailable, so that the mirror may be outdated; None if its last read succeeded."""
         self._on_away: list[Callable[[StorageError | None], None]] = []
         self._closed = False
         self.shared: SharedPaths | None = None
-        """None: nothing is shared with other clusters."""
+        """The paths shared with other clusters; None without metadata sync."""
         self.publisher: ChangePublisher | None = None
-        """None: changes are published after they are made."""
+        """Publisher of changes before they are made; None if they are published afterwards."""
 
     async def open(self) -> None:
-        """Read everything once, and follow it from there. StorageError when the store is not available."""
+        """Read the whole store once, and listen for later changes. StorageError when the store is not available."""
         reading = await self._medium.read(-1)
         self._mirror.replace(reading.revision, reading.changes)
         self._medium.listen(self._start_reading)
@@ -84,7 +86,7 @@ class Metadata:
 
     @property
     def revision(self) -> int:
-        """The watches have received every change up to this revision."""
+        """The revision up to which the mirror and the watches have received every change."""
         return self._mirror.revision
 
     def get(self, path: str) -> Change | None:
@@ -94,11 +96,11 @@ class Metadata:
         return self._mirror.list(prefix)
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
-        """Call `on_change` on the loop for each change, in the order of revisions, after the mirror has it (M3)."""
+        """Call `on_change` for each change below `prefix`, in revision order, once the mirror has the change (M3)."""
         return self._mirror.watch(prefix, lambda change: self._notify(on_change, change))
 
     def _notify(self, on_change: OnChange, change: Change) -> None:
-        """Call one watch. Its failure must not affect other watches, or callers that wait for a revision."""
+        """Call one watch. An exception of it must not affect other watches, or callers that wait for a revision."""
         try:
             on_change(change)
         except Exception as problem:
@@ -106,7 +108,7 @@ class Metadata:
             asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
     def watch_away(self, on_away: Callable[[StorageError | None], None]) -> None:
-        """Call `on_away` with the reason when the store goes away, and with None when it answers again."""
+        """Call `on_away` with the error when the store becomes unavailable, and with None when it is back."""
         self._on_away.append(on_away)
 
     # Changes.
@@ -120,11 +122,12 @@ class Metadata:
         is_seed: bool = False,
         touched: Iterable[str] = (),
     ) -> int:
-        """Set a path (None: delete it); returns the revision, once it is durable and the mirror has it (M1).
+        """Set a path, or delete it (None). Return the revision once it is durable and the mirror has it (M1).
 
-        `expected`: the version it must have, -1: it must not exist. Conflict carries the current one. StorageError has
-        `definite` if the change certainly did not happen. For shared paths: `is_seed`, the value is from the topology,
-        and any other change outranks it; `touched`: elements that count as set even if their value stays the same.
+        `expected`: the version that the path must have; -1: the path must not exist. Conflict contains the current
+        version. StorageError has `definite` set if the change was certainly not made. For shared paths: `is_seed` marks
+        a value from the topology, which any other change outranks; `touched` names elements that count as set even if
+        their value stays the same.
         """
         if self.shared is None or not self.shared.covers(path):
             revision = await self._medium.write(path, value, expected)
@@ -143,7 +146,7 @@ class Metadata:
         return self._mirror.revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> T:
-        """Change several paths in one step (M7), durable and in the mirror when it returns. StorageError."""
+        """Change several paths atomically (M7). The changes are durable and in the mirror on return. StorageError."""
         revision, outcome = await self._medium.transact(work)
         await self._until(revision)
         return outcome
@@ -151,7 +154,7 @@ class Metadata:
     async def update(
         self, path: str, change: Callable[[bytes | None], bytes | None], *, touched: Iterable[str] = ()
     ) -> int:
-        """Set a path to the result of `change` for its value, atomically."""
+        """Set a path atomically to the result of `change` for its current value."""
         current = self._mirror.get(path)
         while True:
             value = change(None if current is None else current.value)
@@ -165,13 +168,13 @@ class Metadata:
                 current = conflict.current
 
     async def refresh(self) -> None:
-        """Update the mirror with everything that was committed before the call. StorageError when the store is away."""
+        """Update the mirror with all changes committed before the call. StorageError when the store is unavailable."""
         reading = await self._medium.read(self._mirror.revision)
         await self._until(reading.revision)
 
     async def _until(self, revision: int) -> None:
-        """Wait until the mirror has a revision. StorageError when the store becomes unavailable meanwhile: the change
-        is made, but this region cannot confirm it."""
+        """Wait until the mirror has a revision. StorageError when the store becomes unavailable meanwhile: then the
+        change was made, but this region cannot confirm it."""
         if self._mirror.revision >= revision:
             return
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -198,7 +201,7 @@ class Metadata:
                 failure if isinstance(failure, StorageError) else StorageError(str(failure), definite=False)
             )
             if not isinstance(failure, StorageError):
-                raise  # reported by the loop; the store is read again anyway
+                raise  # the loop reports it; the store is read again all the same
             return
         self._reading = False
         if self.away is not None:
@@ -215,7 +218,7 @@ class Metadata:
             self._start_reading()
 
     def _failed(self, failure: StorageError) -> None:
-        """The store is unavailable: the region continues with its mirror (M2)."""
+        """Handle an unavailable store: fail waiting callers, retry later, and continue with the mirror (M2)."""
         if self._closed:
             return
         if self.away is None:

@@ -1,8 +1,8 @@
 """Creates and deletes tenants and namespaces while the regions of their cluster run.
 
-Tenants, namespaces and topics are separate documents and logs: two of them cannot be changed in one step. So after its
-write, the creator of a child checks again for its parent, and the deleter of a parent for new children. Each undoes its
-change if the check fails, and reports that.
+Tenants, namespaces and topics are separate documents and logs, of which no two can be changed atomically. So after its
+write, the creator of a child checks again that the parent exists, and the deleter of a parent that it has no new
+children. If the check fails, the change is undone and an error raised.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from emulator.storage.configuration.contract import ABSENT, Conflict
 
 
 class Missing(Exception):
-    """It does not exist."""
+    """The tenant or namespace does not exist."""
 
 
 class Taken(Exception):
-    """The name is used already."""
+    """A tenant or namespace of this name already exists."""
 
 
 class Used(Exception):
-    """It is not empty."""
+    """The tenant or namespace is not empty, or is being deleted."""
 
 
 class Tenant(NamedTuple):
@@ -44,11 +44,11 @@ class Tenant(NamedTuple):
 
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] | None = None
-    """Regions that its namespaces may name. None: all, also later ones."""
+    """Regions that the tenant's namespaces may name; None allows all, including later ones."""
 
 
 class Tenancy:
-    """One per region."""
+    """Tenants and namespaces of a cluster, as one region creates and deletes them."""
 
     def __init__(
         self, metadata: Metadata, directory: TopicDirectory, partitioned: PartitionedTopics, schemas: Schemas
@@ -58,12 +58,12 @@ class Tenancy:
         self._partitioned = partitioned
         self._schemas = schemas
         self.closing: set[str] = set()
-        """Namespaces that are being deleted here: no topic is created in them."""
+        """Namespaces that this region is deleting, in which it creates no topic."""
 
     # Tenants.
 
     def tenant(self, name: str) -> Tenant:
-        """Missing when it does not exist."""
+        """Return a tenant. Missing when it does not exist."""
         document = self._document(TenantPath(name))
         if document is None:
             raise Missing("Tenant does not exist")
@@ -71,14 +71,14 @@ class Tenancy:
         return Tenant(tuple(document.get("adminRoles") or ()), None if allowed is None else tuple(allowed))
 
     async def create_tenant(self, name: str, tenant: Tenant) -> None:
-        """Taken, StorageError."""
+        """Create a tenant. Taken, StorageError."""
         try:
             await self._metadata.put(TenantPath(name).text, _of_tenant(tenant), ABSENT)
         except Conflict:
             raise Taken("Tenant already exist") from None
 
     async def change_tenant(self, name: str, tenant: Tenant) -> None:
-        """Missing, StorageError."""
+        """Replace the properties of a tenant. Missing, StorageError."""
 
         def changed(present: bytes | None) -> bytes:
             if present is None:
@@ -88,7 +88,7 @@ class Tenancy:
         await self._metadata.update(TenantPath(name).text, changed)
 
     async def delete_tenant(self, name: str, *, force: bool) -> None:
-        """`force`: together with its namespaces. Missing, Used, StorageError."""
+        """Delete a tenant; with `force` its namespaces, too. Missing, Used, StorageError."""
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
             raise Missing("Tenant does not exist")
@@ -111,7 +111,7 @@ class Tenancy:
         return sorted(name for name in names if name.startswith(f"{tenant}/"))
 
     async def create_namespace(self, name: str, policies: Mapping[str, Any]) -> None:
-        """`policies`: by name, as JSON. Taken; Missing when its tenant is; StorageError."""
+        """Create a namespace. `policies`: by name, as JSON. Taken; Missing without its tenant; StorageError."""
         tenant = name.partition("/")[0]
         self.tenant(tenant)
         document = json.dumps({"policies": dict(policies)}, sort_keys=True).encode()
@@ -124,7 +124,7 @@ class Tenancy:
             raise Missing("Tenant does not exist")
 
     async def delete_namespace(self, name: str, *, force: bool) -> None:
-        """`force`: together with its topics. Missing, Used, ProtocolError, StorageError."""
+        """Delete a namespace; with `force` its topics, too. Missing, Used, ProtocolError, StorageError."""
         if self._metadata.get(NamespacePath(name).text) is None:
             raise Missing("Namespace does not exist")
         if name in self.closing:
@@ -139,7 +139,7 @@ class Tenancy:
             self.closing.discard(name)
 
     async def empty(self, name: str, *, force: bool) -> None:
-        """Delete all topics of a namespace. Used when there are some and `force` is not set."""
+        """Delete all topics of a namespace. Used when it has topics and `force` is not set."""
         while True:
             topics, partitioned = self._topics_of(name), self._partitioned.names(name)
             if not topics and not partitioned:
@@ -155,7 +155,7 @@ class Tenancy:
         return [*self._directory.names(namespace), *self._directory.non_persistent_names(namespace)]
 
     def _places_in(self, namespace: str) -> list[StoredKey]:
-        """Return the paths with policies of its topics."""
+        """Return the paths of the policies of a namespace's topics."""
         found: list[StoredKey] = []
         for prefix in (TopicPoliciesPath.prefix(), RegionTopicPoliciesPath.prefix()):
             for change in self._metadata.list(prefix):

@@ -1,1 +1,1 @@
-"""Sync of metadata events between clusters, in a region (docs/components/metadata-sync.md)."""
+"""A region's synchronisation of metadata events with other clusters (docs/components/metadata-sync.md)."""

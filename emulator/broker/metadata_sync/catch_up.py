@@ -1,4 +1,4 @@
-"""Version vectors: reports of this cluster's, and the events that it requests and sends because of the others."""
+"""Exchange of version vectors: reports of this cluster's vector, and requests and answers for missing events."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH
 logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.25
-"""How soon other clusters receive this cluster's version vector after it changed."""
+"""Delay in seconds after which a changed version vector is reported to other clusters."""
 BEHIND_SECONDS = 1.0
-"""How long events of others may be missing before they are requested."""
+"""Seconds for which events of other clusters may be missing before they are requested."""
 ANSWER_SECONDS = 3.0
-"""How long to wait for an answer."""
+"""Seconds to wait for the answer to a request before the next request."""
 
 
 class PendingReport(NamedTuple):
-    """The cluster's version vector at one moment, tombstones included. It may be sent once all clusters can know of all
-    own changes before it. Otherwise they would drop the tombstones, and take a late older change for a new one
-    (INV-78)."""
+    """A version vector of this cluster that is not reported yet. It confirms tombstones, so it may be sent only after
+    all own changes before it were published. Otherwise other clusters could remove a tombstone, and then apply an
+    older change that arrives late (INV-78)."""
 
     vector: dict[str, int]
     own_sequence: int
-    """Number of the newest own change at that moment."""
+    """Sequence number of the newest own change when `vector` was read."""
 
 
 class VersionReports:
@@ -41,21 +41,21 @@ class VersionReports:
         self._state = state
         self._channel = channel
         self._reported: dict[str, int] | None = None
-        """The version vector that was sent last."""
+        """The version vector in the last report; None before the first one, or to repeat it."""
         self._reported_losses: dict[str, int] = {}
-        """The declarations of lost clusters that were sent last."""
+        """The declarations of lost clusters in the last report."""
         self._due_at: float | None = 0.0
         self._asks = True
-        """The next report asks the other clusters for theirs."""
+        """Whether the next report requests the reports of the other clusters."""
         self._pending: PendingReport | None = None
-        """To be sent as soon as that is allowed."""
+        """The report that is sent as soon as the own changes before it are published."""
 
     def repeat(self) -> None:
-        """Another cluster asks for the report."""
+        """Send the report again, because another cluster requests it."""
         self._reported = None
 
     async def send(self, published: int) -> None:
-        """Send a report when it is due. `published`: own changes up to this number are published. StorageError,
+        """Send a report if it is due. `published`: the number up to which own changes are published. StorageError,
         ProtocolError."""
         state, now = self._state, asyncio.get_running_loop().time()
         own, has, declared = state.own_origin, state.vector(), state.losses.declared
@@ -81,7 +81,7 @@ class VersionReports:
 
 
 class CatchUp:
-    """Requests the events that this cluster lacks, and sends other clusters those that they lack."""
+    """Requests the events that this cluster lacks, and sends other clusters the events that they lack."""
 
     def __init__(
         self, state: ClusterState, channel: EventTopic, inbox: EventInbox, figures: SyncMetrics
@@ -94,14 +94,17 @@ class CatchUp:
         self._vector: dict[str, int] = {}
         """The version vector at the last call."""
         self._requested_until = 0.0
-        """No further request before this loop time."""
+        """Loop time before which no further request is sent."""
 
     async def request(self) -> None:
-        """Request the events that others have, if they do not arrive otherwise. StorageError, ProtocolError."""
+        """Request missing events that other clusters have, if they do not arrive within BEHIND_SECONDS. StorageError,
+        ProtocolError."""
         now, mine = asyncio.get_running_loop().time(), self._state.vector()
         unseen = self._unseen
         if unseen and now >= self._requested_until:
-            cluster = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # each in turn: one of them may be down
+            cluster = unseen[
+                int(now / ANSWER_SECONDS) % len(unseen)
+            ]  # in turn, because one of them may be down
             logger.info("cluster %s had declared this cluster lost; all its metadata is requested", cluster)
             await self._request(cluster, {}, now)
             return
@@ -122,8 +125,8 @@ class CatchUp:
             await self._request(cluster, mine, now)
 
     async def _recover(self, mine: dict[str, int], now: float) -> bool:
-        """Request all events of another cluster, those of this cluster too, after a record was damaged. Returns whether
-        it did. Every other turn is left for other missing events, since one of the clusters may be down."""
+        """Request all events that another cluster has, including events of this cluster, after a record was damaged.
+        Return whether a request was sent. Other missing events have every second turn, since a cluster may be down."""
         state = self._state
         row = incomplete(state.metadata.get(SYNC_INCOMPLETE_PATH.text))
         turn = int(now / ANSWER_SECONDS)
@@ -143,13 +146,13 @@ class CatchUp:
 
     @property
     def _unseen(self) -> list[str]:
-        """Clusters that declared this one lost, in declarations that are not processed yet."""
+        """Clusters whose newest declaration that this cluster is lost has not been processed here."""
         declared, losses = self._inbox.declared, self._state.losses
         return sorted(source for source, times in declared.items() if times > losses.seen_to(source))
 
     async def answer(self, request: messages.CatchUpRequest) -> None:
-        """Send everything that the requester lacks, of any origin. While this cluster may still have what all others
-        deleted, they have to request it elsewhere. StorageError, ProtocolError."""
+        """Send all events that the requester lacks, of any origin. After this cluster was declared lost, it may have
+        paths that all others deleted: until it has caught up, others answer. StorageError, ProtocolError."""
         state = self._state
         if self._unseen and request.vector:
             return

@@ -1,4 +1,4 @@
-"""What this cluster's store says about metadata sync: own changes, applied events, records; and tombstones."""
+"""The stored state of a cluster's metadata sync: own changes, applied events and records; removal of tombstones."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from emulator.model.stored_keys import (
 logger = logging.getLogger(__name__)
 
 TOMBSTONES_SECONDS = 1.0
-"""How often tombstones are checked."""
+"""Seconds between two checks of tombstones."""
 TOMBSTONES_AT_ONCE = 500
-"""Number of documents whose tombstones are checked in one transaction."""
+"""Maximum number of documents whose tombstones are removed in one transaction."""
 
 
 class ClusterState:
-    """Reads the mirror of the store: each property is the value of now."""
+    """The state of this cluster's metadata sync, read from the mirror of the store at each access."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
         self.metadata = metadata
@@ -51,7 +51,7 @@ class ClusterState:
         self.losses = LostClusters(metadata, settings)
 
     async def adopt(self) -> None:
-        """Create records for documents that existed before sync, as seeds; and the cluster's clock. StorageError."""
+        """Create the cluster's clock, and records of documents older than metadata sync, as seeds. StorageError."""
         metadata = self.metadata
         paths = [change.path for change in metadata.list("") if is_synced(change.path)]
         unknown = [
@@ -85,12 +85,12 @@ class ClusterState:
 
     @property
     def drawn(self) -> PendingChanges:
-        """Own changes that are prepared and not made."""
+        """Own changes that are prepared but not made yet."""
         return read_pending(self.metadata.get(SYNC_PENDING_PATH.text))
 
     @property
     def settled(self) -> int:
-        """Each own number up to this one is applied, or never will be."""
+        """The number up to which each own change is applied, or never will be."""
         return settled(self.clock, self.drawn)
 
     def vector(self) -> dict[str, int]:
@@ -116,27 +116,27 @@ class ClusterState:
 
 
 class Tombstones:
-    """Deletes the tombstones that every cluster has received, except clusters that are declared lost."""
+    """Removes the tombstones that every cluster has received; clusters that are declared lost do not count."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._paths: dict[str, None] = {}
-        """Documents with tombstones."""
+        """Paths of documents with tombstones."""
         self._next_check = 0.0
-        """Loop time."""
+        """Loop time of the next check."""
         self._checked_with: object = None
-        """The version vectors of the last check, when nothing could be deleted."""
+        """The arguments of the last check that found no removable tombstone; the same ones are not checked again."""
 
     def note(self, record: DocumentRecord) -> None:
-        """A record has changed."""
+        """Update the paths with tombstones after a record changed."""
         if record.has_tombstones:
             self._paths[record.path] = None
         else:
             self._paths.pop(record.path, None)
 
     async def delete(self, reported: Mapping[str, Vector], undecided: Collection[str]) -> None:
-        """Delete tombstones. `reported`: the version vectors that others sent lately; `undecided`: documents with a
-        prepared change that may be older. StorageError."""
+        """Remove tombstones. `reported`: the newest version vectors that other clusters sent; `undecided`: paths of
+        documents with a prepared change that may be older than the tombstone. StorageError."""
         state, now = self._state, asyncio.get_running_loop().time()
         if not self._paths or now < self._next_check or not state.settings.here.rule.has_tombstones:
             return
@@ -165,8 +165,8 @@ class Tombstones:
             self.note(state.record(path))
 
     def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
-        """Return which tombstones may go. Deleting one advances the clock to it, which is forbidden for times that are
-        far in the future (INV-81)."""
+        """Return the predicate for removable tombstones. Removing one advances the clock to its time, which is
+        forbidden for times too far in the future (INV-81)."""
         settings = self._state.settings
         is_had = may_go(mine, known)
         latest_ms = settings.wall_clock_ms() + settings.here.clock_ahead_ms_max

@@ -1,13 +1,13 @@
-"""Rows of metadata sync that cannot be read: each is found when it is read, reported, and replaced by a safe value.
+"""Damaged rows of metadata sync: each is found when it is read, reported, and replaced by a safe value.
 
 Only `Synchronizer` and the admin port use this module. A replacement never claims more than what is known:
 
-* lease: none, so that any region of the cluster takes it;
-* clock: a new incarnation, as of a store that was lost; numbers of the former one are not used again;
-* applied, peer, excluded, seen-to: none; other clusters send again what they have, and applying that changes nothing;
-* drawn: none; where changes are published first, also a new incarnation, so that they are applied when received;
-* loss: not lost, and declared once more than the other cluster can know of, so that it requests everything (INV-82);
-* record: the document as it is, as if the topology had set it; every cluster is asked for its events of all.
+* lease: no row, so that any region of the cluster takes the lease;
+* clock: a new incarnation, as after the loss of a store; numbers of the former incarnation are not used again;
+* applied, peer, excluded, seen-to: no row; other clusters send their events again, which are idempotent;
+* drawn: no row; if changes are published first, also a new incarnation, so that they are applied when received;
+* loss: not lost, with a count above any that the other cluster has processed, so that it requests everything (INV-82);
+* record: the current document, as a seed of the topology; all events are requested from every cluster.
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ from emulator.storage.configuration.contract import ConfigurationRows
 logger = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 200
-"""Number of rows replaced in one transaction."""
+"""Maximum number of rows that are replaced in one transaction."""
 REPORTS_MAX = 100
 
 
 class ReplacedRow(NamedTuple):
-    """A row that was replaced."""
+    """The report of a damaged row that was replaced."""
 
     at_ms: int
     problem: str
 
 
 class DamagedRows:
-    """One per region."""
+    """The damaged rows that one region has found, and their replacement."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
         self._metadata = metadata
         self._settings = settings
         self.found: dict[str, str] = {}
-        """By path: why a row that is not replaced yet cannot be read."""
+        """Path of a damaged row that is not replaced yet -> why it cannot be read."""
         self.reports: dict[str, ReplacedRow] = {}
-        """By path: rows that were replaced, the newest REPORTS_MAX."""
+        """Path -> report of its replaced row; the newest REPORTS_MAX."""
         self.count = 0
-        """Rows found since the region started."""
+        """Number of damaged rows found since the region started."""
 
     def follow(self) -> None:
         """Check all rows now, and each again when it changes."""
@@ -97,7 +97,7 @@ class DamagedRows:
             del self.reports[next(iter(self.reports))]
 
     async def replace(self) -> bool:
-        """Replace damaged rows. Returns whether there was one. StorageError: retry."""
+        """Replace up to ROWS_AT_ONCE damaged rows. Return whether there was one. StorageError: the caller retries."""
         paths = list(islice(self.found, ROWS_AT_ONCE))
         if paths:
             await self._metadata.transact(self._work(paths))
@@ -115,7 +115,7 @@ class DamagedRows:
         return work
 
     def _own_sequences(self) -> list[SyncStamp]:
-        """Stamps of this cluster's own events that are still current."""
+        """Return the stamps of this cluster's own events that are still current."""
         stamps = []
         for change in self._metadata.list(SyncRecordPath.prefix()):
             if change.path not in self.found:
@@ -124,7 +124,8 @@ class DamagedRows:
 
 
 class _Replacement:
-    """The rows that replace damaged ones. Time and randomness are read before: the work runs elsewhere."""
+    """The replacement of damaged rows in one transaction. Time and randomness are read in advance, because the
+    transaction runs in the store."""
 
     def __init__(self, settings: SyncSettings, own: list[SyncStamp]) -> None:
         self._settings = settings
@@ -157,8 +158,8 @@ class _Replacement:
         return OwnClock(self._incarnation, 0, latest).encode()
 
     def _begin_incarnation(self, rows: ConfigurationRows) -> None:
-        """Begin a new incarnation. Events of former ones count as received from them: other clusters request what they
-        lack."""
+        """Begin a new incarnation. Events of former incarnations count as applied events of other origins: other
+        clusters request those that they lack."""
         reached: dict[str, int] = {}
         for stamp in self._own:
             reached[stamp.origin] = max(stamp.sequence, reached.get(stamp.origin, 0))
@@ -173,7 +174,7 @@ class _Replacement:
             rows.put(SyncRecordPath(path).text, None)
         transaction = MetadataTransaction(rows, self._settings.here, self._now_ms, self._incarnation)
         for path in filter(self._settings.covers, paths):
-            with suppress(*UNREADABLE):  # the document is damaged, too: it is not sent to other clusters
+            with suppress(*UNREADABLE):  # a document that is damaged, too, is not sent to other clusters
                 transaction.adopt(path)
         transaction.finish()
         rows.put(SYNC_APPLIED_PATH.text, None)
@@ -184,7 +185,7 @@ class _Replacement:
 
 
 def incomplete(change: Change | None) -> list[str]:
-    """The clusters from which all events of this one have to be requested, too. StorageDamaged."""
+    """Return the clusters from which all events must be requested, including those of this cluster. StorageDamaged."""
     return decoded(change, _names, [])
 
 

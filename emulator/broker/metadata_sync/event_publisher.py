@@ -1,11 +1,11 @@
-"""Publishing of this cluster's changes to the event topic: after they are made, or before if configured.
+"""Publishes this cluster's changes to the event topic: after they are made, or before if configured.
 
-The proposal's order (`metadata_order: upstream`): the change is prepared, published, then made. An error response does
-not prove that the change failed: the event may be published, and sync leaders apply it.
+With the proposal's order (`metadata_order: upstream`) a change is prepared, published, then made. An error response
+does not prove that the change failed: the event may be published, and then sync leaders apply it.
 
-`metadata_sync_requires_event_topic`: the change is made first, as usual, but only after the event topic has accepted a
-message. With neither setting a region publishes nothing before its changes: the sync leader publishes what it finds in
-the store (`LocalChanges`).
+With `metadata_sync_requires_event_topic` the change is made before it is published, but only after the event topic has
+accepted a message. With neither setting a region publishes nothing before its changes: the sync leader publishes the
+changes that it finds in the store (`LocalChanges`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.storage.configuration.contract import ConfigurationRows, check_expected
 
 UNPUBLISHED_SECONDS = 1.0
-"""How long a change that should be published before it is made may be received back, before the leader publishes it."""
+"""Seconds that the sync leader waits to receive a change that its region should publish, before it publishes it."""
 DRAWN_SECONDS = 2.0
-"""How long a region has to publish and make a change that it prepared."""
+"""Seconds in which a region must publish and make a change that it prepared; then the sync leader finishes it."""
 
 Work = Callable[[ConfigurationRows], None]
 
 
 class EventPublisher:
-    """One per region. Implements `metadata.ChangePublisher`."""
+    """Publishes the changes of one region before they are made. Implements `metadata.ChangePublisher`."""
 
     def __init__(self, host: EventTopicHost, metadata: Metadata, settings: SyncSettings) -> None:
         self._host = host
@@ -49,9 +49,9 @@ class EventPublisher:
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Work:
         """Publish a change, and return the work of the transaction that makes it. StorageError when the event topic
-        accepts nothing now: then nothing was changed here (`definite`: nor will it be); Overruled; Conflict when the
-        path is not `of` this version any more. A published change is not prepared again because of a concurrent one:
-        each published change is made, and two that retried because of each other would publish for ever."""
+        accepts no message: then nothing was changed (`definite`: nor will be). Overruled. Conflict when the path no
+        longer has version `of`. A published change is made even if a concurrent one was made meanwhile: if both were
+        prepared again because of each other, they would be published for ever."""
         if self._settings.publishes_first:
             return await self._published(path, value, tuple(touched), of)
         await self._probe()
@@ -60,7 +60,7 @@ class EventPublisher:
     async def _published(
         self, path: str, value: bytes | None, touched: tuple[str, ...], of: int | None
     ) -> Work:
-        channel = await self._open()  # before numbers are used up
+        channel = await self._open()  # before sequence numbers are taken
         drawn: list[list[SyncEvent]] = []
 
         def draw_up(transaction: MetadataTransaction) -> None:
@@ -76,7 +76,7 @@ class EventPublisher:
         try:
             await channel.publish([_encoded(events, self._losses)])
         except (StorageError, ProtocolError) as problem:
-            # the sync leader finishes a change that may be published
+            # Withdraw only a change that is certainly not published; the sync leader finishes the others.
             if isinstance(problem, ProtocolError) or problem.definite:
                 with suppress(StorageError):
                     work = self._settings.transaction(lambda transaction: transaction.withdraw(events))
@@ -84,7 +84,7 @@ class EventPublisher:
             raise
 
     async def _probe(self) -> None:
-        """Publish a message without events, which has no effect elsewhere."""
+        """Check that the event topic accepts messages, by a message without events, which has no effect elsewhere."""
         channel = await self._open()
         try:
             await channel.publish(
@@ -110,7 +110,7 @@ class EventPublisher:
 
 
 class LocalChanges:
-    """The sync leader's part: publishes the changes that are made or prepared and not yet published."""
+    """Publishes, for the sync leader, the changes of its cluster that are made or prepared and not published yet."""
 
     def __init__(self, state: ClusterState, channel: EventTopic, figures: SyncMetrics) -> None:
         self._state = state
@@ -119,28 +119,28 @@ class LocalChanges:
         settings, incarnation = state.settings, state.clock.incarnation
         self._outbox = settings.outbox(settings.here.cluster, incarnation, state.published())
         self._drawn_since: dict[int, float] = {}
-        """By number: since when this region knows that an own change is prepared and not made."""
+        """Number of a prepared change -> loop time at which this region first saw it, or last published it."""
         self._due_at_sequence = -1
         self._due_since: float | None = None
 
     @property
     def published(self) -> int:
-        """Own changes are published up to this number."""
+        """The number up to which own changes are published."""
         return self._outbox.published
 
     def begin_with(self, record: DocumentRecord) -> None:
         self._outbox.begins_with(record)
 
     def note(self, record: DocumentRecord) -> None:
-        """A record has changed."""
+        """Note the unpublished changes of a record that has changed."""
         self._outbox.noted(record)
 
     def received_back(self, pack: messages.Events) -> None:
-        """The event topic returned own events."""
+        """Note own events that were received from the event topic: they are published."""
         self._outbox.heard(pack)
 
     async def publish(self) -> None:
-        """Publish the changes that are made. StorageError, ProtocolError."""
+        """Publish the changes that are made and not published yet. StorageError, ProtocolError."""
         outbox, state = self._outbox, self._state
         due, upto = outbox.due, state.settled
         if not due and outbox.published >= upto:
@@ -156,8 +156,8 @@ class LocalChanges:
         self._figures.sent += sum(len(pack.events) for pack in made)
 
     def _may_publish(self) -> bool:
-        """Whether to publish an unpublished change now. Where changes are published before they are made, they are
-        received back without this. Others were not published, or had a number that another change overtook."""
+        """Whether to publish an unpublished change now. Where changes are published before they are made, most are
+        received back in time. The others were not published, or another change overtook their number."""
         if not self._state.settings.publishes_first:
             return True
         now = asyncio.get_running_loop().time()
@@ -166,9 +166,9 @@ class LocalChanges:
         return now - self._due_since >= UNPUBLISHED_SECONDS
 
     async def finish(self) -> None:
-        """Finish prepared changes that are neither made nor received back after a while: the region that prepared them
-        died, or it is unknown whether they are published. They are published, possibly again, and made when they are
-        received. StorageError, ProtocolError."""
+        """Finish prepared changes that are neither made nor received back after DRAWN_SECONDS: their region died, or
+        does not know whether they are published. Publish them, possibly again; they are made when they are received.
+        StorageError, ProtocolError."""
         now, drawn = asyncio.get_running_loop().time(), self._state.drawn
         self._drawn_since = {number: self._drawn_since.get(number, now) for number in drawn}
         late = [drawn[number] for number, since in self._drawn_since.items() if now - since >= DRAWN_SECONDS]
@@ -178,7 +178,7 @@ class LocalChanges:
 
 
 def _encoded(events: list[SyncEvent], losses: LostClusters) -> bytes:
-    """Return own events with successive numbers as one message."""
+    """Encode own events with successive numbers as one message."""
     first, last = events[0].stamp, events[-1].stamp
     after, seen_to = first.sequence - 1, losses.all_seen_to
     return messages.encode(
@@ -187,7 +187,7 @@ def _encoded(events: list[SyncEvent], losses: LostClusters) -> bytes:
 
 
 def _checked(path: str, of: int | None, work: Work) -> Work:
-    """Return the work with a check that the path is of this version."""
+    """Return the work, preceded by a check that the path has version `of`."""
 
     def whole(rows: ConfigurationRows) -> None:
         check_expected(path, of, rows.get(path))

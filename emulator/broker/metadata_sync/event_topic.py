@@ -1,5 +1,5 @@
-"""The event topic, as the sync leader uses it: a producer and a failover consumer of an ordinary replicated topic,
-inside of the region. Its backlog is part of the topic's stats like any other."""
+"""The sync leader's access to the event topic: a producer and a failover consumer of an ordinary replicated topic,
+inside the region. The topic's stats include the backlog of its subscription."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from emulator.wire.frames import FrameBuffer
 from emulator.wire.message_metadata import scan_entry
 
 PERMITS = 50
-"""Maximum number of messages that are dispatched and not yet taken."""
+"""Maximum number of messages that are dispatched and not acknowledged."""
 LOOK_SECONDS = 0.25
-"""How often a caller that waits for the topic's store checks whether the topic is still loaded."""
+"""Seconds between two checks whether the topic is still loaded, while a publish waits for the store."""
 RECEIPT_SECONDS = 5.0
 
 
@@ -38,7 +38,7 @@ class ReceivedEvent(NamedTuple):
 
     entry_id: int
     region: str
-    """The region in which it was published; empty: this one."""
+    """The region in which the message was published; empty for this region."""
     payload: bytes
 
 
@@ -50,7 +50,8 @@ class EventTopicHost(Protocol):
 
 
 class EventTopic:
-    """Implements `Attachment` and `ConsumerConnection`. Valid until the topic is unloaded."""
+    """A producer and optional consumer of the event topic, valid until the topic is unloaded. Implements `Attachment`
+    and `ConsumerConnection`."""
 
     address = "the region itself"
     client_version = "metadata-syncer"
@@ -66,11 +67,11 @@ class EventTopic:
         self._closed = False
         self._unanswered: deque[asyncio.Future[None]] = deque()
         self.received: deque[ReceivedEvent] = deque()
-        """Dispatched, not yet taken."""
+        """Messages that were dispatched and that the sync leader has not taken yet."""
 
     @classmethod
     async def open(cls, host: EventTopicHost, name: str, on_received: Callable[[], None]) -> EventTopic:
-        """ProtocolError or StorageError when the topic cannot be loaded now."""
+        """Load the event topic, and subscribe. ProtocolError or StorageError when it cannot be loaded now."""
         topic = await host.directory.acquire(name, OpenMode.CREATE_BY_COMMAND)
         channel = cls(host, topic, on_received)
         await channel._subscribe()
@@ -78,7 +79,7 @@ class EventTopic:
 
     @classmethod
     async def open_to_publish(cls, host: EventTopicHost, name: str) -> EventTopic:
-        """Open one without a consumer. ProtocolError or StorageError."""
+        """Load the event topic without a consumer, to publish only. ProtocolError or StorageError."""
         return cls(host, await host.directory.acquire(name, OpenMode.CREATE_BY_COMMAND), lambda: None)
 
     async def _subscribe(self) -> None:
@@ -107,7 +108,7 @@ class EventTopic:
 
     @property
     def backlog(self) -> int:
-        """Number of messages that were not applied yet."""
+        """Number of messages that the sync leader has not acknowledged."""
         return 0 if self._subscription is None else self._subscription.backlog()
 
     @property
@@ -117,8 +118,8 @@ class EventTopic:
     # Publishing.
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
-        """Publish; durable here when it returns. StorageError when that is not known; ProtocolError when it is
-        rejected."""
+        """Publish messages, which are durable in this region on return. StorageError if their outcome is unknown;
+        ProtocolError for a rejected message."""
         last: asyncio.Future[None] | None = None
         for payload in payloads:
             self._admit(payload)
@@ -176,21 +177,21 @@ class EventTopic:
         subscription.flow(consumer, len(taken))
 
     def close(self) -> None:
-        """Close it. Messages that were dispatched and not acknowledged are redelivered to the next consumer."""
+        """Detach the consumer; its unacknowledged messages are redelivered to the next one."""
         self._closed = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.subscription.detach(consumer)
         self.received.clear()
 
-    # Parts of a connection's interface that have no effect here.
+    # Further methods of `Attachment` and `ConsumerConnection`.
 
     @property
     def read_ms(self) -> int:
         return self._topic.region.environment.wall_clock_ms()
 
     def answer(self, data: bytes) -> None:
-        """No effect: the region has one consumer of the event topic."""
+        """Do nothing: the responses to a consumer have no meaning for the sync leader."""
 
     def close_consumer(self, consumer: ConnectedConsumer) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""Applies received events in one transaction: merges them, and stores up to where they have been received."""
+"""Applies received events in one transaction: merges them, and stores the applied version vector."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ EPHEMERAL = "Ephemeral"
 
 @dataclass(slots=True)
 class SyncMetrics:
-    """Counters since this region started."""
+    """Counters and times of this region's metadata sync since its start."""
 
     sent: int = 0
-    """Events published."""
+    """Events that this region published."""
     won: int = 0
-    """Events of others that became the value."""
+    """Events of other clusters that became the value."""
     lost: int = 0
-    """Events of others that lost to a later one."""
+    """Events of other clusters that lost to a later one."""
     undone: int = 0
     """Acknowledged changes of this cluster that lost to one of another cluster."""
     refused: int = 0
     """Messages of the event topic that are invalid, or that no region may send."""
     from_the_future: int = 0
-    """Events of others that are further ahead than clocks may be (INV-81)."""
+    """Events of other clusters whose time is further ahead than the limit for clocks (INV-81)."""
     lag_ms: int = 0
-    """Age of the newest event when it was applied: its time by the clock there, to the time by the clock here."""
+    """Time between the newest applied event, by the clock of its cluster, and its application, by this region's."""
     failures: int = 0
     """Steps that ended with an unexpected error."""
     answers: int = 0
@@ -58,12 +58,12 @@ class SyncMetrics:
 
 @dataclass(slots=True)
 class EventBatch:
-    """Messages that are applied together."""
+    """Received messages that are applied in one transaction, by kind."""
 
     events: list[SyncEvent] = field(default_factory=list)
     packs: list[Events] = field(default_factory=list)
     own: list[Events] = field(default_factory=list)
-    """Events of this cluster, where changes are published before they are made."""
+    """Events of this cluster; only where changes are published before they are made."""
     answered: list[CatchUpResponse] = field(default_factory=list)
     reports: dict[str, VersionReport] = field(default_factory=dict)
     requests: list[CatchUpRequest] = field(default_factory=list)
@@ -71,24 +71,24 @@ class EventBatch:
 
 @dataclass(slots=True)
 class PartialAnswer:
-    """An answer that has not been received completely."""
+    """The received parts of another cluster's answer to a request for missing events."""
 
     number: int
     received: set[int] = field(default_factory=set)
-    """The received parts; PARTS_MAX at most."""
+    """Numbers of the received parts; up to PARTS_MAX."""
     stamps: set[SyncStamp] = field(default_factory=set)
-    """The current stamps of the answering cluster, if it sends all of them; about ANSWER_EVENTS_MAX at most."""
+    """Stamps of all current events of the answering cluster, if it sends all of them; up to about ANSWER_EVENTS_MAX."""
     is_complete: bool = False
 
     @property
     def is_over(self) -> bool:
-        """Whether it is complete, or larger than any answer may be; then further parts begin a new one, which never
-        ends."""
+        """Whether the answer is complete, or larger than allowed. Further parts of a too large answer begin a new one,
+        which is never complete."""
         return self.is_complete or len(self.stamps) > ANSWER_EVENTS_MAX
 
 
 class EventInbox:
-    """The inbox of the sync leader."""
+    """Checks, merges and applies the messages that the sync leader receives from the event topic."""
 
     def __init__(
         self, metadata: Metadata, settings: SyncSettings, figures: SyncMetrics, losses: LostClusters
@@ -98,20 +98,20 @@ class EventInbox:
         self._settings = settings
         self._figures = figures
         self._unfinished: dict[str, PartialAnswer] = {}
-        """By cluster: its newest answer, until all parts are applied. Bounded by the number of clusters: `_check`
-        rejects other sources, and a cluster sends the parts of an answer one after the other."""
+        """Cluster -> its newest answer, until all parts are applied. One entry per cluster: `_check` rejects unknown
+        sources, and a cluster sends the parts of an answer one after the other."""
         self.reported: dict[str, dict[str, int]] = {}
-        """By cluster: the version vector in its newest report; ORIGINS_MAX origins at most."""
+        """Cluster -> the version vector in its newest report, with up to ORIGINS_MAX origins."""
         self.recoveries: dict[str, int] = {}
-        """By cluster: the number of its answer that contains all events of this cluster, too."""
+        """Cluster -> number of the requested answer that also contains all events of this cluster."""
         self.declared: dict[str, int] = {}
-        """By cluster: how often it reported that it declared this one lost."""
+        """Cluster -> how often it has declared this cluster lost, by its newest report."""
 
     async def apply(
         self, received: Sequence[ReceivedEvent], shared_paths: Callable[[], list[str]]
     ) -> EventBatch:
-        """Apply messages; durable when it returns. StorageError when the store rejects it: then nothing was applied, or
-        everything may have been, and applying it again has no further effect."""
+        """Apply messages durably in one transaction. StorageError when the store fails: all or nothing was applied, and
+        applying the messages again has no further effect."""
         batch = self._sorted(received)
         knew = dict(self.reported)
         for pack in batch.packs:
@@ -170,7 +170,8 @@ class EventInbox:
         return rows_too
 
     def _is_complete(self, answer: CatchUpResponse) -> bool:
-        """Whether all parts have been received with this one. A part that is received again counts once."""
+        """Record a received part of an answer, and return whether all parts have been received. A repeated part counts
+        once."""
         unfinished = self._unfinished.get(answer.source)
         if unfinished is None or unfinished.number != answer.number:
             unfinished = self._unfinished[answer.source] = PartialAnswer(answer.number)
@@ -190,7 +191,7 @@ class EventInbox:
                 del self._unfinished[answer.source]
 
     def _count(self, tally: MergeCounts, knew: Mapping[str, Vector]) -> None:
-        """Count results. A change of a cluster that did not know of ours was not meant to replace it."""
+        """Count results. `undone` counts own changes replaced by events of a cluster that had not received them."""
         self._figures.won += tally.won
         self._figures.lost += tally.lost
         self._figures.from_the_future += len(tally.from_the_future)
@@ -232,7 +233,7 @@ class EventInbox:
         return batch
 
     def _check(self, one: ReceivedEvent, message: Message) -> None:
-        """A region publishes for its own cluster only. ValueError."""
+        """Raise ValueError for a message whose region does not belong to the cluster that it names as its source."""
         region = one.region or self._settings.region
         if self._settings.regions.get(region) != message.source:
             raise ValueError(
@@ -240,7 +241,8 @@ class EventInbox:
             )
 
     def _may_be_obeyed(self, message: Message) -> bool:
-        """INV-82. A skipped message is sent again after its source has processed the declaration that it was lost."""
+        """Whether a message of a possibly lost cluster is processed (INV-82). A skipped message is sent again after its
+        source has processed the declaration that it is lost."""
         if not isinstance(message, Events | CatchUpResponse) or self._may_apply(message):
             return True
         if isinstance(message, CatchUpResponse) and message.is_whole:
@@ -252,8 +254,8 @@ class EventInbox:
         return False
 
     def _may_apply(self, message: Events | CatchUpResponse) -> bool:
-        """Whether the message's events are applied. Of two clusters that declared each other lost, each first receives
-        only what the other one no longer has."""
+        """Whether the message's events are applied. If two clusters declared each other lost, each first processes only
+        which events the other one no longer has."""
         return self._losses.may_apply(message.source, message.seen_to)
 
     def _add(self, message: Message, batch: EventBatch) -> None:
@@ -277,7 +279,7 @@ class EventInbox:
 
 
 def _no_longer_incomplete(rows: ConfigurationRows, cluster: str) -> None:
-    """Record that a cluster has sent all events of this cluster that it has."""
+    """Record that a cluster has sent all its events, including those of this cluster."""
     before = incomplete(rows.get(SYNC_INCOMPLETE_PATH.text))
     after = [one for one in before if one != cluster]
     if after != before:

@@ -1,8 +1,8 @@
-"""The lease of a cluster's sync leader: the region whose name is in the cluster's store.
+"""The lease of a cluster's sync leader: a row of the cluster's store with the name of the leading region.
 
-The holder renews its lease regularly. A region that sees no renewal for a while takes the lease; it measures that time
-by its own event loop, so no wall clock matters. Two regions that hold it for a moment do no harm: whatever both send or
-apply counts once.
+The holder renews its lease every BEAT_SECONDS. A region that sees no renewal for SILENCE_SECONDS takes the lease; it
+measures that time by its own event loop, so wall clocks do not matter. Two regions that lead for a moment do no harm:
+events are idempotent.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from emulator.storage.configuration.contract import ConfigurationRows
 
 BEAT_SECONDS = 0.4
 SILENCE_SECONDS = 1.2
-"""Time without renewal after which another region takes the lease: it leads within two seconds, startup included."""
+"""Seconds without renewal after which another region takes the lease: it leads within two seconds, startup included."""
 
 
 class StoredLease(NamedTuple):
-    """The lease as it is stored."""
+    """The stored form of the lease."""
 
     region: str
     number: int
-    """Number of changes of the holder."""
+    """Number of times that the lease changed its holder."""
     beat: int
 
     @classmethod
@@ -41,7 +41,7 @@ class StoredLease(NamedTuple):
 
     @classmethod
     def stored(cls, change: Change | None) -> StoredLease | None:
-        """StorageDamaged."""
+        """Return the stored lease, if there is one. StorageDamaged."""
         return decoded(change, cls.decode, None)
 
     def encode(self) -> bytes:
@@ -49,7 +49,7 @@ class StoredLease(NamedTuple):
 
 
 class Lease:
-    """One per region."""
+    """One region's view of its cluster's lease."""
 
     def __init__(self, metadata: Metadata, region: str, *, is_alone: bool) -> None:
         self._metadata = metadata
@@ -59,17 +59,17 @@ class Lease:
         self._seen_at = asyncio.get_running_loop().time()
         self._beat_at = 0.0
         self._number = -1
-        """Number under which this region holds it; -1: it does not."""
+        """The lease's `number` while this region holds it; -1 otherwise."""
 
     @property
     def holder(self) -> str:
-        """The region that holds it; empty when none is known."""
+        """The region that holds the lease; empty when none is known."""
         held = self._stored()
         return held.region if held is not None else self._region if self._is_alone else ""
 
     @property
     def is_held(self) -> bool:
-        """Whether this region leads, as far as it knows."""
+        """Whether this region holds the lease, by its mirror of the store."""
         if self._is_alone:
             return True
         held = self._stored()
@@ -79,8 +79,8 @@ class Lease:
         return StoredLease.stored(self._metadata.get(SYNC_LEASE_PATH.text))
 
     async def look(self) -> None:
-        """Renew the lease, or take one that has expired. StorageError when the store is away: then other regions cannot
-        take it either, and the holder continues."""
+        """Renew the lease, or take an expired one. StorageError when the store is unavailable: then no other region can
+        take the lease either, and the holder continues."""
         if self._is_alone:
             return
         now, held = asyncio.get_running_loop().time(), self._stored()
@@ -111,6 +111,6 @@ class Lease:
         self._number = await self._metadata.transact(work)
 
     async def give_up(self) -> None:
-        """Release the lease of a region that stops: other regions need not wait. StorageError."""
+        """Release the lease of a region that stops, so that other regions need not wait. StorageError."""
         if not self._is_alone and self.is_held:
             await self._metadata.put(SYNC_LEASE_PATH.text, None)

@@ -36,31 +36,31 @@ from emulator.model.values import TopicName
 from emulator.storage.configuration.contract import ConfigurationRows
 
 SUBSCRIPTION = "metadata-syncer"
-"""Subscription of the event topic: acknowledges what the sync leader has applied."""
+"""The subscription by which the sync leader consumes the event topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
-    """Implements `metadata.SharedPaths`."""
+    """The configuration of metadata sync in one region. Implements `metadata.SharedPaths`."""
 
     here: LocalCluster
     topic: str
-    """The event topic."""
+    """Full name of the event topic."""
     excluded: tuple[str, ...]
-    """Prefixes of paths that each cluster keeps to itself, as a person writes them: `namespace/acme/`."""
+    """Prefixes of the paths that this cluster does not share, in readable form: `namespace/acme/`."""
     regions: dict[str, str]
-    """The cluster of each region."""
+    """Region -> its cluster, for this region and its peers."""
     region: str
     wall_clock_ms: Callable[[], int]
     draw: Callable[[], int]
     """Returns a random number of 32 bits."""
     publishes_first: bool = False
-    """The proposal's order: a change is published, then made (decision 0024)."""
+    """Whether a change is published before it is made, as in the proposal (decision 0024)."""
     lost_clusters: tuple[str, ...] = ()
     """Clusters that the topology declares lost."""
     outbox: type[EventOutbox] = EventOutbox
     requires_topic: bool = False
-    """No change is made while the event topic accepts no messages."""
+    """Whether a change requires that the event topic accepts messages."""
 
     @classmethod
     def of(
@@ -71,7 +71,8 @@ class SyncSettings:
         rule: Rule,
         outbox: type[EventOutbox] = EventOutbox,
     ) -> SyncSettings | None:
-        """`rule`: which event wins, unless the region follows upstream. None: nothing is shared."""
+        """Return the settings of a region; None without metadata sync. `rule`: decides which event wins, unless the
+        region follows upstream."""
         topic = config.settings.configuration_metadata_sync_event_topic
         regions = {peer.region: peer.cluster for peer in config.peers} | {config.region: config.cluster}
         if not topic or set(regions.values()) == {config.cluster}:
@@ -110,9 +111,9 @@ class SyncSettings:
         return list(self.regions.values()).count(self.here.cluster) == 1
 
     def check_client(self, topic: str, subscription: str) -> None:
-        """ProtocolError for a client that publishes to the event topic: other clusters apply what a region publishes
-        there, and cannot see which of its clients it came from. Also for one that uses the sync leader's subscription,
-        because it could acknowledge messages that the leader has not seen."""
+        """Raise ProtocolError for a producer of the event topic: other clusters apply the messages of a region, and
+        cannot see which of its clients published them. Also for a consumer of the sync leader's subscription, which
+        could acknowledge messages that the leader has not applied."""
         if topic != self.topic:
             return
         if not subscription:
@@ -126,8 +127,8 @@ class SyncSettings:
         return is_synced(path) and not self._is_own(path)
 
     def _is_own(self, path: str) -> bool:
-        """Excluded by the setting, or needed by the event topic itself: deleting that in one cluster would cut the
-        others off from all further events."""
+        """Whether a path is excluded by the setting, or needed by the event topic itself: deleting such a path in one
+        cluster would cut the others off from all further events."""
         topic = TopicName.parse(self.topic)
         if path in (
             NamespacePath(topic.full_namespace).text,
@@ -143,7 +144,8 @@ class SyncSettings:
         return self.transaction(lambda one: one.change(path, value, is_seed=is_seed, touched=touched))
 
     def transaction(self, work: Callable[[MetadataTransaction], None]) -> Callable[[ConfigurationRows], None]:
-        """Time and randomness are read now: the work itself runs elsewhere, and reads neither."""
+        """Return the work of a transaction of metadata sync. It reads time and randomness in advance, because the work
+        runs in the store."""
         now_ms, incarnation = self.wall_clock_ms(), f"{self.draw():08x}"
 
         def whole(rows: ConfigurationRows) -> None:
@@ -163,7 +165,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 class ExclusionDifference(NamedTuple):
-    """The difference between this cluster and another one."""
+    """The difference between the excluded paths of this cluster and of another one."""
 
     cluster: str
     only_here: list[str]
@@ -179,12 +181,12 @@ class ExclusionDifference(NamedTuple):
 
 
 def excluded_in(metadata: Metadata, cluster: str) -> Excluded | None:
-    """The paths in that cluster's newest report. None: it has sent none."""
+    """Return the excluded paths in another cluster's newest report; None before its first report."""
     return stored_excluded(metadata.get(SyncExcludedPath(cluster).text))
 
 
 def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[ExclusionDifference]:
-    """Compare the paths that clusters exclude from sync (`metadata_sync_excluded_paths`)."""
+    """Compare this cluster's excluded paths (`metadata_sync_excluded_paths`) with those of the other clusters."""
     for cluster in sorted(settings.clusters):
         there = excluded_in(metadata, cluster)
         if there is not None:
@@ -198,7 +200,7 @@ def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[Exclusio
 
 
 class LostClusters:
-    """The clusters that this one has declared lost, and the declarations of others that it has processed, as stored."""
+    """The stored declarations of lost clusters: those of this cluster, and those of others that it has processed."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
         self._metadata = metadata
@@ -218,12 +220,12 @@ class LostClusters:
 
     @property
     def declared(self) -> dict[str, int]:
-        """By other cluster: how often it was declared lost."""
+        """Other cluster -> how often this cluster has declared it lost; only those declared at least once."""
         times = {cluster: self.of(cluster).times for cluster in sorted(self._settings.clusters)}
         return {cluster: often for cluster, often in times.items() if often}
 
     async def declare(self, cluster: str, *, lost: bool) -> None:
-        """Declare a cluster lost, or back, for an operator. StorageError."""
+        """Declare a cluster lost, or no longer lost, for an operator. StorageError."""
         path = SyncLossPath(cluster).text
 
         def work(rows: ConfigurationRows) -> None:
@@ -235,8 +237,8 @@ class LostClusters:
         await self._metadata.transact(work)
 
     async def obey_topology(self) -> None:
-        """Apply the settings: declare the clusters lost that they name, and back those that they no longer name.
-        StorageError."""
+        """Declare the clusters lost that the topology names, and revoke the declarations of those that it no longer
+        names. StorageError."""
         for cluster in sorted(self._settings.clusters):
             present = self.of(cluster)
             declared = present
@@ -249,19 +251,20 @@ class LostClusters:
 
     @property
     def all_seen_to(self) -> dict[str, int]:
-        """By declaring cluster: its last declaration that this cluster is lost which this cluster has processed."""
+        """Cluster -> number of its newest declaration that this cluster is lost which this cluster has processed."""
         return stored_vector(self._metadata.get(SYNC_SEEN_TO_PATH.text))
 
     def seen_to(self, cluster: str) -> int:
         return self.all_seen_to.get(cluster, 0)
 
     def may_apply(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
-        """Whether events of another cluster may be applied: it has processed every declaration that it is lost."""
+        """Whether events of another cluster may be applied: it has processed every declaration of this cluster that it
+        is lost. `seen_to`: the declarations that it has processed."""
         return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
 
 
 def note_seen(rows: ConfigurationRows, cluster: str, times: int) -> None:
-    """Record, in the transaction that processes it, that a declaration was processed."""
+    """Record a declaration of `cluster` as processed, in the transaction that processes it."""
     seen = stored_vector(rows.get(SYNC_SEEN_TO_PATH.text))
     rows.put(
         SYNC_SEEN_TO_PATH.text,

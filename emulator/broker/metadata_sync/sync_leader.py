@@ -1,7 +1,7 @@
 """The work of a cluster's sync leader: publishes local changes, applies changes of other clusters, reports the
 cluster's version vector, and requests missing events.
 
-One task executes one step after the other. The next leader continues from the cluster's store.
+One task executes the steps one after the other. The next leader continues from the state in the cluster's store.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ MESSAGES_AT_ONCE = 4
 
 
 class SyncLeader:
-    """Exists from when a region acquires the lease until it loses it, or until its event topic is loaded again."""
+    """The sync leader of a cluster. It exists from when its region acquires the lease until the region loses the lease,
+    or the event topic is unloaded."""
 
     def __init__(self, state: ClusterState, figures: SyncMetrics, channel: EventTopic) -> None:
         self._state = state
         self.channel = channel
         self.inbox = EventInbox(state.metadata, state.settings, figures, state.losses)
         self._taken: list[ReceivedEvent] = []
-        """Messages taken from the event topic, not yet applied."""
+        """Messages taken from the event topic that are not applied yet."""
         self._changes = LocalChanges(state, channel, figures)
         self._reports = VersionReports(state, channel)
         self._catch_up = CatchUp(state, channel, self.inbox, figures)
         self._tombstones = Tombstones(state)
         self._differences: dict[str, str] = {}
-        """By cluster: the difference in excluded paths that was logged last."""
+        """Cluster -> the difference in excluded paths that was logged last."""
         for record in map(state.record, state.shared_paths()):
             self._changes.begin_with(record)
             self._tombstones.note(record)
@@ -75,7 +76,7 @@ class SyncLeader:
         self.channel.close()
 
     async def step(self) -> None:
-        """Do everything that is pending. StorageError, ProtocolError: retry."""
+        """Execute all pending work. StorageError, ProtocolError: the caller retries."""
         await self._changes.publish()
         await self._apply()
         await self._changes.finish()
@@ -99,7 +100,7 @@ class SyncLeader:
     def _record_changed(self, change: Change) -> None:
         key = parse_path(change.path)
         if isinstance(key, SyncRecordPath) and change.value is not None:
-            with suppress(StorageDamaged):  # `DamagedRows` finds and replaces it
+            with suppress(StorageDamaged):  # `DamagedRows` replaces the damaged row
                 self._note(stored_record(key.of, change))
 
     def _note(self, record: DocumentRecord) -> None:

@@ -18,9 +18,9 @@ from emulator.errors import ProtocolError, StorageError
 logger = logging.getLogger(__name__)
 
 FAILED_SECONDS = 1.0
-"""How long it waits after an unexpected error."""
+"""Seconds before a restart after an unexpected error."""
 LOOK_SECONDS = 0.2
-"""How often it checks even without an event."""
+"""Maximum seconds to wait for an event before the next step."""
 
 
 class SyncHost(EventTopicHost, Protocol):
@@ -30,7 +30,7 @@ class SyncHost(EventTopicHost, Protocol):
 
 
 class Synchronizer:
-    """One per region that takes part."""
+    """The metadata sync of one region."""
 
     def __init__(self, host: SyncHost, settings: SyncSettings) -> None:
         self._host = host
@@ -40,14 +40,14 @@ class Synchronizer:
         self.losses = LostClusters(host.metadata, settings)
         self.damage = DamagedRows(host.metadata, settings)
         self.leader: SyncLeader | None = None
-        """Set while this region leads."""
+        """The sync leader while this region leads; None otherwise."""
         self.failure = ""
-        """Why it cannot lead, although it should; empty without a failure."""
+        """Why the last step failed; empty without a failure."""
         self._news = asyncio.Event()
         self._closed = False
 
     async def run(self) -> None:
-        """Run until it is closed."""
+        """Run metadata sync until `close`."""
         self._host.metadata.watch("", lambda change: self._news.set())
         self.damage.follow()
         while not self._closed:
@@ -85,7 +85,7 @@ class Synchronizer:
             self.leader = await SyncLeader.begin(
                 host, host.metadata, self.settings, self.figures, self._news.set
             )
-            self._report("")  # the former failure is over, although the first step takes a while
+            self._report("")  # the former failure is over, even before the first step completes
             logger.info(
                 "this region is now the metadata sync leader of cluster %s", self.settings.here.cluster
             )
@@ -109,7 +109,7 @@ class Synchronizer:
             pass
 
     async def close(self) -> None:
-        """The region stops: release the lease, so that other regions need not wait."""
+        """Stop, and release the lease, so that other regions need not wait."""
         self._closed = True
         self._resign()
         try:

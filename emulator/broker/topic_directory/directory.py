@@ -31,20 +31,22 @@ logger = logging.getLogger(__name__)
 
 ACQUIRED_AGAIN_MAX = 10
 OWING_AT_ONCE = 8
-"""Topics with pending work that are opened concurrently after a start. The limit lets clients have their turn."""
+"""Maximum number of topics with pending work that are opened concurrently after a start, so that clients' requests are
+served as well."""
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
 
 
 class TopicOpener(Protocol):
-    """Loads topics and closes them."""
+    """Loads, closes and deletes topics for the directory."""
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
-        """Load a topic, or create it. None: it does not exist. StorageError, ProtocolError when it cannot be loaded."""
+        """Load or create a topic. Return None if it does not exist. StorageError, ProtocolError if it cannot be
+        loaded."""
         ...
 
     def serve(self, topic: Topic) -> None:
-        """The topic serves from now on: start its replicators."""
+        """Start the replicators and other background work of a topic that serves from now on."""
         ...
 
     def send_away(self, topic: Topic) -> None:
@@ -52,7 +54,7 @@ class TopicOpener(Protocol):
         ...
 
     def owes(self, topic: Topic) -> bool:
-        """Whether it has pending work without any client (D3)."""
+        """Whether a topic has pending work even without clients (D3)."""
         ...
 
     async def write_pending(self, topic: Topic) -> None:
@@ -60,25 +62,26 @@ class TopicOpener(Protocol):
         ...
 
     async def forget_owing(self, topic: Topic) -> bool:
-        """Record that a closed topic, with no write under way, need not be loaded at the next start. Returns False if
-        it must."""
+        """Record that a closed topic without writes under way need not be loaded at the next start. Return False if it
+        must be loaded."""
         ...
 
     async def erase(self, name: str, *, for_good: bool) -> None:
-        """Remove everything stored of a topic. `for_good`: other regions must not create it again. StorageError when
-        that fails; it may be retried."""
+        """Remove all stored data of a topic. `for_good`: other regions must not create it again. StorageError when that
+        fails; the caller may retry."""
         ...
 
 
 class CreationRules(Protocol):
-    """Which requests create a missing topic."""
+    """The rules for requests that may create a missing topic."""
 
     def may_create(self, topic: TopicName) -> bool:
         """Whether a request may create the topic. ProtocolError when its namespace has too many topics."""
         ...
 
     def was_deleted(self, topic: TopicName) -> bool:
-        """Whether a user deleted it, and no client has used it here since: then another region does not create it."""
+        """Whether a user deleted the topic and no client has used it here since. If so, replication from another region
+        does not create it."""
         ...
 
 
@@ -105,29 +108,29 @@ class TopicDirectory:
         self._lives = 0
         self._damaged = DamagedTopics()
         self._creating: dict[str, None] = {}
-        """Topics that are being opened, and may be created."""
+        """Full names of topics that are being opened and may be created."""
         self._observers: list[Callable[[LoadStateChange], None]] = []
         self._closed = False
         self.serving: dict[str, Topic] = {}
-        """By full name. Read only."""
+        """Loaded topics that accept clients, by full name; other modules must not change it."""
         self.owing: dict[str, None] = {}
-        """Topics with pending work of before the start that are not open yet."""
+        """Full names of topics with pending work from before the start that are not loaded yet."""
         self.lists = TopicLists(self)
 
     # Existing topics.
 
     def names(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics of a namespace, loaded or not, sorted."""
+        """Return the full names of a namespace's persistent topics, loaded or not, sorted."""
         prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
         return [name for name in self._log_names() if name.startswith(prefix)]
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """Full names of a namespace's non-persistent topics, sorted: they exist while they are loaded."""
+        """Return the full names of a namespace's non-persistent topics, which exist while they are loaded; sorted."""
         prefix = f"{NON_PERSISTENT}://{namespace}/"
         return sorted(name for name in self.serving if name.startswith(prefix))
 
     def count(self, namespace: str) -> int:
-        """Number of all topics of a namespace, including those being created."""
+        """Return the number of all topics of a namespace, including those being created."""
         creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
         return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
 
@@ -136,7 +139,7 @@ class TopicDirectory:
         return self.state_of(name) is not LoadState.ABSENT or self._has_log(name)
 
     def all_names(self) -> list[str]:
-        """Full names of the persistent topics of all namespaces."""
+        """Return the full names of the persistent topics of all namespaces."""
         return [name for name in self._log_names() if name.startswith(f"{LogKind.MESSAGES.value}://")]
 
     def state_of(self, name: str) -> LoadState:
@@ -144,7 +147,7 @@ class TopicDirectory:
         return LoadState.ABSENT if slot is None else slot.state
 
     def observe(self, observer: Callable[[LoadStateChange], None]) -> None:
-        """Call `observer` for every change of a state, in the step in which it happens."""
+        """Call `observer` synchronously for every change of a topic's load state."""
         self._observers.append(observer)
 
     # Requests.
@@ -152,7 +155,7 @@ class TopicDirectory:
     async def acquire(self, name: str, mode: OpenMode) -> Topic:
         """Return the loaded topic. ProtocolError or StorageError when it cannot be loaded.
 
-        A caller that waits for something else afterwards must check `topic.closed` before using it.
+        A caller that awaits anything afterwards must check `topic.closed` before it uses the topic.
         """
         if self._closed:
             raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
@@ -204,7 +207,7 @@ class TopicDirectory:
         slot.serve(topic)
 
     async def _find(self, slot: LoadedTopic) -> Topic | None:
-        """Open the topic, until it exists or no request waits any more (D1)."""
+        """Try to open the topic until it exists or no request waits for it any more (D1)."""
         while True:
             creating = self._creating_modes(slot.name)
             asking = list(slot.waiters.items())
@@ -223,11 +226,11 @@ class TopicDirectory:
                 return None
 
     def _creating_modes(self, name: TopicName) -> set[OpenMode]:
-        """Return the modes that create a missing topic now."""
+        """Return the modes whose requests create a missing topic now."""
         creating = {OpenMode.CREATE_BY_COMMAND}
         if self._rules.may_create(name):
             creating.add(OpenMode.CREATE)
-            if not self._rules.was_deleted(name):  # maybe deleted since the region was accepted (L6)
+            if not self._rules.was_deleted(name):  # a user may have deleted it since `check_not_deleted` (L6)
                 creating.add(OpenMode.REPLICATE)
         return creating
 
@@ -243,8 +246,8 @@ class TopicDirectory:
     # Unloading.
 
     def failed(self, name: str, failure: BaseException, *, again: bool) -> None:
-        """A write of a topic failed, so its memory may be wrong: disconnect all clients. With `again`, load it from the
-        store, because replication must continue even if no client reconnects."""
+        """Close a topic after a failed write, because its state in memory may be wrong. With `again`, load it from the
+        store again: replication must continue even if no client reconnects."""
         slot = self._slots.get(name)
         if slot is None or slot.state is not LoadState.SERVING or self._closed:
             return
@@ -255,8 +258,8 @@ class TopicDirectory:
             self._spawn(self.open_again(name))
 
     async def unload(self, name: str, why: str, *, only_if: Callable[[Topic], bool] | None = None) -> None:
-        """Close a topic in an orderly way; nothing of it is lost. `only_if` is checked once more after pending changes
-        were written."""
+        """Close a topic in an orderly way, after its pending changes were written. `only_if` is checked after that
+        write: the topic stays loaded if it returns False."""
         slot = self._slots.get(name)
         if slot is None or slot.state is not LoadState.SERVING:
             return
@@ -270,8 +273,8 @@ class TopicDirectory:
             await _detached(self._spawn, self._left(slot, orderly=True))
 
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
-        """Remove a topic from the store. `for_good`: other regions must not create it again. ProtocolError when it does
-        not exist, or is in use and not `force`."""
+        """Remove a topic from the store. `for_good`: other regions must not create it again. ProtocolError for a topic
+        that does not exist, or that is in use unless `force` is set."""
         slot = await self._serving(name)
         topic = slot.topic
         assert topic is not None
@@ -281,7 +284,7 @@ class TopicDirectory:
         await _detached(self._spawn, self._left(slot, delete=True, for_good=for_good))
 
     async def _serving(self, name: str) -> LoadedTopic:
-        """Return the slot of a topic while it serves. Loads it again if it was deleted or unloaded before this task
+        """Return the slot of a topic in state SERVING. Load the topic again if it was unloaded before this task
         resumed. ProtocolError."""
         for _ in range(ACQUIRED_AGAIN_MAX):
             topic = await self.acquire(name, OpenMode.EXISTING)
@@ -317,7 +320,7 @@ class TopicDirectory:
     # Pending work (D3), and idle topics.
 
     async def open_owing(self, names: list[str]) -> None:
-        """Open topics that may have pending work, a few at a time."""
+        """Open topics that may have pending work, up to OWING_AT_ONCE concurrently."""
         self.owing = dict.fromkeys(names)
         fair_queue = asyncio.Semaphore(OWING_AT_ONCE)
 
@@ -331,14 +334,14 @@ class TopicDirectory:
         await asyncio.gather(*map(one, names))
 
     async def open_again(self, name: str) -> None:
-        """Retry until the topic is loaded, does not exist any more, or its stored state is damaged."""
+        """Load a topic; retry until it is loaded, does not exist any more, or its stored state is damaged."""
         delay_seconds = RETRY_SECONDS
         while not self._closed:
             try:
                 await self.acquire(name, OpenMode.EXISTING)
                 return
             except StorageDamaged:
-                return  # logged already; a request for the topic after a while reads the store again
+                return  # already logged; requests read the store again after DAMAGED_SECONDS
             except StorageError as failure:
                 logger.warning("cannot load topic %s yet: %s", name, failure)
             except ProtocolError as problem:
@@ -348,13 +351,13 @@ class TopicDirectory:
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
 
     def is_unused_since(self, topic: Topic, loop_time: float) -> bool:
-        """Return whether a topic was not requested after that time, has no clients, and no work to do without them
-        (D3)."""
+        """Return whether a topic has had no request after `loop_time`, has no clients, and has no pending work without
+        them (D3)."""
         requested_at = self._slots[topic.full_name].requested_at
         return requested_at <= loop_time and not topic.is_used and not self._opener.owes(topic)
 
     def close(self) -> None:
-        """The region stops: open no more topics, and close the loaded ones."""
+        """Close the loaded topics and open no further ones, because the region stops."""
         self._closed = True
         for topic in list(self.serving.values()):
             topic.close("the region is stopping")
@@ -371,7 +374,7 @@ class TopicDirectory:
 async def _detached(
     spawn: Callable[[Coroutine[Any, Any, Any]], None], work: Coroutine[Any, Any, None]
 ) -> None:
-    """Wait for work that continues even if its caller is cancelled."""
+    """Run work that continues even if the caller is cancelled, and wait for it."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def whole() -> None:

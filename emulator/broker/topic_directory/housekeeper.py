@@ -1,8 +1,8 @@
-"""Applies policies that delete something of a topic: retention, TTL, quotas (docs/components/life.md); and unloads
-topics that are not used.
+"""Applies policies that delete data of a topic: retention, TTL, quotas (docs/components/life.md); and unloads unused
+topics.
 
-One per region, with one timer that runs only while some loaded topic has such a policy. Topics are processed one after
-the other, so that housekeeping never takes more than a small part of a region's time.
+A region has one housekeeper. Its timer runs only while a loaded topic has such a policy. Topics are processed one after
+the other, so that housekeeping takes only a small part of a region's time.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OBEYS = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS, INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION)
-"""Policies that this module acts upon (PO1)."""
+"""Policies that this module enforces (PO1)."""
 
 TOPICS_PER_STEP = 50
-"""Topics that one iteration of the event loop visits in a round. One takes up to some 20 µs if nothing is deleted."""
+"""Maximum number of topics that a round visits per iteration of the event loop. A topic from which nothing is deleted
+takes up to about 20 µs."""
 
 
 def _deletes_data(policies: TopicPolicies) -> bool:
-    """Return whether any policy deletes something of a topic."""
+    """Return whether any policy may delete data of a topic, or the topic."""
     if policies[RETENTION].lets_go or policies[MESSAGE_TTL] or policies[BACKLOG_QUOTAS]:
         return True
     return bool(policies[INACTIVE_TOPICS].delete or policies[SUBSCRIPTION_EXPIRATION])
 
 
 class TrackedTopic:
-    """One topic that the housekeeper processes."""
+    """A loaded topic and the state of its housekeeping."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -61,7 +62,7 @@ class TrackedTopic:
 
     @property
     def has_work(self) -> bool:
-        """Whether a policy may still delete something: such a topic stays loaded."""
+        """Whether a policy may still delete data of the topic, which therefore stays loaded."""
         topic = self.topic
         if self.topic.policies[INACTIVE_TOPICS].delete:
             return True
@@ -74,14 +75,14 @@ class TrackedTopic:
 
     @property
     def _deletes_by_age(self) -> bool:
-        """Whether unacknowledged messages expire by age. A quota by size removes nothing while nothing is published."""
+        """Whether unacknowledged messages expire by age. A quota by size evicts nothing without new publishes."""
         by_age = self.topic.policies[BACKLOG_QUOTAS].get(QuotaKind.AGE)
         return bool(self.topic.policies[MESSAGE_TTL]) or (
             by_age is not None and by_age.action is QuotaAction.EVICT and by_age.limit_seconds >= 0
         )
 
     async def apply(self, now_ms: int) -> None:
-        """Delete what the policies allow. StorageError."""
+        """Expire messages, enforce quotas, trim the log and expire subscriptions, by the policies. StorageError."""
         topic, retention = self.topic, self.topic.retention
         if ttl_seconds := topic.policies[MESSAGE_TTL]:
             await retention.expire(ttl_seconds * 1000, now_ms)
@@ -92,12 +93,12 @@ class TrackedTopic:
             await self.inactivity.expire_subscriptions(minutes, now_ms)
 
     def is_to_be_deleted(self, now_ms: int) -> bool:
-        """Whether it has been unused for the time after which its policy deletes it."""
+        """Whether the topic has been unused for as long as its policy requires for its deletion."""
         policy = self.topic.policies[INACTIVE_TOPICS]
         return policy.delete and self.inactivity.is_unused(policy, now_ms) and self.inactivity.rest()
 
     async def check_quotas(self, now_ms: int) -> None:
-        """Compare the backlogs with their quotas. StorageError."""
+        """Enforce the topic's backlog quotas. StorageError."""
         quotas = self.topic.policies[BACKLOG_QUOTAS]
         if quotas or self.topic.retention.quota_refusal is not None:
             await self.topic.retention.enforce_quotas(quotas, now_ms)
@@ -110,13 +111,13 @@ class HousekeptRegion(RegionServices, Protocol):
 
 
 class IdleSweeper:
-    """Unloads topics that no client and no other region has used for a while. Checks all loaded topics twice per idle
-    time, until it is closed."""
+    """Unloads topics that no client and no other region has used for `topic_idle_ms`. Checks all loaded topics twice in
+    that time, until it is closed."""
 
     def __init__(self, region: HousekeptRegion) -> None:
         self._region = region
         self._idle_seconds = region.config.settings.topic_idle_ms / 1000
-        """How long an unused topic stays loaded; 0: for ever."""
+        """Seconds that an unused topic stays loaded; 0: it is never unloaded."""
         self._closed = False
 
     def start(self) -> None:
@@ -148,13 +149,13 @@ class IdleSweeper:
 
 
 class Housekeeper:
-    """One per region."""
+    """The housekeeper of one region: runs the rounds over its loaded topics."""
 
     def __init__(self, region: HousekeptRegion) -> None:
         self._region = region
         self.idle = IdleSweeper(region)
         self._tracked: dict[str, TrackedTopic] = {}
-        """Every loaded topic."""
+        """Loaded topics by full name."""
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
         self._closed = False
@@ -166,17 +167,17 @@ class Housekeeper:
         self._wake((tracked,))
 
     def policies_changed(self, topic_name: str) -> None:
-        """The policies of a topic changed."""
+        """Start a round if the changed policies of a topic require it."""
         if topic_name in self._tracked:
             self._wake((self._tracked[topic_name],))
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
-        """Return those of these topics that have to be loaded, because a policy may delete something of them."""
+        """Return the topics among `names` that must be loaded because a policy may delete data of them."""
         return [name for name in names if _deletes_data(policies.of_topic(TopicName.parse(name)))]
 
     def forget(self, topic: Topic) -> None:
-        """The topic is unloaded."""
+        """Stop applying policies to a topic that is unloaded."""
         self._tracked.pop(topic.full_name, None)
 
     def has_work(self, topic: Topic) -> bool:
@@ -184,7 +185,7 @@ class Housekeeper:
         return tracked is not None and tracked.has_policies and tracked.has_work
 
     async def _before_producers(self, tracked: TrackedTopic) -> None:
-        """Called when a producer wants to attach: check the quotas now, not only in the next round."""
+        """Enforce the quotas before a producer attaches, not only in the next round."""
         if tracked.topic.policies[BACKLOG_QUOTAS] and not tracked.topic.closed:
             await tracked.check_quotas(self._now_ms())
 
@@ -194,19 +195,19 @@ class Housekeeper:
     # Requests.
 
     async def check_quotas(self) -> None:
-        """Compare the backlog of every loaded topic with its quotas now. StorageError."""
+        """Enforce the backlog quotas of every loaded topic now. StorageError."""
         for tracked in list(self._tracked.values()):
             if not tracked.topic.closed:
                 await tracked.check_quotas(self._now_ms())
 
     async def trim(self, topic: Topic) -> None:
-        """Trim now what retention allows. StorageError."""
+        """Trim a topic's log now, as far as its retention policy allows. StorageError."""
         tracked = self._tracked.get(topic.full_name)
         if tracked is not None and tracked.topic.policies[RETENTION].lets_go:
             await tracked.topic.retention.trim(tracked.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
-        """Move every subscription to the end, and trim everything. StorageError."""
+        """Move every subscription to the end of the log, and trim all entries. StorageError."""
         tracked = self._tracked.get(topic.full_name)
         if tracked is not None:
             await tracked.topic.retention.truncate()
@@ -243,10 +244,10 @@ class Housekeeper:
             await tracked.apply(self._now_ms())
             if tracked.is_to_be_deleted(self._now_ms()):
                 logger.info("topic %s is deleted: it is inactive", tracked.topic.full_name)
-                with contextlib.suppress(ProtocolError):  # created again when it is used, here or elsewhere
+                with contextlib.suppress(ProtocolError):  # it is in use again, or does not exist any more
                     await self._region.directory.delete(tracked.topic.full_name, force=False, for_good=False)
         except StorageError as failure:
-            # It may have happened all the same, so the memory may be wrong.
+            # The failed write may still have been stored, so the state in memory may be wrong.
             if not tracked.topic.closed:
                 logger.warning(
                     "topic %s: retention, expiry and inactivity checks failed: %s",
@@ -254,7 +255,7 @@ class Housekeeper:
                     failure,
                 )
                 tracked.topic.failed(failure)
-        except Exception as problem:  # any: the other topics are processed all the same
+        except Exception as problem:  # any: an error must not keep the other topics from being processed
             logger.error(
                 "topic %s: retention, expiry and inactivity checks failed",
                 tracked.topic.full_name,

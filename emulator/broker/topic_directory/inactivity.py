@@ -1,5 +1,4 @@
-"""Inactive topics and subscriptions: how long they are unused, and whether they are deleted (docs/components/life.md,
-L7)."""
+"""Detection of inactive topics and subscriptions, which policies delete after a time (docs/components/life.md, L7)."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class Claimed(Protocol):
 
 
 class UsedTopic(Protocol):
-    """The topic, as far as its use matters."""
+    """The topic, as the inactivity tracker sees it."""
 
     full_name: str
     closed: bool
@@ -63,7 +62,8 @@ class UsedTopic(Protocol):
 
 
 class InactivityTracker:
-    """The tracker of one loaded topic. Time counts from the first check: nothing of it is stored."""
+    """The inactivity of one loaded topic and of its subscriptions. The times count from the first check after loading,
+    because they are not stored."""
 
     def __init__(self, topic: UsedTopic) -> None:
         self._topic = topic
@@ -73,7 +73,7 @@ class InactivityTracker:
     # Subscriptions.
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
-        """Delete subscriptions that were unused for this time. StorageError."""
+        """Delete the subscriptions that had no consumer for `minutes`. StorageError."""
         unused = [one for one in self._topic.subscriptions.values() if _may_expire(one)]
         since = {one: self._subscriptions_since_ms.get(one, now_ms) for one in unused}
         self._subscriptions_since_ms = since
@@ -91,7 +91,7 @@ class InactivityTracker:
     # The topic.
 
     def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
-        """Whether it has been unused for as long as the policy requires."""
+        """Whether the topic has been unused for as long as the policy requires."""
         if not self._is_idle(policy.mode):
             self._topic_since_ms = None
             for replicator in self._topic.replicators.values():
@@ -102,7 +102,7 @@ class InactivityTracker:
         return now_ms - self._topic_since_ms >= policy.seconds * 1000
 
     def _is_idle(self, mode: DeleteMode) -> bool:
-        """Whether no client uses it, and no other region lacks any of its entries."""
+        """Whether no client uses the topic, and no other region lacks any of its entries."""
         topic = self._topic
         if topic.closed or topic.access.machine.is_in_use:
             return False
@@ -116,15 +116,15 @@ class InactivityTracker:
         return not any(one.consumers or one.cursor.replicated or one.backlog() for one in subscriptions)
 
     def rest(self) -> bool:
-        """Close our producers in the other regions, so that they may delete the topic as well. Returns whether they
-        have closed theirs here, so that this topic may be deleted."""
+        """Close the replicators' producers in other regions, so that those may delete the topic as well. Return whether
+        the other regions have closed their producers here, so that this topic may be deleted."""
         for replicator in self._topic.replicators.values():
             replicator.rest()
         return not self._topic.producers
 
 
 def _may_expire(subscription: UsedSubscription) -> bool:
-    """Whether it may expire. A replicated subscription is used in any region that has its consumers, as upstream."""
+    """Whether a subscription may expire. As upstream, a replicated one may not: its consumers may be elsewhere."""
     return (
         subscription.durable
         and not subscription.closed

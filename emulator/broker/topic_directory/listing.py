@@ -1,8 +1,8 @@
 """Lists the topics of a namespace for clients, and notifies watchers of changes (docs/components/topic-directory.md).
 
-One listing for each watched namespace and pattern, however many watch it. After a topic was created or deleted the
-directory is read once, a moment later: changes at the same time are one update. A topic that was deleted and created
-again meanwhile is reported as both: its watchers have to subscribe anew.
+All watchers of one namespace and pattern share one listing. The directory is read once, LOOK_SECONDS after a topic was
+created or deleted, so that changes at the same time are one update. A topic that was deleted and created again in
+between is reported as both, because its watchers have to subscribe again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HIDDEN_PREFIX: Final = "__"
 
 
 class TopicNames(Protocol):
-    """The directory."""
+    """The topic directory, as the listings see it."""
 
     def names(self, namespace: str) -> list[str]: ...
 
@@ -33,10 +33,10 @@ class TopicNames(Protocol):
 
 
 class Watcher(Protocol):
-    """The receiver of changes."""
+    """The receiver of a listing's changes."""
 
     def changed(self, listing: Listing) -> None:
-        """The listing has other names now."""
+        """Handle a change of the names in the listing."""
         ...
 
 
@@ -58,29 +58,30 @@ class Listing:
 
 
 class TopicLists:
-    """One per region."""
+    """The listings of one region, and the topic lists of its namespaces."""
 
     def __init__(self, directory: TopicNames) -> None:
         self._directory = directory
         self._known: dict[str, frozenset[str]] = {}
-        """By watched namespace."""
+        """Full names of the persistent topics at the last reading, by watched namespace."""
         self._listings: dict[tuple[str, str], Listing] = {}
-        """By namespace and text of the pattern."""
+        """Watched listings, by namespace and text of the pattern."""
         self._went: set[str] = set()
-        """Topics deleted since the last update; they may exist again."""
+        """Full names of topics deleted since the last update; they may exist again."""
         self._looking: asyncio.TimerHandle | None = None
         directory.observe(self._moved)
 
     def names(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics, sorted: the partitions of partitioned topics."""
+        """Return the full names of a namespace's persistent topics, sorted; of partitioned topics, the partitions."""
         return [name for name in self._directory.names(namespace) if not _is_hidden(name)]
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """Full names of the non-persistent topics, sorted. Watchers are not notified of them, as upstream."""
+        """Return the full names of a namespace's non-persistent topics, sorted. As upstream, watchers are not notified
+        of them."""
         return [name for name in self._directory.non_persistent_names(namespace) if not _is_hidden(name)]
 
     def watch(self, namespace: str, pattern: str, watcher: Watcher) -> Listing:
-        """Notify the watcher from now on. ValueError for an invalid pattern."""
+        """Return the listing, and notify the watcher of its changes. ValueError for an invalid pattern."""
         key = (namespace, pattern)
         listing = self._listings.get(key)
         if listing is None:

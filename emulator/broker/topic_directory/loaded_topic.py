@@ -1,7 +1,7 @@
-"""One name in a region's directory of topics: its state, the requests that wait for it, and whether it is damaged.
+"""The slot of one topic name in a region's topic directory: its load state and waiting requests; and damaged topics.
 
 ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
-                     └─nothing there, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
+                     └─no such topic, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DAMAGED_SECONDS = 30.0
-"""How long requests for a damaged topic fail without reading the store: clients and other regions retry often."""
+"""Seconds for which requests for a damaged topic fail without reading the store: clients and regions retry often."""
 
 
 class OpenMode(Enum):
-    """Whether a request creates a missing topic."""
+    """The condition under which a request creates a missing topic."""
 
     EXISTING = "a topic that exists"
     CREATE = "a topic, created if need be and allowed"
@@ -51,11 +51,11 @@ NEXT_STATES = {
     LoadState.LEAVING: {LoadState.ABSENT, LoadState.DELETING},
     LoadState.DELETING: {LoadState.ABSENT},
 }
-"""D2: from LEAVING there is no way back to SERVING."""
+"""The allowed transitions of the load state. A LEAVING topic cannot become SERVING again (D2)."""
 
 
 class LoadStateChange(NamedTuple):
-    """A change of a slot's state."""
+    """A transition of one topic's load state."""
 
     name: str
     life: int
@@ -66,16 +66,16 @@ class LoadStateChange(NamedTuple):
 
 @dataclass(slots=True)
 class LoadedTopic:
-    """One name."""
+    """The slot of one topic name."""
 
     name: TopicName
     state: LoadState = LoadState.ABSENT
     life: int = 0
-    """Incremented by each opening."""
+    """Number of the latest opening, unique among all topics of the directory."""
     topic: Topic | None = None
-    """Set while SERVING or LEAVING."""
+    """The topic in memory; set from SERVING until ABSENT."""
     requested_at: float = 0.0
-    """Loop time of the last `acquire`."""
+    """Loop time in seconds of the last `acquire`."""
     waiters: dict[asyncio.Future[Topic], OpenMode] = field(default_factory=dict)
 
     def become(self, state: LoadState, why: str) -> LoadStateChange:
@@ -86,14 +86,14 @@ class LoadedTopic:
         return LoadStateChange(str(self.name), self.life, before, state, why)
 
     def serve(self, topic: Topic) -> None:
-        """Answer the requests that wait."""
+        """Return the topic to all waiting requests."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(topic)
         self.waiters.clear()
 
     def fail(self, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
-        """Fail these requests, which wait now, and no others."""
+        """Fail only these of the waiting requests."""
         sent = failure if isinstance(failure, GeoemuError) else None
         for waiter in waiters:
             self.waiters.pop(waiter, None)
@@ -105,14 +105,14 @@ class LoadedTopic:
 
 
 class DamagedTopics:
-    """Topics whose stored state is damaged, by full name: requests fail for a while without reading the store again."""
+    """Topics with damaged stored state: requests for them fail for DAMAGED_SECONDS without reading the store again."""
 
     def __init__(self) -> None:
         self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
-        """Why a topic could not be loaded, and the loop time after which the store is read again."""
+        """Full name -> why the topic could not be loaded, and the loop time after which the store is read again."""
 
     def check(self, name: str) -> None:
-        """StorageDamaged while the store is not to be read again."""
+        """Raise StorageDamaged for a damaged topic until the store may be read again."""
         if not self._damaged or name not in self._damaged:
             return
         damage, until = self._damaged[name]

@@ -1,4 +1,4 @@
-"""The partitioned topics of a cluster, as one of its regions sees and changes them (docs/components/partitions.md)."""
+"""The partitioned topics of a cluster, as one of its regions reads and changes them (docs/components/partitions.md)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ OPENED_AT_ONCE: Final = 32
 
 
 class Exists(Exception):
-    """The name is used by another topic (N1)."""
+    """The name is already used by another topic (N1)."""
 
 
 class PartitionCountPeer(Protocol):
     """The link to another region."""
 
     def request_partitions(self, topic: str) -> asyncio.Future[int]:
-        """Return the number of partitions there; 0: none, or no such topic. ProtocolError without a response."""
+        """Return the number of partitions in that region; 0 if the topic is missing or not partitioned. ProtocolError
+        without a response."""
         ...
 
 
 class PartitionedTopics:
-    """One per region."""
+    """One region's access to the partitioned topics of its cluster."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class PartitionedTopics:
     # Queries.
 
     def count(self, topic: TopicName) -> int:
-        """Return the number of partitions; 0: it is not partitioned, or is a partition."""
+        """Return the number of partitions; 0 for a topic that is not partitioned, and for a partition."""
         found = self.get(topic)
         return 0 if found is None else found.count
 
@@ -78,7 +79,7 @@ class PartitionedTopics:
             return None
 
     def was_deleted(self, topic: TopicName) -> bool:
-        """Whether it is a partition of a topic that a user deleted in this cluster."""
+        """Whether the topic is a partition of a topic that a user deleted in this cluster."""
         base = topic.partitioned
         if base is None or self.count(base):
             return False
@@ -86,13 +87,13 @@ class PartitionedTopics:
         return change is not None and change.value is not None
 
     def names(self, namespace: str) -> list[str]:
-        """Full names of the partitioned topics of a namespace, sorted."""
+        """Return the full names of a namespace's partitioned topics, sorted."""
         keys = [parse_path(change.path) for change in self._metadata.list(PartitionedTopicPath.prefix())]
         topics = [key.topic for key in keys if isinstance(key, PartitionedTopicPath)]
         return sorted(name for name in topics if TopicName.parse(name).full_namespace == namespace)
 
     def may_be_created(self, topic: TopicName) -> bool:
-        """Whether a request creates a topic of this name (N1, N2)."""
+        """Whether a request may create a topic or partition of this name (N1, N2)."""
         if self.get(topic) is not None:
             return False
         base = topic.partitioned
@@ -101,14 +102,15 @@ class PartitionedTopics:
         return self.creates(topic)
 
     def creates(self, topic: TopicName) -> bool:
-        """Whether requests create topics of its namespace."""
+        """Whether the topic's namespace allows that requests create topics."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         return self._creates_by_default if policy is None else policy.allowed
 
     # Changes.
 
     async def create(self, topic: TopicName, count: int, properties: Mapping[str, str] | None = None) -> None:
-        """Create one. Exists when the name is used, ValueError for an invalid number, StorageError."""
+        """Create a partitioned topic. Exists for a used name; ValueError for an invalid number of partitions;
+        StorageError."""
         made = Partitioned(count, properties or {})
         self._check_free(topic)
         deleted = DeletedPartitionedTopicPath(str(topic)).text
@@ -129,8 +131,8 @@ class PartitionedTopics:
             raise Exists(f"topic {topic} exists already, and has no partitions")
 
     async def grow(self, topic: TopicName, count: int) -> None:
-        """Add partitions. ValueError for a number that is not larger; ProtocolError when the topic does not exist;
-        StorageError."""
+        """Increase the number of partitions to `count`. ValueError if it is not larger; ProtocolError when the topic
+        does not exist; StorageError."""
 
         await self._change(topic, lambda present: present.grown_to(count))
         await self._open(topic, count)
@@ -138,7 +140,7 @@ class PartitionedTopics:
     async def set_properties(
         self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change its properties. ProtocolError when it does not exist; StorageError."""
+        """Change the properties of a partitioned topic. ProtocolError when it does not exist; StorageError."""
 
         await self._change(topic, lambda present: replace(present, properties=changed(present.properties)))
 
@@ -155,8 +157,8 @@ class PartitionedTopics:
         await self._open(topic, self.count(topic))
 
     async def delete(self, topic: TopicName, *, force: bool) -> None:
-        """Delete it with its partitions. ProtocolError when it does not exist, or a partition is in use and not
-        `force`."""
+        """Delete a partitioned topic and its partitions. ProtocolError when it does not exist, or a partition is in use
+        and `force` is not set."""
         found = self.get(topic)
         if found is None:
             raise _not_found(topic)
@@ -167,16 +169,17 @@ class PartitionedTopics:
                     raise ProtocolError(
                         ServerError.NotAllowedError, f"topic {name} has producers or consumers"
                     )
-        # First: another region's replicator may send its request between the two.
+        # The mark of the deletion comes first: another region's replicator may send a request between the two writes.
         await self._metadata.put(DeletedPartitionedTopicPath(str(topic)).text, b"{}")
-        # Without the number no request can create a partition again while the others are still being deleted.
+        # Then the document with the number of partitions: without it no request can create a partition again while the
+        # other partitions are being deleted.
         await self._metadata.put(PartitionedTopicPath(str(topic)).text, None)
         for name in names:
             await self._directory.delete(name, force=force)
 
     async def _open(self, topic: TopicName, count: int) -> None:
-        """Open all partitions, so that each exists and its replicators create it in other regions. StorageError,
-        ProtocolError when one fails: the number is stored all the same, and the next request opens that partition."""
+        """Open all partitions, so that each exists and its replicators create it in other regions. StorageError or
+        ProtocolError when one fails: their number stays stored, and the next request opens the failed partition."""
         names = partition_names(topic, count)
         failures: list[ProtocolError | StorageError] = []
         for first in range(0, count, OPENED_AT_ONCE):
@@ -194,7 +197,7 @@ class PartitionedTopics:
             raise failures[0]
 
     async def created_on_use(self, topic: TopicName) -> int:
-        """Return the number of partitions for a request that may create the topic."""
+        """Return the number of partitions for a request that may create the topic; create it if the policy says so."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
             return 0
@@ -207,8 +210,8 @@ class PartitionedTopics:
     # Other clusters.
 
     async def learn(self, region: str, partition: TopicName) -> None:
-        """Region `region` replicates a partition to us: make its topic partitioned here, too. ProtocolError when a
-        topic of our own has the name."""
+        """Make a topic partitioned here, too, before `region` replicates a partition of it to this region.
+        ProtocolError when a topic without partitions has the name here."""
         base, index = partition.partitioned, partition.partition_index
         if base is None or region not in self._peers or not self._is_news(index, self.count(base)):
             return
@@ -227,7 +230,7 @@ class PartitionedTopics:
             await self._store_count(base, count)
 
     async def _store_count(self, topic: TopicName, count: int) -> None:
-        """Store the number. ProtocolError for a peer's number that is invalid."""
+        """Store a peer's number of partitions, unless the stored one is larger. ProtocolError for an invalid number."""
         try:
             Partitioned(count)
         except ValueError as problem:

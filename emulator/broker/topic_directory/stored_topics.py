@@ -1,8 +1,8 @@
-"""What a region's store says about topics: its logs, by kind, and the topics that a user deleted here.
+"""The topics in a region's store: the kinds of its logs, and the topics that users deleted here.
 
 Other regions may still have a topic that was deleted here (docs/components/life.md, L6). A replicator that opens a
-producer for it would create it again unnoticed. It is rejected, with the reason, until a client uses the topic here
-again or the topic is deleted there, too. The deletion of an inactive topic by its policy does not count.
+producer for it would create it again unnoticed. The producer is rejected, with the reason, until a client uses the
+topic here again or the topic is deleted there, too. Deletions of inactive topics by policy are not recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emulator.storage.contract import Store
 logger = logging.getLogger(__name__)
 
 REMEMBERED_MAX: Final = 10_000
-"""Above this number the oldest deletions are forgotten."""
+"""Maximum number of recorded deletions; a further one replaces the oldest."""
 
 
 class LogKind(Enum):
@@ -29,11 +29,11 @@ class LogKind(Enum):
     COMPACTED_VIEW = "compacted"
     """The newest message of each key of a topic. No client publishes to it."""
     INTERNAL = "internal"
-    """The region's own: no client sees it."""
+    """A log of the region itself, which no client can access."""
 
 
 def kind_of(log_name: str) -> LogKind | None:
-    """None: it is not a log of a region."""
+    """Return the kind of a log by its name; None for a name that is not one of a region's logs."""
     domain, separator, rest = log_name.partition("://")
     if not separator or domain not in {kind.value for kind in LogKind}:
         return None
@@ -45,7 +45,7 @@ def kind_of(log_name: str) -> LogKind | None:
 
 
 def log_unreachable(store: Store, namespaces: Iterable[str]) -> None:
-    """D5: log the logs that no client can reach; they do not prevent the start."""
+    """Warn of logs that no client can access; they do not prevent the start (D5)."""
     known = tuple(f"{LogKind.MESSAGES.value}://{namespace}/" for namespace in namespaces)
     unreachable = []
     for name in store.log_names():
@@ -65,7 +65,7 @@ def log_unreachable(store: Store, namespaces: Iterable[str]) -> None:
 
 
 class Deletions:
-    """Deletions of one region, in its own store."""
+    """The topics that users deleted in one region, recorded in its own store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -84,6 +84,6 @@ class Deletions:
         await self._store.put(key, f"{now_ms:020d}".encode())
 
     async def forget(self, name: str) -> None:
-        """Forget a deletion: the name is used here again. StorageError."""
+        """Remove the record of a deletion, because the name is used here again. StorageError."""
         if name in self:
             await self._store.delete(DeletedKey(name).text)

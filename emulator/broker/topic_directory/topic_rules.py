@@ -1,4 +1,4 @@
-"""Which topics a region may have, and which requests may create or use one."""
+"""The rules for the topics of a region, and for the requests that may create or use one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.model.values import TopicName
 from emulator.storage.contract import Store
 
 OBEYS = (MAX_TOPICS,)
-"""Policies that this module acts upon (PO1)."""
+"""Policies that this module enforces (PO1)."""
 
 
 class RuledRegion(Protocol):
@@ -33,7 +33,7 @@ class RuledRegion(Protocol):
 
 
 class TopicRules:
-    """One per region. Implements `directory.CreationRules`."""
+    """The topic rules of one region. Implements `directory.CreationRules`."""
 
     def __init__(self, region: RuledRegion, deletions: Deletions) -> None:
         self._region = region
@@ -51,7 +51,7 @@ class TopicRules:
         return str(topic) in self.deletions or self._region.partitioned.was_deleted(topic)
 
     def check_room(self, topic: TopicName, more: int) -> None:
-        """ProtocolError when `more` additional topics are too many for the namespace."""
+        """Raise ProtocolError when `more` additional topics exceed the namespace's maximum."""
         namespace = topic.full_namespace
         most = self._region.policies.of_namespace(namespace, MAX_TOPICS)
         if most and self._region.directory.count(namespace) + more > most:
@@ -60,14 +60,14 @@ class TopicRules:
             )
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
-        """Region `peer` replicates a topic to us. ProtocolError when a user deleted it here."""
+        """Raise ProtocolError for a topic that a user deleted here and that region `peer` replicates to this region."""
         if not self._region.directory.exists(str(topic)) and self.was_deleted(topic):
             here, name = self._region.config.region, topic.partitioned or topic
             sentence = f"{name} was deleted in {here}: delete it in {peer}, too, or create it in {here} again"
             raise ProtocolError(ServerError.TopicNotFound, sentence)
 
     def check_open_to_clients(self, topic: str, subscription: str = "") -> None:
-        """ProtocolError for a client that would publish to an internal topic of the regions, or consume messages that
-        are meant for the region. `subscription`: the one that it wants to consume; empty: it wants to publish."""
+        """Raise ProtocolError for a client that requests to publish to an internal topic, or to consume a subscription
+        that is reserved for the region. `subscription`: its name; empty for a producer."""
         if self._region.synchronizer is not None:
             self._region.synchronizer.settings.check_client(topic, subscription)
