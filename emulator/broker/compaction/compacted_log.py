@@ -22,26 +22,26 @@ from emulator.storage.contract import Log, Store
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 _ID: Final = Struct(">Q")
 KNOWN_IDS_MAX: Final = 64
-"""Number of sequential readers whose position is found without a search."""
+"""Maximum number of sequential readers whose position is found without a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedRow:
-    """Written only after the log that it names is durable to its last entry (INV-32)."""
+    """The stored row that names a compacted log, written only after that log is durable to its last entry (INV-32)."""
 
     generation: int
     ledger_id: int
     """Ledger id of the topic's log. A row with another one belongs to an older topic of the same name."""
     horizon: int
-    """Everything of the topic's log below this id was compacted."""
+    """Id below which all entries of the topic's log were compacted."""
     last_entry_id: int
     """Id of the newest message in the compacted log; -1: it is empty."""
     last_index: int
-    """Its index in its batch; -1: it is not in a batch."""
+    """Index of that message in its batch; -1: it is not in a batch."""
     entries: int
     size_bytes: int
     at_ms: int
-    """When it was written, by the region's clock; shown to users."""
+    """Time at which the row was written, by the region's clock; shown to users."""
     removed: int
     """Number of entries of the topic's log that are not in the compacted one; shown to users."""
 
@@ -50,7 +50,7 @@ class CompactedRow:
 
     @classmethod
     def decode(cls, key: str, value: bytes) -> Self:
-        """StorageDamaged when it cannot be read."""
+        """Decode a stored row. StorageDamaged when it cannot be read."""
         try:
             fields = json.loads(value)
             return cls(**{name: int(fields[name]) for name in cls.__slots__})
@@ -61,19 +61,20 @@ class CompactedRow:
 
 
 def read_row(store: Store, topic: str) -> CompactedRow | None:
-    """StorageDamaged when it cannot be read."""
+    """Return the stored row of a topic; None: there is none. StorageDamaged when it cannot be read."""
     key = CompactionKey(topic).text
     stored = store.get(key)
     return None if stored is None else CompactedRow.decode(key, stored.value)
 
 
 def log_name(topic: TopicName, generation: int) -> str:
-    """Return the log's name. A generation has no slash, a topic's name may: no two topics share a log name."""
+    """Return the name of a compacted log. A generation has no slash, a topic's name may: no two topics share a log
+    name."""
     return f"{LogKind.COMPACTED_VIEW.value}://{topic.full_namespace}/{generation}/{topic.topic}"
 
 
 def log_names_of(store: Store, topic: TopicName) -> list[str]:
-    """Return possible logs of a topic: the current one, an unfinished one, one that is not deleted yet."""
+    """Return the names of a topic's compacted logs: the current one, an unfinished one, one that is not deleted yet."""
     try:
         row = read_row(store, str(topic))
     except StorageDamaged:
@@ -89,13 +90,14 @@ def encode_record(entry_id: int, data: bytes) -> bytes:
 
 
 class CompactedView:
-    """One generation. Many readers use it; it is dropped when the last read after `retire` has ended."""
+    """One generation of the compacted log, which all readers share. It is dropped when the last read after `retire` has
+    ended."""
 
     def __init__(self, log: Log, row: CompactedRow) -> None:
         self.log = log
         self.row = row
         self._known_ids: OrderedDict[int, int] = OrderedDict()
-        """Where reads ended: id in the topic's log -> id in this log of the first entry at or after it."""
+        """Ends of reads: id in the topic's log -> id in this log of the first entry at or after it."""
         self._reads = 0
         self._on_unused: Callable[[], None] | None = None
 
@@ -136,7 +138,8 @@ class CompactedView:
         return low
 
     def retire(self, on_unused: Callable[[], None]) -> None:
-        """Accept no new reads. `on_unused` is called once, when the last read has ended."""
+        """Mark the view as replaced: readers use a newer one. `on_unused` is called once, when the last read has
+        ended."""
         self._on_unused = on_unused
         self._report_if_unused()
 
@@ -160,12 +163,12 @@ class CompactedReading:
 
     @property
     def horizon(self) -> int:
-        """Everything below this id was compacted."""
+        """Id below which all entries were compacted; 0 without a compacted log."""
         return 0 if self.view is None else self.view.row.horizon
 
     @property
     def first_entry_id(self) -> int:
-        """Return 0 with a compacted log: entries trimmed from the topic's log may still be in it."""
+        """Id of the first entry; 0 with a compacted log, which may contain entries trimmed from the topic's log."""
         return self._topic.first_entry_id if self.view is None else 0
 
     @property

@@ -37,7 +37,7 @@ READ_BYTES: Final = 4_194_304
 
 
 class CompactionStatus(Enum):
-    """Status of the last compaction since the topic was loaded, in Pulsar's words."""
+    """Status of the last compaction since the topic was loaded, with Pulsar's names."""
 
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"
@@ -46,7 +46,7 @@ class CompactionStatus(Enum):
 
 
 class _Unloaded(Exception):
-    """The topic is not served any more."""
+    """The topic was unloaded during a compaction."""
 
 
 class _Written(NamedTuple):
@@ -60,17 +60,18 @@ class _Written(NamedTuple):
 
 
 class Compaction:
-    """Owned by its topic."""
+    """Compacts one topic, which owns this object."""
 
     def __init__(self, topic: TopicView) -> None:
         self._topic = topic
         self._store = topic.region.store
         self.reading = CompactedReading(topic.reading)
-        """Source for consumers that read compacted."""
+        """Source of messages for consumers that read the compacted topic."""
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.threshold_bytes = 0
-        """Growth of the log since the last compaction after which it is compacted again; 0: only on request."""
+        """Growth of the log since the last compaction, in bytes, after which it is compacted again; 0: only on
+        request."""
         self._grown_bytes = 0
         self._serves = False
         self._generation = 0
@@ -81,7 +82,7 @@ class Compaction:
     # Loading.
 
     async def load(self) -> None:
-        """Start with the stored row, and the log that it names. StorageDamaged when the row cannot be read."""
+        """Read the stored row, and open the log that it names. StorageDamaged when the row cannot be read."""
         topic, log = self._topic, None
         row = read_row(self._store, topic.full_name)
         if row is not None:
@@ -109,18 +110,18 @@ class Compaction:
 
     @property
     def needed_from(self) -> int | None:
-        """First entry that trimming must keep: later ones are not in a durable compacted log, and one is required.
-        None: compaction needs nothing of the log (INV-32)."""
+        """Id of the first entry that trimming must keep, because no durable compacted log includes it; None: the topic
+        is not compacted (INV-32)."""
         if self.is_running or self.threshold_bytes > 0 or self.view is not None:
             return self.reading.horizon
         return None
 
     def holds(self) -> list[LogHold]:
-        """The same, as holds for the trimmer."""
+        """Return `needed_from` as a hold for the trimmer."""
         return [] if self.needed_from is None else [LogHold(self.needed_from, "compaction")]
 
     def begin(self) -> None:
-        """Compact now. ProtocolError when a compaction is running."""
+        """Start a compaction. ProtocolError when one is running."""
         if self.is_running:
             raise ProtocolError(
                 ServerError.ConsumerBusy, f"Compaction already in progress: {self._topic.full_name}"
@@ -134,7 +135,7 @@ class Compaction:
         self._begin_if_grown()
 
     def grew(self, entries: Sequence[StoredEntry]) -> None:
-        """Count stored entries. Called only while there is a threshold."""
+        """Count the bytes of stored entries. Called only while there is a threshold."""
         self._grown_bytes += sum([len(entry.data) for entry in entries])
         self._begin_if_grown()
 
@@ -174,7 +175,7 @@ class Compaction:
         async for entry in self._entries(end):
             latest.note(entry.entry_id, read_keys(entry.data))
         log = await self._store.open_log(log_name(topic.name, generation))
-        assert log is not None, "it was to be created"
+        assert log is not None, "open_log creates a missing log"
         written = await self._write(log, latest, end)
         row = self._row(generation, end, written)
         await self._put(row)
@@ -269,14 +270,14 @@ class Compaction:
         self._in_background(self._store.delete_log(name))
 
     def serve(self) -> None:
-        """The topic serves: delete what interrupted compactions left."""
+        """Delete logs that interrupted compactions left; called when the topic accepts clients."""
         self._serves = True
         if self._leftovers():
             self._in_background(self._delete_leftovers())
         self._begin_if_grown()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work in the background. If it fails, the next compaction repeats it."""
+        """Run a deletion in the background. If it fails, the next compaction repeats it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deleting.add(done)
 
@@ -298,8 +299,8 @@ class Compaction:
         return [name for name in log_names_of(self._store, self._topic.name) if name != kept]
 
     async def _delete_leftovers(self) -> None:
-        """Delete a log that the row does not name. The row is written again first: a failed write of another row may
-        have happened, and would name that log at the next start."""
+        """Delete logs that the row does not name. The row is written again first: a failed write of another row may
+        have taken effect, and would name a deleted log at the next start."""
         leftovers = self._leftovers()
         if not leftovers:
             return

@@ -1,12 +1,12 @@
-"""Entries in the form in which they are replicated: with their source position and the remote version of their schema.
+"""The replicated form of entries: with their source position and the remote version of their schema.
 
 Regions of one cluster share their schema versions, those of different clusters do not (docs/components/schemas.md). A
 replicator first requests the version of an entry's schema in the other region, which registers an unknown schema. It
-sends the entry with that version. So a region has the schema of an entry before it has the entry (INV-42).
+sends the entry with that version. So a region receives the schema of an entry before the entry (INV-42).
 
-Forms are computed once for all remote regions. The replicators of a topic are rarely far apart, so a region caches the
-newest forms, up to a bound. They are not cached together with a topic's entries: they would double that
-memory, long after they were sent.
+Forms are computed once for all remote regions. The replicators of a topic mostly send the same entries at about the
+same time, so a region caches only the newest forms, up to a bound. The entry cache does not hold forms: they would
+double its memory long after they were sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emulator.model.values import Position, Schema, TopicName
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
-"""Limit of one region: two windows of 1,000 entries of 1 KiB. Forms of larger entries are
+"""Maximum memory of the forms of one region: two windows of 1,000 entries of 1 KiB. Forms of larger entries are
 computed again more often, which costs little per byte."""
 FORM_OVERHEAD_BYTES = 300
 """Memory of a form besides its bytes: the header of the bytes object, the key, the slots in two collections."""
@@ -40,7 +40,7 @@ class ReplicatedEntryCache:
         self._region = region
         self._charge = account.charge(0)
         self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}
-        """By position, and by the remote schema version where that differs from the local one."""
+        """Forms by position, and by the remote schema version where that differs from the local one."""
         self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
 
@@ -59,7 +59,7 @@ class ReplicatedEntryCache:
         return form
 
     def trim(self) -> None:
-        """Drop the oldest forms over the bound; called after each batch."""
+        """Drop the oldest forms beyond the bound; called after each batch."""
         while self._held_bytes > FORMS_BYTES_MAX:
             form = self._forms.pop(self._oldest_first.popleft())
             self._held_bytes -= len(form) + FORM_OVERHEAD_BYTES
@@ -67,16 +67,17 @@ class ReplicatedEntryCache:
 
 
 NO_SCHEMA = b""
-"""Replaces a version that was never assigned here: it could be a valid version of the other region."""
+"""Version that is sent instead of one never assigned here, which could be a valid version of the other region."""
 KNOWN_MAX = 1_024
-"""Number of cached versions. A topic has fewer, but the version in a message is set by its client."""
+"""Maximum number of cached versions. A topic has fewer, but clients set the version in a message."""
 
 
 class SchemaPeer(Protocol):
     """The link to the other region."""
 
     def request_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
-        """Request the version of a schema there. ProtocolError when it is rejected, or there is no link."""
+        """Request the version of a schema in the other region. ProtocolError when it is rejected, or there is no
+        link."""
         ...
 
 
@@ -96,7 +97,8 @@ class RemoteSchemaVersions:
         return self._remote_versions.get(version)
 
     async def learn(self, version: bytes) -> None:
-        """Request the remote version. ProtocolError, StorageError: retry later."""
+        """Request and cache the remote version of a local one. ProtocolError, StorageError: the caller retries
+        later."""
         found = await self._schemas.at(self._topic, version_number(version))
         if found is None or found.schema is None:
             remote = NO_SCHEMA

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
 _STAY_TRUE = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
-"""Reasons that stay valid while the handshake is retried: the remote region has not answered otherwise."""
+"""Reasons that stay valid while the handshake is retried, until the remote region responds differently."""
 
 
 class LinkUser(Protocol):
@@ -55,8 +55,8 @@ class LinkUser(Protocol):
 
 
 class LinkRequests:
-    """Ids of requests and producers on one link, and the callers that wait for a response. Every pending request is
-    bounded by what waits for it."""
+    """Ids of requests and producers on one link, and the callers that wait for a response. Each producer and each
+    waiting caller has at most one pending request."""
 
     def __init__(self) -> None:
         self._last_id = 0
@@ -76,8 +76,8 @@ class LinkRequests:
         return self._last_id
 
     def producer_requested(self, producer_id: int) -> int:
-        """Return the id for a request to open a producer. It replaces an earlier one: a peer that answers PINGs but
-        never PRODUCER is asked again and again."""
+        """Return the id for a request to open a producer. It replaces the pending one: requests to a peer that answers
+        PINGs but never PRODUCER must not accumulate."""
         self.producer_gone(producer_id)
         request_id = self.new_id()
         self._producers[request_id] = producer_id
@@ -85,20 +85,20 @@ class LinkRequests:
         return request_id
 
     def producer_answered(self, request_id: int) -> int | None:
-        """Return the producer of a request; None for a request that was replaced or is none for a producer."""
+        """Return the producer of a request; None if the request was replaced or was not for a producer."""
         producer_id = self._producers.pop(request_id, None)
         if producer_id is not None:
             del self._newest[producer_id]
         return producer_id
 
     def producer_gone(self, producer_id: int) -> None:
-        """Drop the request for this producer."""
+        """Drop the pending request for this producer."""
         request_id = self._newest.pop(producer_id, None)
         if request_id is not None:
             del self._producers[request_id]
 
     def send(self, send: Callable[[int], None]) -> asyncio.Future[Any]:
-        """Send a request, given its id; the future gets the response."""
+        """Call `send` with the id of a new request; the future receives the response."""
         request_id = self.new_id()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[request_id] = answer
@@ -117,7 +117,7 @@ class LinkRequests:
             answer.set_result(response)
 
     def fail(self, failure: ProtocolError) -> None:
-        """The link was lost."""
+        """Fail all pending requests: the link was lost."""
         self._producers.clear()
         self._newest.clear()
         pending, self._pending = self._pending, {}
@@ -127,19 +127,19 @@ class LinkRequests:
 
 
 class PeerLink(asyncio.Protocol):
-    """Keeps one region's connection to one peer."""
+    """The connection of this region to one peer."""
 
     def __init__(self, region: RegionServices, config: PeerConfig) -> None:
         self.region = region
         self.config = config
         self.connected = False
-        """CONNECTED was received: the link is established."""
+        """Whether the link is established: CONNECTED was received."""
         self.why_not = Cause.LINK_NOT_TRIED(region=config.region)
         """Why the link is not established; empty when it is."""
         self._refusal = NO_REASON
-        """Why the peer rejected this connection."""
+        """Why the peer rejected this connection; empty when it did not."""
         self.since_ms = region.environment.wall_clock_ms()
-        """When the link was last established, or lost."""
+        """Time at which the link was last established or lost, by the region's clock."""
         self._users: dict[int, LinkUser] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
@@ -151,7 +151,7 @@ class PeerLink(asyncio.Protocol):
         self._closed = False
         self.writable = True
         self.entry_bytes_max = region.config.settings.max_message_bytes
-        """The largest entry that fits into a frame there, as announced by the peer."""
+        """Maximum size of an entry, from the maximum frame size that the peer announced."""
 
     # Users.
 
@@ -163,26 +163,26 @@ class PeerLink(asyncio.Protocol):
             user.link_up()
 
     def remove(self, user: LinkUser) -> None:
-        """Remove a replicator."""
+        """Remove a replicator and close its producer."""
         self.requests.producer_gone(user.producer_id)
         if self._users.pop(user.producer_id, None) is not None and self.connected:
             self.write(commands.CloseProducer(self.requests.new_id(), user.producer_id).encode())
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
-        """Request a producer of the peer; the response arrives as `producer_ready` or `refused`."""
+        """Request a producer from the peer; the response calls `producer_ready` or `refused`."""
         request_id = self.requests.producer_requested(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
 
     def request_partitions(self, topic: str) -> asyncio.Future[int]:
-        """Return how many partitions a topic has in the peer; 0: none, or no such topic. ProtocolError when the link is
-        down or breaks."""
+        """Request the number of partitions of a topic in the peer; 0: none, or no such topic. ProtocolError when the
+        link is down or breaks."""
         return self._request(
             lambda request_id: commands.PartitionMetadata(request_id, topic, may_create=False).encode()
         )
 
     def request_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
-        """Return the version of a schema in the peer, which registers it if need be. ProtocolError when it is refused,
+        """Request the version of a schema in the peer, which registers a new schema. ProtocolError when it is rejected,
         or the link is down or breaks."""
         return self._request(
             lambda request_id: commands.GetOrCreateSchema(request_id, topic, schema).encode()
@@ -202,7 +202,7 @@ class PeerLink(asyncio.Protocol):
     # Connecting.
 
     def start(self) -> None:
-        """Connect, and reconnect for ever."""
+        """Connect to the peer, and reconnect for ever."""
         self.region.spawn(self._connect())
 
     async def _connect(self) -> None:
@@ -277,7 +277,8 @@ class PeerLink(asyncio.Protocol):
         self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
 
     def _check_alive(self) -> None:
-        """Send PINGs: half-open connections are only found this way."""
+        """Send a PING, or abort the connection if the peer has been silent: half-open connections are detected only
+        this way."""
         if self._transport is None:
             return
         if self._failure_detector.interval_over():
@@ -325,7 +326,8 @@ class PeerLink(asyncio.Protocol):
         self._confirm(receipts)
 
     def _confirm(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
-        """Pass receipts to the replicators and resume sending: once per chunk, not once per receipt."""
+        """Pass receipts to the replicators and resume sending: once per received chunk of bytes, not once per
+        receipt."""
         confirmed = [(self._users.get(producer_id), positions) for producer_id, positions in receipts.items()]
         receipts.clear()
         for user, positions in confirmed:
@@ -373,7 +375,7 @@ class PeerLink(asyncio.Protocol):
                 user.refused("closed by the peer")
 
     def _answered(self, request_id: int) -> LinkUser | None:
-        """Return the replicator whose producer request this was; None when the producer was closed since."""
+        """Return the replicator whose producer was requested; None when it was removed since."""
         producer_id = self.requests.producer_answered(request_id)
         return None if producer_id is None else self._users.get(producer_id)
 

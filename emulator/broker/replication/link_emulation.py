@@ -25,7 +25,7 @@ TIMER_GRAIN_SECONDS = 0.0005
 """The system waits in whole milliseconds, so a timer is late by half a millisecond on average. Timers are set that much
 earlier, so that the mean delay is the declared one."""
 LINE_BYTES_MAX = 16_777_216
-"""With more bytes than this in flight in one direction, the sender is asked to pause."""
+"""Maximum number of bytes in flight in one direction; above it the sender is paused."""
 
 
 class DelayLine:
@@ -38,7 +38,7 @@ class DelayLine:
         self._waiting: deque[tuple[float, bytes]] = deque()
         """(earliest loop time of arrival, bytes); times never decrease."""
         self._free_at = 0.0
-        """When the last byte leaves the line at the set bandwidth."""
+        """Loop time at which the last byte leaves the line at the set bandwidth."""
         self._timer: asyncio.TimerHandle | None = None
         self.waiting_bytes = 0
         self._closed = False
@@ -102,7 +102,7 @@ class DelayLine:
 
 
 class EmulatedTransport(asyncio.Transport):
-    """The transport of the dialling protocol."""
+    """The transport that the dialling protocol uses: its writes pass through the emulated link."""
 
     def __init__(self, transport: asyncio.Transport, emulated: EmulatedProtocol) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class EmulatedTransport(asyncio.Transport):
 
 
 class EmulatedProtocol(asyncio.Protocol):
-    """Connects a real transport to the dialling protocol."""
+    """Connects a real transport to the dialling protocol through an emulated link."""
 
     def __init__(self, protocol: asyncio.Protocol, link: EmulatedLink) -> None:
         self._protocol = protocol
@@ -154,7 +154,7 @@ class EmulatedProtocol(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def send(self, data: bytes) -> None:
-        """Pass bytes to the line; ask the protocol to pause when too much is in flight."""
+        """Pass bytes to the line; pause the protocol when too many bytes are in flight."""
         self.outbound.put(data)
         if not self._paused and self.outbound.waiting_bytes > LINE_BYTES_MAX:
             self.pause_writing()
@@ -208,7 +208,7 @@ class EmulatedLink:
         return shape
 
     async def admit(self) -> None:
-        """Wait until a connection may be attempted, and then for one round trip. OSError while the link is cut."""
+        """Wait until the link is not held, and then for one round trip. LinkCut while the link is cut."""
         while "held" in (self.outbound.state, self.inbound.state):
             await self._changed.wait()
         if "cut" in (self.outbound.state, self.inbound.state):
@@ -219,7 +219,7 @@ class EmulatedLink:
 
 
 class LinkCut(OSError):
-    """No connection is possible before the link is healed."""
+    """Error of a connection attempt while the link is cut."""
 
 
 class EmulatedNetwork:

@@ -6,11 +6,12 @@
         AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names) ──▶   is it valid?
         ◀── CONNECTED; from here on the connection is a Peer
 
-The secret is the run's: every region reads it when it starts (`region.json`), clients do not have it. Both names are in
-the proof, so a proof for one region is invalid for another. Ordinary clients never use this method and are unaffected.
+All regions of a run share the secret, and read it when they start (`region.json`); clients do not have it. Both names
+are in the proof, so a proof for one region is invalid for another. Ordinary clients never use this method and are
+unaffected.
 
-A real Pulsar cluster cannot know a run's secret. A declared one authenticates with the token of its declaration, as any
-Pulsar client does (CONNECT method=token).
+A real Pulsar cluster cannot know a run's secret. A declared cluster authenticates with the token of its declaration, as
+any Pulsar client does (CONNECT method=token).
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ def replicator_name(source: str, target: str) -> str:
 
 
 def proof_of(run_secret: str, nonce: bytes, dialling: str, dialled: str) -> bytes:
-    """Return the proof of the dialling region. Names have their length before them, so that no two pairs give the same
-    bytes."""
+    """Return the proof of the dialling region. Names are prefixed by their length, so that no two pairs produce the
+    same bytes."""
     names = b"".join(len(name).to_bytes(2, "big") + name for name in (dialling.encode(), dialled.encode()))
     return hmac.digest(run_secret.encode(), nonce + names, hashlib.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The challenge that was sent to a connection that claims to be a region's."""
+    """The challenge that was sent on a connection that claims to be a region's."""
 
     region: str
     nonce: bytes
@@ -65,14 +66,14 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """State of a connection that waits for the proof of a region after its CONNECT (`greeting`)."""
+    """State of a connection whose CONNECT (`greeting`) names a region, until its proof arrives."""
 
     greeting: Connect
     challenge: Challenge
 
 
 def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int], bytes]) -> Challenge:
-    """Challenge a connection that names a region. ProtocolError when it names none of our peers."""
+    """Return the challenge for a connection that names a region. ProtocolError when it is not a peer of this region."""
     name = claimed.decode(errors="replace")
     if name not in {peer.region for peer in config.peers}:
         raise _not_proven(f"{name!r} is not a peer of region {config.region}")
@@ -92,8 +93,8 @@ def declared_peer(declared: Iterable[PulsarPeerConfig], method: str, token: byte
 
 
 def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
-    """Return the publisher of a producer with this name on a connection that is authenticated as `peer`'s; None: a
-    client's. Called once, when the producer attaches. ProtocolError when the name is reserved for another region."""
+    """Return the publisher for a producer name on a connection that is authenticated as `peer`; None: a client's
+    connection. Called once, when the producer attaches. ProtocolError when the name is reserved for another region."""
     if not name.startswith(REPLICATOR_PREFIX):
         return ClientProducer(name, connection)
     if peer is None:

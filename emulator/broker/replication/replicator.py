@@ -1,4 +1,5 @@
-"""Sends one topic's own messages to one other region: connects ReplicatorLife and ReplicationProgress to the link."""
+"""Sends the messages published to one topic in this region to one other region: connects ReplicatorLife and
+ReplicationProgress to the link."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ READ_BYTES = 4_194_304
 RETRY_SECONDS = 0.1
 RETRY_SECONDS_MAX = 5.0
 OPEN_SECONDS = 30.0
-"""How long the replicator waits for a response of the remote region."""
+"""Maximum time that the replicator waits for a response of the remote region."""
 
 
 class Replicator:
-    """Owned by its topic. A LinkUser."""
+    """Replicates one topic, which owns it, to one remote region. A LinkUser."""
 
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         components = topic.region.environment.components.replication
@@ -49,17 +50,17 @@ class Replicator:
         self._schema_versions = components.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
-        """When it last connected or disconnected."""
+        """Time at which it last connected or disconnected, by the region's clock."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         self._retry_seconds = RETRY_SECONDS
         self._retry = RetryTimer(self._retry_due)
-        """Runs in OPENING and REFUSED only."""
+        """Timer that runs in the states OPENING and REFUSED only."""
         self.rate = ReplicationRate(topic, self.pump)
 
     @property
     def backlog(self) -> int:
-        """Entries that the remote region has not confirmed (by ids; markers and others' messages included until they
-        are passed)."""
+        """Number of entry ids that the remote region has not confirmed; entries that are not replicated count until
+        they are skipped."""
         return max(0, self.topic.state.replicable_end - 1 - self.progress.confirmed)
 
     # Events of the link.
@@ -81,7 +82,8 @@ class Replicator:
         self.topic.subscriptions.links_changed()
 
     def refused(self, message: str) -> None:
-        """The remote region did not open the producer, or closed it: open it again later, from what is confirmed."""
+        """Open the producer again later, because the remote region rejected or closed it. Sending then resumes after
+        the confirmed entries."""
         self._open_later(Cause.REPLICATOR_REFUSED(region=self.remote, message=message))
 
     def _open_later(self, why: Reason) -> None:
@@ -90,15 +92,15 @@ class Replicator:
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def entry_refused(self, code: ServerError, message: str) -> None:
-        """The remote region rejected an entry, and rejects all later ones until the producer is opened again."""
+        """Handle a rejected entry. The remote region rejects all later ones until the producer is opened again."""
         if code is ServerError.NotAllowedError:
             self._park(Cause.ENTRY_REFUSED(region=self.remote, message=message))
         else:
             self.refused(message)
 
     def _park(self, why: Reason) -> None:
-        """Stop sending: the remote region would reject the same entry again. Only this topic waits, until the link or
-        the topic is opened again: the limits there are settings, and change with a restart."""
+        """Stop sending this topic until the link or the topic is opened again: the remote region would reject the same
+        entry again. Its limits are settings, which change only with a restart."""
         if self._end_stream(self.life.park, why):
             logger.error("%s: %s", self.topic.full_name, self.life.why_not)
 
@@ -109,15 +111,15 @@ class Replicator:
             self.peer.open_producer(self, self.topic.full_name)
 
     def _retry_due(self) -> None:
-        """Let the state decide what to do: the timer only signals that time has passed."""
+        """Open the producer again, or give up an unanswered request, depending on the state."""
         if self.life.state is ReplicatorState.OPENING:
             self._open_later(Cause.PRODUCER_UNANSWERED(region=self.remote, seconds=OPEN_SECONDS))
         elif self.life.state is ReplicatorState.REFUSED:
             self._open()
 
     def _end_stream(self, move: Callable[[Reason], bool], why: Reason) -> bool:
-        """Make a transition that ends the stream: unconfirmed entries are sent again in the next one. False when the
-        state does not allow the transition; then nothing changes."""
+        """Make a state transition that ends the stream; unconfirmed entries are sent again in the next stream. Returns
+        False, and changes nothing, when the state does not allow the transition."""
         was_connected = self.life.is_connected
         if not move(why):
             return False
@@ -129,7 +131,7 @@ class Replicator:
         return True
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
-        """The remote region confirmed these (ledger, entry) of our log, in this order."""
+        """Handle receipts of the remote region for these (ledger, entry) of the local log, in this order."""
         if not self.life.is_connected:
             return
         if not self.progress.received(self.topic.ledger_id, positions):
@@ -143,18 +145,18 @@ class Replicator:
     # Sending.
 
     def rest(self) -> None:
-        """The topic is inactive: close the producer in the remote region until there is something to send."""
+        """Close the remote producer of an inactive topic without a backlog, until there are entries to send."""
         if not self.backlog and self._end_stream(self.life.rest, Cause.REPLICATOR_RESTS(region=self.remote)):
             self.peer.remove(self)
             self.topic.subscriptions.link_lost(self.remote)
 
     def wake(self) -> None:
-        """The topic is used again. No effect unless the replicator rests."""
+        """Open the remote producer again. No effect unless the replicator rests."""
         if self.life.wake(self._link_is_down()):
             self.peer.add(self)
 
     def pump(self) -> None:
-        """Send as many entries as the window allows."""
+        """Send as many entries as the window and the rate limit allow."""
         if self.life.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.life.state is ReplicatorState.STREAMING and self.peer.writable:
@@ -275,7 +277,7 @@ class Replicator:
     # Explanations.
 
     def why_not(self) -> Reason:
-        """Return why the remote region lacks entries, or would lack new ones; empty when neither is the case."""
+        """Return why the remote region lacks entries, or would not receive new ones; empty when neither is the case."""
         if self.life.why_not or not self.backlog:
             return self.life.why_not
         if self.progress.next_entry_id < self.topic.state.replicable_end:

@@ -1,4 +1,4 @@
-"""State of a replicator besides its stream: the stored progress and the rate limit."""
+"""State of a replicator besides its stream: the stored progress, the rate limit and the retry timer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRESS_WRITE_DELAY_SECONDS = 0.2
-"""The remote region drops duplicates, so old progress costs only sending entries again."""
+"""Delay before progress is written. Outdated progress only causes entries to be sent again, and the remote region drops
+duplicates."""
 ROUNDING_SECONDS = 0.001
 
 
@@ -42,7 +43,7 @@ class StoredProgress:
         )
 
     def _stored(self, key: str) -> int:
-        # A new replicator begins with the log's first entry: a region added later gets the history too.
+        # A new replicator begins with the log's first entry: a region added later receives the history too.
         beginning = self._topic.reading.first_entry_id - 1
         stored = self._topic.region.store.get(key)
         if stored is None:
@@ -76,7 +77,7 @@ class ReplicationRate:
         self.throttle: Throttle | None = throttle_of(
             topic.policies[REPLICATOR_DISPATCH_RATE], _now_ms(), topic.metrics.publish_rate
         )
-        """None: no limit."""
+        """Rate limit of the replicator; None: no limit."""
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, rate: RateLimit) -> None:
@@ -94,14 +95,14 @@ class ReplicationRate:
         if wait_ms <= 0:
             return False
         if self._timer is None:
-            # A wait that is left over by rounding is too short for a clock to advance.
+            # A remainder left by rounding is too short for the clock to advance.
             self._timer = asyncio.get_running_loop().call_later(
                 max(wait_ms / 1000, ROUNDING_SECONDS), self._waited
             )
         return True
 
     def take(self, messages: int, size_bytes: int) -> None:
-        """Count what was sent."""
+        """Count sent messages and bytes against the rate limit."""
         if self.throttle is not None:
             self.throttle.take(messages, size_bytes, _now_ms())
 
@@ -116,7 +117,7 @@ class ReplicationRate:
 
 
 class RetryTimer:
-    """One timer at a time."""
+    """Calls `due` once after a delay; `start` replaces a pending call."""
 
     def __init__(self, due: Callable[[], None]) -> None:
         self._due = due

@@ -20,8 +20,7 @@ class SubscriptionLifetime:
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
         self._waiting: asyncio.TimerHandle | None = None
-        """Timer for the return of a reader that a seek disconnected; None: the subscription ends with its last
-        consumer."""
+        """Timer that ends a non-durable subscription unless the reader that a seek disconnected returns."""
         self._ended = asyncio.Event()
         self._deletion: asyncio.Future[None] | None = None
         """Result of the deletion; None: the subscription is not being deleted."""

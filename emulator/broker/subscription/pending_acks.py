@@ -165,7 +165,7 @@ class PendingAcksOfSubscription:
             if status is None or status.is_over:
                 region.spawn(self._end_orphan(txn, status is TransactionStatus.COMMITTED))
             elif status.is_decided:
-                # The coordinator may have sent the outcome to an earlier load of this subscription, which wrote no
+                # The coordinator may have sent the outcome to an earlier load of this subscription, which stored no
                 # abort.
                 self._try_again()
 

@@ -202,14 +202,13 @@ class ReplicatedSubscriptions:
         self._send(subscription, answer)
 
     def _known_among(self, named: Sequence[str]) -> list[str]:
-        """Return the named regions that the topic is replicated to. This bounds the stored list, whatever the sender
-        named."""
+        """Return the named regions that share the topic. This bounds the stored list, whatever the sender named."""
         regions = {self._topic.region.config.region, *self.snapshots.controller.remotes}
         return [name for name in named if name in regions]
 
     def _create(self, name: str) -> Subscription:
-        """Create a replicated subscription for an unknown name. An existing one is replicated only if this region
-        enabled that."""
+        """Create a replicated subscription for an update with an unknown name. An existing one is replicated only if
+        this region enabled that."""
         cursor = self._topic.region.environment.components.subscriptions.cursor(
             self._topic.reading.first_entry_id - 1
         )

@@ -73,7 +73,7 @@ class Subscription:
     # Consumers.
 
     def attach(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None:
-        """Admit a consumer. ProtocolError when the subscription cannot take it."""
+        """Admit a consumer. ProtocolError when the subscription cannot accept it."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         before = self.dispatcher.strategy.active

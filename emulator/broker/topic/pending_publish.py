@@ -55,7 +55,7 @@ class PendingPublish:
     ) -> None:
         self.attachment = attachment
         self.send = send
-        """None for entries that the topic itself writes."""
+        """The client's SEND command; None for entries that the region itself writes."""
         self.data = data
         self.info = info
         self.marker = marker

@@ -43,7 +43,7 @@ class Readable(Protocol):
 
 
 class TopicReading:
-    """Reads one topic, which owns it."""
+    """Reads one topic, which owns this object."""
 
     def __init__(
         self,

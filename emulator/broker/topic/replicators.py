@@ -45,8 +45,8 @@ def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> 
 
 
 async def note_owing(region: RegionServices, topic: TopicName) -> None:
-    """Store that the topic has to be loaded after a restart (D3), before anything is acknowledged that has to be
-    replicated. StorageError."""
+    """Store that the topic has to be loaded after a restart (D3). Called before an entry that has to be replicated is
+    acknowledged. StorageError."""
     key = PendingWorkKey(str(topic)).text
     if topic.is_persistent and region.store.get(key) is None:
         await region.store.put(key, b"")

@@ -34,8 +34,8 @@ class Trimmer:
 
         first needed id ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors moved, parts deleted
 
-    A topic's state (each producer's last sequence id, each region's last position) is folded from the log. So an entry
-    is trimmed only when a durable checkpoint includes it (L2). The first needed id is computed before cursors and
+    A topic's state (each producer's last sequence id, each region's last position) is computed from the log. So an
+    entry is trimmed only when a durable checkpoint includes it (L2). The first needed id is computed before cursors and
     checkpoint are made durable: it only grows, so they need no earlier entry.
     """
 
@@ -121,7 +121,7 @@ class Trimmer:
 
 
 class TopicRetention:
-    """Applies TTL, quotas and retention to one topic, which owns it. Called by the region's housekeeper."""
+    """Applies TTL, quotas and retention to one topic, which owns this object. Called by the region's housekeeper."""
 
     def __init__(self, topic: TopicView, publishing: TopicPublishing, trimmer: Trimmer) -> None:
         self._topic = topic
@@ -232,7 +232,8 @@ class TopicRetention:
         return lambda entry: self._ages.is_older(_aged(entry), age_ms, now_ms)
 
     def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
-        """Return a predicate for the oldest entries, true until only `limit_bytes` are left before the log's end."""
+        """Return a predicate that is true for the oldest entries until only `limit_bytes` are left before the log's
+        end."""
         topic = self._topic
         lowest = min(
             (one.cursor.mark_delete + 1 for one in self._durable_subscriptions()),

@@ -61,7 +61,7 @@ class Subscriptions(dict[str, Subscription]):
         self.throttle: Throttle | None = None
         """Rate limit of all consumers of the topic together; None: no limit."""
         self.fair_queue = FairQueue()
-        """Subscriptions that wait for the rate limit."""
+        """Subscriptions that wait for the topic's dispatch rate."""
         self.subscribe_limiter = SubscribeRateLimiter()
         """Limits how often each consumer subscribes."""
 

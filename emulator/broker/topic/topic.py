@@ -285,7 +285,7 @@ class Topic:
     def _notify(self, entries: list[StoredEntry]) -> None:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
         self.pump()
-        if self.closed:  # dispatch failed: the topic is loaded again and dispatches the rest then
+        if self.closed:  # dispatch failed: the topic is loaded again and then dispatches the rest
             return
         if self.subscriptions.replicated is not None and entries:
             self.subscriptions.replicated.entries_stored(entries)

@@ -1,6 +1,6 @@
 """Admits messages of transactions to one topic, and writes their commit and abort markers there.
 
-Guarantees: docs/components/transaction-buffer.md. Open transactions are folded from the log
+Guarantees: docs/components/transaction-buffer.md. Open transactions are computed from the log
 (`core.transactions.buffer`). This module holds only the markers that are being written.
 """
 
@@ -43,8 +43,8 @@ class TopicTransactions:
 
     def check(self, txn: TxnId) -> None:
         """Raise ProtocolError unless a message of the transaction may be stored here now: the transaction is open, and
-        its coordinator knows that this topic takes part. Checked for each message, so a late one is rejected, too
-        (INV-64)."""
+        its coordinator knows that this topic takes part. Checked for each message, so one that arrives after the end is
+        rejected, too (INV-64)."""
         if self._topic.state.buffer.is_full:
             raise ProtocolError(
                 ServerError.NotAllowedError,

@@ -104,7 +104,7 @@ class PublishingTopic(TopicView, Protocol):
 
 
 class SubscriptionsView(Protocol):
-    """All subscriptions of the topic, as one of them, or a replicator, sees them."""
+    """All subscriptions of a topic, as a subscription or a replicator sees them."""
 
     @property
     def limits(self) -> DispatchLimits:
@@ -118,7 +118,7 @@ class SubscriptionsView(Protocol):
 
     @property
     def fair_queue(self) -> FairQueue:
-        """Subscriptions that wait for the rate limit."""
+        """Subscriptions that wait for the topic's dispatch rate."""
         ...
 
     def rate_of(self, name: str) -> RateLimit:

@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 2.0
 AT_ONCE: Final = 32
-"""Participants of one coordinator that are notified concurrently."""
+"""Maximum number of participants of one coordinator that are notified concurrently."""
 GONE: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidTopicName})
 
 Participant = tuple[str, str | None]
-"""(full name of a topic, name of a subscription there); None: the topic itself."""
+"""Full name of a topic, and name of a subscription there; None: the topic itself."""
 
 
 class NotifyingRegion(Protocol):
-    """The region, as far as its participants are notified."""
+    """The region, as the notifier of its participants uses it."""
 
     @property
     def directory(self) -> TopicDirectory: ...
@@ -37,7 +37,7 @@ class NotifyingRegion(Protocol):
 
 
 class ParticipantNotifier:
-    """The notifier of one coordinator."""
+    """Notifies the participants of one coordinator's transactions."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class ParticipantNotifier:
         is_over: Callable[[], bool],
         confirmed: Callable[[int], None],
     ) -> None:
-        """`is_over`: whether the coordinator has ended. `confirmed`: called with the number of a transaction, all of
-        whose participants have its outcome, unless the coordinator has ended."""
+        """`is_over`: whether the coordinator has ended. `confirmed`: called with the number of a transaction when all
+        its participants have confirmed, unless the coordinator has ended."""
         self._region = region
         self._low_watermark = low_watermark
         self._is_over = is_over
@@ -57,7 +57,7 @@ class ParticipantNotifier:
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
 
     def notify(self, transaction: LiveTransaction) -> None:
-        """TX4: notify all participants. A task is needed only for those that have to be loaded or were not reached."""
+        """Notify all participants (TX4). A task is started only if some have to be loaded or could not be notified."""
         notified = self.notify_now(transaction)
         if notified is None:
             self._region.spawn(self._notify_until_confirmed(transaction))
@@ -78,8 +78,8 @@ class ParticipantNotifier:
             self._confirmed(transaction.txn.least)
 
     def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
-        """Notify all participants. Done when every one has the outcome; it fails when one of them could not be
-        notified. None: a participant cannot be notified without waiting for something first."""
+        """Notify all participants at once. The future completes when every one has confirmed; it fails when one could
+        not be notified. None: a participant cannot be notified without a wait, such as for a topic to load."""
         if transaction.subscriptions:
             return None
         serving = self._region.directory.serving
@@ -95,7 +95,7 @@ class ParticipantNotifier:
         return confirmed[0] if len(confirmed) == 1 else asyncio.gather(*confirmed)
 
     async def notify_all(self, transaction: LiveTransaction) -> None:
-        """Notify until every participant has the outcome, or the coordinator has ended."""
+        """Notify the participants until every one has confirmed, or the coordinator has ended."""
         waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
         waiting += transaction.subscriptions
         delay_seconds = RETRY_SECONDS
@@ -118,7 +118,7 @@ class ParticipantNotifier:
             if not (isinstance(problem, ProtocolError) and problem.code in GONE):
                 refused[participant] = str(problem)
                 return
-        except Exception as problem:  # any: the others have to get the outcome, and this one is retried
+        except Exception as problem:  # any: the others must receive the outcome, and this one is retried
             logger.error("transaction %s: %s failed", transaction.txn.text, participant, exc_info=problem)
             refused[participant] = f"{type(problem).__name__}: {problem}"
             return

@@ -2,21 +2,21 @@
 
 A participant is a topic that a transaction publishes to, or a subscription that it acknowledges at. The coordinator
 finds a topic through the region's directory, which loads it if necessary, and a subscription in its topic. A topic or
-subscription that does not exist has nothing to end: that counts as confirmed.
+subscription that does not exist counts as confirmed.
 
     TP1  The coordinator knows a participant durably before the participant accepts anything of the transaction:
         `check_publish` and `check_acknowledge` verify it before each message and acknowledgement.
     TP2  `end_*` is called only when the decision is durable. It may be called more than once, also for a transaction
         that is unknown to the participant, or has ended there: then it returns at once.
-    TP3  `end_*` is done when the outcome is durable at the participant. If it fails (StorageError, ProtocolError), it
-        is called again later, for ever, also after a restart of the region.
+    TP3  `end_*` completes when the outcome is durable at the participant. If it fails (StorageError, ProtocolError),
+        the coordinator calls it again until it succeeds, also after a restart of the region.
     TP4  The coordinator returns "over" (COMMITTED, ABORTED) only when every participant has confirmed. So a participant
         that holds an open transaction of which `status` is None must abort it: no client received a commit of it.
     TP5  Coordinators are ready before the first topic is loaded.
 
 `Topic.end_partition` writes the marker, unless there is one; `Subscription.end_subscription` applies the pending
-acknowledgements, or drops them. Transactions of this coordinator whose number is at most `low_watermark` are over; -1:
-none is known to be.
+acknowledgements, or drops them. All transactions of this coordinator with numbers up to `low_watermark` are over; -1:
+none is known to be over.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from emulator.model.transaction_names import TransactionStatus, TxnId
 
 
 class TransactionAuthority(Protocol):
-    """The coordinators of a region, as participants see them. Nothing here waits. `RegionServices.coordinators`."""
+    """The coordinators of a region, as participants see them (`RegionServices.coordinators`). No method waits."""
 
     def status(self, txn: TxnId) -> TransactionStatus | None:
-        """None: unknown or forgotten. See TP4. ProtocolError ServiceNotReady while its coordinator is being loaded
-        again after a failure of its store: then the outcome is open."""
+        """Return the status of a transaction; None: unknown or forgotten (TP4). ProtocolError ServiceNotReady while its
+        coordinator is being loaded again after a failure of its store: then the outcome is unknown."""
         ...
 
     def check_publish(self, txn: TxnId, topic: str) -> None:
-        """ProtocolError unless the transaction is open and the topic (full name) was added to it: NotAllowedError,
-        which fails the message alone, or ServiceNotReady. Called for each SEND with a transaction; costs a dictionary
-        look-up."""
+        """Raise ProtocolError unless the transaction is open and the topic (full name) was added to it:
+        NotAllowedError, which fails only this message, or ServiceNotReady. Called for each SEND with a transaction;
+        costs a dictionary look-up."""
         ...
 
     def check_acknowledge(self, txn: TxnId, topic: str, subscription: str) -> None:
-        """The same for an ACK."""
+        """Raise ProtocolError unless the transaction is open and the subscription was added to it. Called for each
+        ACK."""
         ...
 
     def abort(self, txn: TxnId, why: str) -> None:

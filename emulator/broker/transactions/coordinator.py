@@ -2,7 +2,7 @@
 of their own (`broker/transactions/key_registry.py`).
 
 A running coordinator ends when its log fails: its memory may be ahead of the store, so a new one is loaded from the
-store (`coordinators.py`). Everything that must not stop half-way when a client disconnects runs in tasks of the region.
+store (`coordinators.py`). Work that must complete even if a client disconnects runs in tasks of the region.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
 
 SharedFuture = asyncio.Future[Any]
-"""Callers that wait for it must not cancel it: it is shared."""
+"""A future that several callers await; none of them may cancel it."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ROUNDING_SECONDS: Final = 0.001
@@ -45,7 +45,7 @@ class CoordinatorMetrics:
 
 
 class DueTimer:
-    """Calls back when a transaction of a coordinator times out."""
+    """Calls `due` when a transaction of a coordinator times out."""
 
     def __init__(self, core: Coordinator, due: Callable[[], None]) -> None:
         self._core = core
@@ -63,7 +63,8 @@ class DueTimer:
             self._timer = None
         if due_ms is not None and not self._closed:
             loop = asyncio.get_running_loop()
-            # The division may round down: a timer that fires too early would fire again at once, and for ever.
+            # The division may round down: without this minimum, a timer that fires too early would be set again for
+            # ever.
             self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._fire)
 
     def _fire(self) -> None:
@@ -119,7 +120,7 @@ class RunningCoordinator:
         self._entries: list[JournalEntry] = []
         """Entries of the journal's newest write."""
         self._confirmations: dict[int, asyncio.Future[None]] = {}
-        """Number of a decided transaction -> done when every participant has confirmed."""
+        """Number of a decided transaction -> future that completes when every participant has confirmed."""
         self._due = DueTimer(self.core, self._time_out)
 
     # Loading and failure.
@@ -137,7 +138,7 @@ class RunningCoordinator:
         await self.keys.load()
 
     def resume(self) -> None:
-        """Finish decided transactions, abort fenced ones, and start the time-outs (TX6)."""
+        """Finish decided transactions, abort fenced ones, and start the timer of time-outs (TX6)."""
         for least, transaction in list(self.core.live.items()):
             holder = transaction.holder
             if transaction.status.is_decided:
@@ -147,7 +148,7 @@ class RunningCoordinator:
         self._due.arm()
 
     def end(self, failure: StorageError) -> None:
-        """Nothing may be decided any more. Fail all callers that wait."""
+        """End this coordinator: it makes no more decisions. Fail all waiting callers."""
         self.over = True
         self._due.close()
         for confirmed in self._confirmations.values():
@@ -157,7 +158,7 @@ class RunningCoordinator:
         self._confirmations.clear()
 
     async def settled(self) -> None:
-        """Wait until no write is under way: each failed, or is durable and will be read by the next load."""
+        """Wait until no write is pending: each has failed, or is durable and will be read by the next load."""
         newest = [self.journal.newest, self.keys.newest_write]
         if writes := [write for write in newest if write is not None]:
             await asyncio.wait(writes)
@@ -194,28 +195,28 @@ class RunningCoordinator:
         return TxnId(self.number, entry.least), written
 
     def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
-        """Add topics. Done when they are durable in the log; may fail with a StorageError or ProtocolError.
-        ProtocolError."""
+        """Add topics to a transaction. The future completes when they are durable in the log; it may fail with
+        StorageError. ProtocolError, raised or in the future, when they cannot be added."""
         return self._when_durable(lambda: self._added(self.core.add_partitions(least, topics)))
 
     def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedFuture:
-        """Add (topic, subscription), in the same way."""
+        """Add subscriptions (topic, name) to a transaction, as `add_partitions` does."""
         return self._when_durable(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
 
     def _added(self, entry: JournalEntry | None) -> SharedFuture:
-        """Return what a request to add waits for. A repeated request waits for the first one, which may not be durable
-        yet."""
+        """Return the write that a request to add participants waits for. A repeated request waits for the first one,
+        which may not be durable yet."""
         written = self.journal.newest if entry is None else self._issue(entry)
         return _done() if written is None else written
 
     def finish(self, least: int, *, commit: bool, why: str) -> SharedFuture:
-        """Commit or abort. Done when every participant has confirmed; may fail with a StorageError. ProtocolError, now
-        or then, when it cannot be ended this way."""
+        """Commit or abort a transaction. The future completes when every participant has confirmed; it may fail with
+        StorageError. ProtocolError, raised or in the future, when the transaction cannot be ended this way."""
         return self._when_durable(lambda: self.decide(least, commit=commit, why=why) or _done())
 
     def _when_durable(self, decide: Callable[[], SharedFuture]) -> SharedFuture:
-        """Return the result of `decide`. A rejection reveals a decision: it waits until pending writes are durable
-        (TX1)."""
+        """Return the result of `decide`. A rejection reveals an earlier decision, so it waits until pending writes are
+        durable (TX1)."""
         try:
             return decide()
         except ProtocolError as problem:
@@ -227,7 +228,7 @@ class RunningCoordinator:
             return refused
 
     def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
-        """Decide to commit or abort. The future is done when every participant has confirmed; None: all had confirmed
+        """Decide to commit or abort. The future completes when every participant has confirmed; None: all had confirmed
         before. ProtocolError when the decision is not possible."""
         entry = self.core.decide(least, commit=commit, why=why)
         if entry is not None:
@@ -235,8 +236,8 @@ class RunningCoordinator:
         return self._confirmations.get(least)
 
     def _complete(self, least: int, entry: Decided | None) -> None:
-        """Write a decision and notify the participants. `entry`: None when the log has it already. It is issued at
-        once: a later transaction of the same key must follow it in the log (INV-57)."""
+        """Write a decision and notify the participants. `entry`: None when the log contains it already. The write is
+        issued at once: a later transaction of the same key must follow it in the log (INV-57)."""
         self._confirmations[least] = asyncio.get_running_loop().create_future()
         if entry is None:
             self.notifier.notify(self.core.live[least])
@@ -244,7 +245,7 @@ class RunningCoordinator:
             self._issue(entry)  # participants are notified when it is durable (TX3)
 
     def _over(self, least: int) -> None:
-        """TX5: every participant has confirmed."""
+        """Write that a transaction is over, because every participant has confirmed (TX5)."""
         transaction = self.core.live[least]
         self._issue(self.core.ended(least, _now_ms()))
         self.figures.committed += transaction.status.is_committed
@@ -267,8 +268,8 @@ class RunningCoordinator:
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
-        """Abort the open transactions of a key. Returns the futures to wait for, also of one that was decided
-        before."""
+        """Abort the open transactions of a key. Returns the futures of their confirmations, also of one that was
+        decided before."""
         confirmations = []
         for transaction in self.core.of_key(owner, key):
             assert transaction.holder is not None
@@ -335,6 +336,6 @@ def _done() -> SharedFuture:
 
 
 def loading(number: int) -> ProtocolError:
-    """Return the error upon which clients look the coordinator up again, and retry."""
+    """Return the error on which clients look up the coordinator again and retry."""
     sentence = f"transaction coordinator {number} is being loaded: repeat the request"
     return ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)

@@ -37,24 +37,24 @@ class TransactionCoordinators:
         self._loaded: dict[int, RunningCoordinator] = {}
         self._figures: dict[int, CoordinatorMetrics] = {}
         self._damaged: dict[int, str] = {}
-        """Number -> why its log cannot be read."""
+        """Number of a coordinator -> why its log cannot be read."""
 
     # Starting.
 
     async def start(self) -> None:
-        """Read the logs, before a topic is loaded (TP5). StorageError when the store fails, or the number of
-        coordinators was changed while keys exist."""
+        """Load all coordinators from their logs, before a topic is loaded (TP5). StorageError when the store fails, or
+        the number of coordinators was changed while keys exist."""
         numbers = {*range(self.count), *self._stored_numbers()}
         await asyncio.gather(*map(self._load, sorted(numbers)))
         await self._bind_keys()
 
     def resume(self) -> None:
-        """Finish decided transactions and start the time-outs. Topics may be loaded from now on."""
+        """Finish decided transactions and start the timers of time-outs. Topics may be loaded from now on."""
         for coordinator in self._loaded.values():
             coordinator.resume()
 
     def close(self) -> None:
-        """The region stops."""
+        """End all coordinators: the region stops."""
         stopping = StorageError("the region is stopping", definite=False)
         for coordinator in self._loaded.values():
             coordinator.end(stopping)
@@ -99,7 +99,7 @@ class TransactionCoordinators:
             )
 
     def _check_readable(self) -> None:
-        """StorageError for a damaged log of keys: its epochs are unknown and could be granted a second time
+        """Raise StorageError for a damaged log of keys: its epochs are unknown and could be granted a second time
         (INV-55)."""
         for number, damage in self._damaged.items():
             raise StorageError(
@@ -111,7 +111,7 @@ class TransactionCoordinators:
     # Failure.
 
     def _failed(self, coordinator: RunningCoordinator, failure: StorageError) -> None:
-        """A coordinator's log failed. It may contain less, or more, than the memory."""
+        """Replace a coordinator whose log failed: its log may contain fewer or more entries than its memory."""
         logger.error("storage of transaction coordinator %d failed: %s", coordinator.number, failure)
         del self._loaded[coordinator.number]
         coordinator.end(failure)
@@ -127,7 +127,7 @@ class TransactionCoordinators:
         while True:
             try:
                 coordinator = await self._load(number, former)
-            except Exception as failure:  # any: a coordinator that is not loaded answers no client
+            except Exception as failure:  # any: without a retry the coordinator would never be loaded
                 known = isinstance(failure, StorageError)
                 logger.warning(
                     "cannot load transaction coordinator %d yet: %s",
@@ -143,7 +143,7 @@ class TransactionCoordinators:
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
 
     def coordinator_of(self, key: str) -> int:
-        """Number of the coordinator that a transaction key is bound to."""
+        """Return the number of the coordinator that a transaction key is bound to."""
         return coordinator_of(key, self.count)
 
     # Interface for commands and the admin port.
@@ -169,7 +169,7 @@ class TransactionCoordinators:
         raise loading(number)
 
     def accepting(self, number: int) -> RunningCoordinator:
-        """Return one that accepts new transactions; errors as `get`."""
+        """Return a coordinator that accepts new transactions; errors as `get`."""
         coordinator = self.get(number)
         if number >= self.count:
             sentence = f"transaction coordinator {number} accepts no new transactions"
@@ -190,7 +190,7 @@ class TransactionCoordinators:
         try:
             coordinator.core.check_publish(txn.least, topic)
         except ProtocolError as problem:
-            # The only error of a SEND upon which every client fails the message alone.
+            # The only error of a SEND on which every client fails only that message.
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
 
     def check_acknowledge(self, txn: TxnId, topic: str, subscription: str) -> None:
@@ -199,7 +199,7 @@ class TransactionCoordinators:
     def abort(self, txn: TxnId, why: str) -> None:
         coordinator = self._loaded.get(txn.most)
         if coordinator is not None:
-            with contextlib.suppress(ProtocolError):  # it has ended, or is decided
+            with contextlib.suppress(ProtocolError):  # the transaction has ended or is decided
                 coordinator.decide(txn.least, commit=False, why=why)
 
     def _participated(self, txn: TxnId) -> RunningCoordinator:
@@ -211,7 +211,8 @@ class TransactionCoordinators:
         return coordinator
 
     def _check_unloaded(self, number: int) -> None:
-        """ProtocolError for a coordinator that exists and is not loaded: the outcome of its transactions is open."""
+        """Raise ProtocolError for a coordinator that exists and is not loaded: the outcome of its transactions is
+        unknown."""
         if number < self.count or number in self._damaged:
             why = self._damaged.get(number, "it is being loaded")
             sentence = f"transaction coordinator {number} is unavailable: {why}"

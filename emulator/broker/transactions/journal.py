@@ -1,4 +1,4 @@
-"""A coordinator's log: appends entries, reads them at a start, and replaces them by checkpoints."""
+"""A coordinator's log: appends entries, reads them when the coordinator is loaded, and replaces them by checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKPOINT_ENTRIES: Final = 1_000
 
 
 class TransactionJournal:
-    """One internal log. It is created before the first write."""
+    """One internal log of a coordinator. It is created before the first write."""
 
     def __init__(self, store: Store, name: str, spawn: Callable[[Coroutine[Any, Any, Any]], None]) -> None:
         self._store = store
@@ -29,14 +29,15 @@ class TransactionJournal:
         self._log: Log | None = None
         self._creating = asyncio.Lock()
         self.since_checkpoint = 0
-        """Entries since the last checkpoint."""
+        """Number of entries since the last checkpoint."""
         self.newest: asyncio.Future[int] | None = None
         """The newest write; when it is done, all earlier ones are."""
         self._batch: list[bytes] = []
-        """Entries appended in this turn of the loop. Invariant: while it is not empty, `newest` is its write."""
+        """Entries appended in this iteration of the event loop. Invariant: while it is not empty, `newest` is its
+        write."""
 
     async def read(self) -> list[bytes]:
-        """Return everything durable from the store. StorageError when it fails."""
+        """Return all durable entries of the log. StorageError when the store fails."""
         self._log = await self._store.open_log(self.name, create=False)
         if self._log is None:
             return []
@@ -61,8 +62,8 @@ class TransactionJournal:
         return self._log is not None
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        """Write entries; they are durable in the order of the calls. Everything of one turn of the loop is one atomic
-        write with one future, which callers must not cancel."""
+        """Write entries; they are durable in the order of the calls. All entries of one iteration of the event loop are
+        one atomic write with one future, which callers must not cancel."""
         assert self._log is not None, f"{self.name} is not ready"
         self.since_checkpoint += len(entries)
         if not self._batch:
@@ -74,7 +75,7 @@ class TransactionJournal:
         return self.newest
 
     def flush(self) -> None:
-        """Issue appended entries: another log's write that is issued next must follow them."""
+        """Issue appended entries now, so that they precede a write to another log that is issued next."""
         batch, self._batch = self._batch, []
         if batch:
             assert self._log is not None
@@ -95,7 +96,7 @@ class TransactionJournal:
             self._spawn(self._trim(written.result()))
 
     def figures(self) -> dict[str, str | int]:
-        """Figures for the admin API."""
+        """Return the log's statistics for the admin API."""
         log = self._log
         if log is None:
             return {"managedLedgerName": self.name, "numberOfEntries": 0, "totalSize": 0}

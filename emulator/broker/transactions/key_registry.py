@@ -19,7 +19,7 @@ from emulator.core.transactions.keys import KeyBook
 from emulator.errors import ProtocolError, StorageError
 
 FENCE_SECONDS: Final = 5.0
-"""How long a connection waits for the participants of the transaction that it fenced."""
+"""Maximum time that a connection waits for the participants of the transaction that it fenced."""
 
 
 class Closable(Protocol):
@@ -37,7 +37,7 @@ in which they connected."""
 
 
 class _Fence(NamedTuple):
-    """The former holders of a key, which are fenced."""
+    """The fencing of the former holders of a key."""
 
     owner: str
     key: str
@@ -49,11 +49,11 @@ class _Fence(NamedTuple):
 
 
 class KeyedTransactions(Protocol):
-    """The transactions of the same coordinator."""
+    """The transactions of the same coordinator, as the key registry uses them."""
 
     @property
     def over(self) -> bool:
-        """The running coordinator has ended: nothing may be decided."""
+        """Whether the running coordinator has ended: it makes no more decisions."""
         ...
 
     async def ready(self) -> None:
@@ -67,16 +67,16 @@ class KeyedTransactions(Protocol):
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
-        """Abort the open transactions of a key. Returns the futures to wait for."""
+        """Abort the open transactions of a key. Returns the futures of their confirmations."""
         ...
 
     def key_stored(self, written: asyncio.Future[int]) -> None:
-        """A write of the keys' log is durable, or failed."""
+        """Handle a write of the keys' log that is durable or has failed."""
         ...
 
 
 class KeyRegistry:
-    """The registry, from reading the log of keys until a log of the coordinator fails."""
+    """Keys of one coordinator, from reading their log until a log of the coordinator fails."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class KeyRegistry:
         wall_clock_ms: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`coordinators`: their number, to which the first key binds all."""
+        """`coordinators`: number of coordinators, to which the first key binds all keys."""
         self.book = book
         self.holders: Holders = {}
-        """Passed on to the registry of the next load."""
+        """Connections that hold each key; passed on to the registry of the next load."""
         self._journal = journal
         self._coordinators = coordinators
         self._transactions = transactions
@@ -150,8 +150,8 @@ class KeyRegistry:
         )
 
     async def holder(self, claimed: Holder) -> Holder:
-        """Return the holder under which a connection may begin transactions. ProtocolError when a newer one has the
-        key; StorageError."""
+        """Return the holder under which a connection may begin transactions. ProtocolError when a newer connection has
+        the key; StorageError."""
         try:
             return self.book.holder(claimed.owner, claimed.key, claimed.epoch)
         except ProtocolError:
@@ -159,7 +159,7 @@ class KeyRegistry:
             raise
 
     def begun(self, holder: Holder, least: int) -> asyncio.Future[int]:
-        """Record the newest transaction of a key; done when it is durable in the log."""
+        """Record the newest transaction of a key. The future completes when it is durable in the log."""
         return self._issue(self.book.begun(holder, least))
 
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
@@ -168,7 +168,7 @@ class KeyRegistry:
         await asyncio.shield(self._issue(self.book.raise_floor(epoch, coordinators)))
 
     async def _settled(self) -> None:
-        """Wait before a rejection, which reveals a newer epoch, until that is durable (TX8). StorageError."""
+        """Wait until a newer epoch is durable, before a rejection reveals it (TX8). StorageError."""
         newest = self._journal.newest
         if newest is not None:
             await asyncio.shield(newest)
@@ -181,7 +181,7 @@ class KeyRegistry:
         await asyncio.shield(done)
 
     async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
-        """TX8: once the epoch is durable, end the transactions of older epochs."""
+        """Once the epoch is durable, close the former connections and abort the transactions of older epochs (TX8)."""
         try:
             await asyncio.shield(written)
             self._close_former(fence)
@@ -206,7 +206,7 @@ class KeyRegistry:
     # The log.
 
     def _issue(self, *entries: KeyEntry) -> asyncio.Future[int]:
-        # transactions that were begun or decided before must precede it in the store (INV-57)
+        # transactions begun or decided before must precede these entries in the store (INV-57)
         self._transactions.issue_all()
         written = self._journal.append([encode_key_entry(entry) for entry in entries])
         written.add_done_callback(self._transactions.key_stored)
