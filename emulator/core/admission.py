@@ -1,15 +1,15 @@
-"""The one validation between what an entry claims and what is stored (docs/components/admission.md, A1 to A4).
+"""The only validation of an entry's claims before the entry is stored (docs/components/admission.md, A1 to A4).
 
-A `Publisher` is what the region knows of a producer: a value created once, when the producer attaches, and never parsed
-from a name afterwards. `check` validates an entry's claims against it.
+A `Publisher` identifies the producer of an entry. It is created once, when the producer attaches, and never parsed from
+a name afterwards. `check` validates an entry's claims against it.
 
-    publisher   producer name        replicated_from, source position   marker
-    Client      the producer's own   none; the latter means nothing     none
-    Peer        any                  the peer's name; a position        of the peer, decoded; unknown ones by permission
-    OwnRegion   -                    none                               ours
+    publisher        replicated_from, source position     producer name        marker
+    ClientProducer   none; a source position is ignored   the producer's own   none
+    Peer             the peer's region; a position        any                  the peer's, known or permitted
+    OwnRegion        none                                 -                    the region's own
 
-Everything counted by a topic (deduplication by name, watermarks by region) rests on these rows, because it is folded
-from the log alone after a restart.
+After a restart, deduplication by producer name and watermarks by region are rebuilt from the log alone. Both are
+correct because every stored entry obeys this table.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotRe
 from emulator.model.values import Position
 
 SEQUENCE_ID_MAX = 2**63 - 1
-"""Clients read sequence ids as signed numbers."""
+"""Maximum sequence id: clients read sequence ids as signed 64-bit numbers."""
 MESSAGE_BYTES_MIN = 6
-"""A message in a batch has the size of its metadata (4) and, in that, the size of its payload (2)."""
+"""Minimum bytes of a message in a batch: its metadata size (4) and, in its metadata, its payload size (2)."""
 
 # Publishers.
 
 
 class Permission(Enum):
-    """What another region may do besides sending its own messages. Values are those of the topology."""
+    """A permission of another region, besides sending its own messages. Values are those of the topology."""
 
     MARKERS = "replicated-subscriptions"
-    """Its requests, responses and updates of replicated subscriptions are stored and acted upon."""
+    """The peer's markers of replicated subscriptions (requests, responses, updates) are stored and take effect."""
     UNKNOWN_MARKERS = "unknown-markers"
-    """Markers with unknown numbers are stored and have no effect."""
+    """The peer's markers of unknown types are stored and have no effect."""
 
 
 REGION_MAY = frozenset({Permission.MARKERS})
-"""What a region of the same run may do."""
+"""Permissions of a region of the same run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ClientProducer:
     """A producer of a client."""
 
     name: str
-    """The name that PRODUCER_SUCCESS contained."""
+    """The producer's name, as sent in PRODUCER_SUCCESS."""
     connection: str
     """Description of the connection, for messages to users."""
 
@@ -100,12 +100,12 @@ class EntrySizeLimits:
     """Limits of an entry's size, so that every region to which it is replicated accepts it (A3)."""
 
     payload_bytes: int
-    """Limit of the payload alone: the protocol's maximum message size."""
+    """Maximum size of the payload alone: the protocol's maximum message size."""
     entry_bytes: int
-    """Limit of metadata and payload as a client sends them. Leaves room for the metadata that replication adds, and for
-    the command in the same frame."""
+    """Maximum size of metadata and payload as a client sends them. Leaves room for the metadata that replication adds,
+    and for the command in the same frame."""
     batch_bytes: int
-    """Limit of the uncompressed messages of a batch. A topic with a lower limit of payload applies it to the compressed
+    """Maximum size of the uncompressed messages of a batch. A topic's lower limit of payloads applies to the compressed
     batch."""
 
 
@@ -128,15 +128,15 @@ class Refusal:
 
 def scope_of(publisher: Publisher) -> RefusalScope:
     """Return the scope of a refusal. A client receives a response for each of its numbered messages. A peer's watermark
-    would pass the gap that a refused entry leaves, so all entries behind it are refused, too."""
+    would pass a refused entry, so all later entries of the attachment are refused, too."""
     return RefusalScope.ATTACHMENT if isinstance(publisher, Peer) else RefusalScope.ENTRY
 
 
 def check(
     publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
-    """Return None when the entry may be stored. `marker` is the entry's decoded marker; None when it has none, or one
-    with an unknown number."""
+    """Return why the entry may not be stored; None: it may. `marker`: the entry's decoded marker; None when it has none
+    or one of an unknown type."""
     if type(publisher) is ClientProducer:
         if (
             entry.producer_name == publisher.name
@@ -159,13 +159,13 @@ def check(
         if not sentence and entry_bytes - entry.payload_offset > limits.payload_bytes:
             sentence = _too_large(entry, entry_bytes, limits)
     else:
-        assert marker is not None, "a region writes only markers, and knows them"
+        assert marker is not None, "a region writes only markers, of types that it can decode"
         sentence = ""
     return Refusal(ServerError.NotAllowedError, sentence, scope_of(publisher)) if sentence else None
 
 
 def _claimed(client: ClientProducer, entry: Scanned) -> str:
-    """Return the claim that no client may make (A1); empty when there is none."""
+    """Return why a client may not make the entry's claims (A1); empty when it may."""
     if entry.producer_name != client.name:
         return f"the entry names producer {entry.producer_name!r}; it was sent by {client.name!r}"
     if entry.marker_type is not None:
@@ -176,7 +176,7 @@ def _claimed(client: ClientProducer, entry: Scanned) -> str:
 
 
 def _not_of(peer: Peer, entry: Scanned) -> str:
-    """Return why the entry is not of the peer's region, with its position there (A1); empty when it is."""
+    """Return why the entry is not from the peer's region, or that it lacks a source position (A1); otherwise empty."""
     if entry.replicated_from != peer.region:
         return f"the entry says that it was replicated from {entry.replicated_from!r}; it was sent by {peer.region!r}"
     if entry.source_position is None:
@@ -203,8 +203,8 @@ def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
 
 
 def _impossible(entry: Scanned, limits: EntrySizeLimits) -> str:
-    """Reject numbers that no message has. Stored, they would affect all clients: receipts and last sequence ids are
-    signed on the wire, and acknowledging a batch takes a bit for each of its messages."""
+    """Return why the entry's numbers are impossible; empty when they are not. Stored, such numbers would affect all
+    clients: sequence ids are signed on the wire, and acknowledging a batch takes a bit for each of its messages."""
     for name, number in (
         ("sequence_id", entry.sequence_id),
         ("highest_sequence_id", entry.highest_sequence_id),

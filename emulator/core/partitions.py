@@ -11,13 +11,13 @@ from emulator.model.values import PARTITIONS_MAX, TopicName
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """A partitioned topic, as it is stored."""
+    """The stored metadata of a partitioned topic."""
 
     count: int
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """ValueError for a number that cannot be meant."""
+        """Raise ValueError for an invalid number of partitions."""
         if (
             isinstance(self.count, bool)
             or not isinstance(self.count, int)
@@ -32,7 +32,7 @@ class Partitioned:
 
     @classmethod
     def decode(cls, value: bytes) -> Partitioned:
-        """ValueError when it is no such document."""
+        """Decode the result of `encode`. Raises ValueError for anything else."""
         try:
             document = json.loads(value)
             return cls(document["partitions"], document.get("properties") or {})
@@ -40,7 +40,7 @@ class Partitioned:
             raise ValueError(f"not a partitioned topic: {problem}") from None
 
     def grown_to(self, count: int) -> Partitioned:
-        """ValueError when that is not more (N2)."""
+        """Return the topic with more partitions. Raises ValueError when `count` is not larger (N2)."""
         grown = replace(self, count=count)
         if count <= self.count:
             raise ValueError(f"there are {self.count} partitions already, and their number can only grow")
@@ -48,17 +48,17 @@ class Partitioned:
 
 
 def partition_names(topic: TopicName, count: int, first: int = 0) -> list[str]:
-    """Full names of partitions first..count-1."""
+    """Return the full names of the partitions first..count-1."""
     return [f"{topic}-partition-{index}" for index in range(first, count)]
 
 
 def inherits(index: int, first_entry_id: int, end_entry_id: int) -> bool:
-    """Return whether a partition copies the subscriptions of partition 0 when it is loaded (N4): as long as its log is
-    empty."""
+    """Return whether a partition copies the subscriptions of partition 0 when it is loaded (N4): if it is not partition
+    0 and its log is empty."""
     return index > 0 and first_entry_id >= end_entry_id
 
 
 def is_news(index: int, known: int) -> bool:
-    """Return whether a partition that another region replicates is beyond those known here. It then implies a larger
-    number of partitions."""
+    """Return whether a partition that another region replicates is unknown here. It then implies a larger number of
+    partitions."""
     return index >= known

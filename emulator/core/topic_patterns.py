@@ -1,11 +1,12 @@
-"""Patterns of topic names, matched in time that grows with the name alone.
+"""Patterns of topic names, matched in time linear in the length of the name.
 
 The client supplies the pattern, and a short one can keep backtracking engines busy for years. So this implements only
-the regular part of Java's patterns: a set of states with one step per character (Thompson), and taken steps are cached.
+the regular part of Java's patterns, by Thompson's algorithm: a set of states with one step per character. Steps are
+cached.
 
-    in     literals, `.`, classes, `\\d \\w \\s` and their opposites, `\\Q…\\E`, groups, `|`, `* + ? {m,n}` (also lazy:
-           a whole name matches or does not), `^` at the beginning and `$` at the end
-    out    what looks ahead or behind, refers back, names Unicode properties or sets flags: ValueError
+    supported      literals, `.`, classes, `\\d \\w \\s` and their opposites, `\\Q…\\E`, groups, `|`, `* + ? {m,n}`
+                   (also lazy, without a difference), `^` at the beginning and `$` at the end
+    not supported  look-ahead, look-behind, back references, Unicode properties, flags: ValueError
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ STATES_MAX: Final = 4_096
 STEPS_REMEMBERED: Final = 4_096
 
 Test = Callable[[str], bool]
-"""Whether one character fits."""
+"""Returns whether one character matches."""
 Make = Callable[[int], int]
-"""Adds the states of a part, given the state that follows it; returns where the part begins."""
+"""Adds the states of a part of the pattern, given the state that follows it; returns the part's first state."""
 
 _CLASSES: Final[dict[str, Test]] = {
     "d": lambda char: "0" <= char <= "9",
@@ -34,23 +35,23 @@ def _opposite(test: Test) -> Test:
 
 
 class TopicPattern:
-    """Fits whole names, `tenant/namespace/topic`, whatever their domain."""
+    """A pattern that matches whole names, `tenant/namespace/topic`, of any domain."""
 
     def __init__(self, text: str) -> None:
-        """ValueError for what is no pattern, is too large, or is not offered."""
+        """Raise ValueError for a pattern that is invalid, too large or not supported."""
         if len(text) > PATTERN_LENGTH_MAX:
             raise ValueError(f"a pattern of {len(text)} characters; {PATTERN_LENGTH_MAX} are allowed")
         self._tests: list[Test | None] = []
         self._next: list[tuple[int, ...]] = []
-        """By state. Without a test they are passed at once."""
+        """State -> following states. A state without a test is passed without a character."""
         self._end = self.add_state(None)
-        # As upstream: the domain says which topics are asked for, and is no part of what is matched.
+        # As upstream: the domain in a pattern selects persistent or non-persistent topics and is not matched.
         begins = self.add_state(None, _Parser(text.rpartition("://")[2], self).whole()(self._end))
         self._begin = self._closure((begins,))
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def fits(self, full_name: str) -> bool:
-        """Whether the pattern fits a topic's name, or that of the topic whose partition it is."""
+        """Whether the pattern matches a topic's name or, for a partition, the name of its partitioned topic."""
         name = full_name.partition("://")[2]
         base, dash, number = name.rpartition("-partition-")
         return self._fits(name) or bool(dash and number.isdecimal() and self._fits(base))
@@ -77,7 +78,7 @@ class TopicPattern:
         return after
 
     def _closure(self, states: Iterable[int]) -> frozenset[int]:
-        """With all that is reached without a character."""
+        """Return the states and all states reached from them without a character."""
         found, new = set[int](), list(states)
         while new:
             state = new.pop()
@@ -99,7 +100,7 @@ class TopicPattern:
 
 
 class _Parser:
-    """Reads a pattern from left to right."""
+    """A recursive-descent parser of one pattern."""
 
     def __init__(self, text: str, owner: TopicPattern) -> None:
         self._text = text
@@ -207,7 +208,7 @@ class _Parser:
 
     def _class(self) -> Test:
         negated, tests = self._takes("^"), list[Test]()
-        while not tests or not self._takes("]"):  # one that comes first is a member
+        while not tests or not self._takes("]"):  # a leading "]" is a member
             tests.append(self._member())
         return _opposite(_any_of(tests)) if negated else _any_of(tests)
 
@@ -248,7 +249,7 @@ class _Parser:
 
         def make(after: int) -> int:
             if most is None:
-                # A loop leads back to a state that must exist before what it leads to.
+                # The part of a loop leads back to the loop's state, which must exist before the part's states.
                 end = self._loop(part, after)
             else:
                 end = after

@@ -3,7 +3,7 @@
 One state machine per topic and region. A *claimant* is a client's producer, connected or waiting. Replicators of other
 regions are not claimants: they need no access (docs/components/access.md, X5).
 
-               ┌── last one left ── SHARED (no owner; exclusive claims wait or are refused)
+               ┌── last producer left ── SHARED (no owner; exclusive claims wait or are refused)
                ▼                      ▲
              FREE ─── shared claim ───┘
               │ exclusive claim
@@ -12,9 +12,10 @@ regions are not claimants: they need no access (docs/components/access.md, X5).
               ▲                      ▲
               └ grace period is over ─ RESERVED, after a restart ── the owner reconnects
 
-A *grant* stores that one producer owns the topic: its epoch, its name, the log's end when it began and when it ended.
-It is durable before its owner is notified (X1). While one is being written, no claim is decided: claims that arrive
-meanwhile are decided afterwards, in their order. Each input returns decisions, to be carried out in their order.
+A *grant* stores that one producer owns the topic: its epoch, the producer's name, and the end of the log when the grant
+began and when it ended. A grant is durable before its owner is notified (X1). Claims that arrive while a grant is being
+written are decided after the write, in order of arrival. Each input returns decisions; the caller carries them out in
+order.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
 FENCED_MAX: Final = 1_000
-"""Maximum number of names of fenced shared producers that are remembered."""
+"""Maximum number of remembered names of fenced shared producers."""
 
 
 class Access:
-    """Of one topic, for as long as it is loaded."""
+    """The access state of one loaded topic."""
 
     def __init__(
         self,
@@ -57,30 +58,30 @@ class Access:
         queued_before: Mapping[str, int] | None = None,
         rules: AccessRules = AS_PROPOSED,
     ) -> None:
-        """`newest`: the newest grant that is stored. `reserved`: its owner may take the topic back, until
-        `grace_period_over`. `queued_before`: which producers waited when the topic was unloaded, and since when (us),
-        by name."""
+        """`newest`: the newest stored grant. `reserved`: its owner may take the topic back until `grace_period_over`.
+        `queued_before`: producers that waited when the topic was unloaded: name -> time of arrival (us)."""
         self.rules = rules
         self.owner: Claimant | None = None
-        """Holds the topic, or is being granted it."""
+        """The producer that owns the topic, or whose grant is being written."""
         self.shared: dict[Claimant, None] = {}
         self.queue = WaitQueue()
         self.reserved_for = newest.owner if reserved and newest and newest.end_entry is None else None
-        """The owner before the topic was loaded, while the topic is reserved for it."""
+        """Name of the former owner, while the topic is reserved for it."""
         self.exclusive_region = ""
-        """The only region in which clients may publish, when that is another one."""
+        """Name of the other region in which alone clients may publish; empty: clients may publish here."""
         self._grants = Grants(newest)
         self._must_bar = False
-        """Clients published in another region since: the newest grant must be barred before any claim is admitted."""
+        """Clients may have published in another region since the newest grant: it must be barred before any claim is
+        admitted."""
         self._queued_before = dict(queued_before or {})
         self._fenced_names: dict[str, None] = {}
         self._was_shared = not self._grants.has_owner
-        """Other producers published since the newest grant ended, or may have."""
+        """Other producers may have published since the newest grant ended."""
         self._serial = 0
 
     @property
     def change(self) -> GrantChange | None:
-        """The change of the grant that is being written."""
+        """The write of a grant that is in progress."""
         return self._grants.change
 
     @property
@@ -92,18 +93,19 @@ class Access:
         return bool(self.owner or self.shared or not self.queue.is_empty or self.change)
 
     def waiting(self) -> list[Claimant]:
-        """In the order in which they are promoted."""
+        """Return the waiting producers in the order in which they are promoted."""
         return [entry.claimant for entry in self.queue.entries]
 
     def named(self, name: str) -> Claimant | None:
-        """The producer that waits, or is being admitted, under a name."""
+        """Return the producer of a name that waits or is being admitted."""
         owner = self.owner
         return owner if owner is not None and owner.producer_name == name else self.queue.named(name)
 
     # Inputs.
 
     def enter(self, claimant: Claimant, arrived_us: int = 0, draw: int = 0) -> list[Decision]:
-        """A client requests a producer. `arrived_us`: when; `draw`: orders two that arrive at the same time."""
+        """Decide a client's request for a producer. `arrived_us`: time of the request. `draw`: random number; orders
+        requests of the same time."""
         arrived_us = self._queued_before.pop(claimant.producer_name, arrived_us)
         priority = 0 if self.rules.first_come_first_served else claimant.queue_priority
         self._serial += 1
@@ -114,7 +116,7 @@ class Access:
         return self._decide(entry)
 
     def left(self, claimant: Claimant) -> list[Decision]:
-        """It closed, or its connection ended. Harmless for one that never entered, or was evicted."""
+        """Remove a producer that closed or disconnected. No effect if it never entered or was evicted."""
         if claimant is self.owner:
             self.owner = None
         elif claimant in self.shared:
@@ -125,15 +127,15 @@ class Access:
         return self._next()
 
     def hand_over(self, old: Claimant, new: Claimant) -> bool:
-        """The owner reconnected while its old connection still seems to be open: it keeps the topic. The new one enters
-        next, or leaves."""
+        """Let the owner keep the topic when it reconnects while its old connection still seems open. The caller then
+        passes `new` to `enter` or `left`."""
         if old is not self.owner or self.change is not None or not self._grants.names(new):
             return False
         self.owner = new
         return True
 
     def written(self, grant: AccessGrant) -> list[Decision]:
-        """The grant of `WriteGrant` is durable."""
+        """Note that the grant of `WriteGrant` is durable."""
         step = self._grants.written(grant)
         if step is GrantStep.BAR:
             self._must_bar = False
@@ -148,8 +150,9 @@ class Access:
         return decisions + self._next()
 
     def not_written(self, why: str) -> list[Decision]:
-        """It is not durable, or its outcome is unknown. Its claimant is refused, and the next one is tried (PIP-440):
-        the same key is written again before any producer publishes, so a stored grant of this write has no effect."""
+        """Note that the write of a grant failed or has an unknown outcome. Its claimant is refused, and the next one is
+        promoted (PIP-440): the same key is overwritten before any producer publishes, so a grant that this write stored
+        nevertheless has no effect."""
         step = self._grants.not_written()
         decisions: list[Decision] = [
             _not_stored(entry.claimant, why) for entry in self.queue.take_postponed()
@@ -158,20 +161,20 @@ class Access:
             decisions.append(_not_stored(self.owner, why))
             self.owner = None
         elif step is GrantStep.BAR and self.queue and not self.exclusive_region:
-            decisions.append(_not_stored(self.queue.pop_first(), why))  # it was to be promoted next
+            decisions.append(_not_stored(self.queue.pop_first(), why))  # the producer to be promoted next
         if self.queue and not self.exclusive_region and not self.rules.promotes_once:
             decisions += self._next()
         return decisions
 
     def grace_period_over(self) -> list[Decision]:
-        """Producers of before the restart have no precedence any more."""
+        """End the precedence of producers that were connected before the restart."""
         self.reserved_for = None
         self._queued_before = {}
         return self._next()
 
     def set_exclusive_region(self, region: str) -> list[Decision]:
-        """From now on clients publish in `region` only; empty: here. Producers here are evicted; waiting ones keep
-        waiting until it is this region (X6)."""
+        """Restrict publishing to the other region `region`; empty: lift the restriction. Producers here are evicted;
+        waiting producers wait until clients may publish here (X6)."""
         self.exclusive_region = region
         if not region:
             return self._next()
@@ -216,7 +219,8 @@ class Access:
         return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
 
     def _decide_after_bar(self, entry: QueueEntry) -> list[Decision]:
-        """The topic has no owner while a bar is due, so the next step writes it, or finds that none is needed."""
+        """Decide a claim while a bar is due. The topic has no owner then, so `_next` writes the bar or finds that none
+        is needed."""
         decisions = self._next()
         if self.change is not None:
             self.queue.postpone(entry)
@@ -241,7 +245,7 @@ class Access:
         return [Admit(claimant, None)]
 
     def _fence(self, claimant: Claimant) -> list[Decision]:
-        """Evict the producers that hold the topic, refuse those that wait for it, and grant it."""
+        """Evict the topic's producers, refuse its waiting producers, and grant the topic to the claimant."""
         holders = list(self.shared) if self.owner is None else [self.owner]
         decisions: list[Decision] = [Evict(holder) for holder in holders]
         if not self.rules.forgets_fenced:
@@ -254,7 +258,7 @@ class Access:
         return decisions + self._grant(claimant)
 
     def _take_back(self, claimant: Claimant) -> list[Decision]:
-        """The former owner is the first to reconnect: its epoch is still the newest, and stays (PIP-68)."""
+        """Readmit the former owner, the first producer to reconnect: it keeps its epoch, still the newest (PIP-68)."""
         grant = self._grants.newest
         assert grant is not None
         self.owner, self.reserved_for = claimant, None
@@ -267,7 +271,7 @@ class Access:
         return [self._grants.write(GrantStep.GRANT, claimant.producer_name)]
 
     def _next(self) -> list[Decision]:
-        """No producer is left waiting for a topic without an owner (X4)."""
+        """Promote the next waiting producer if the topic has no owner (X4)."""
         if self.change is not None or self.owner is not None or self.shared or self.reserved_for is not None:
             return []
         grant = self._grants.newest
@@ -288,14 +292,14 @@ class Access:
         self.queue.add(entry)
         return Enqueue(entry.claimant)
 
-    # What a claim is worth.
+    # Validity of a claim.
 
     def is_stale(self, claimant: Claimant) -> bool:
-        """Whether it had the topic, and another producer had it since: it is fenced for good (PIP-68)."""
+        """Whether the claimant owned the topic and another producer has owned it since: it stays fenced (PIP-68)."""
         return self._grants.is_stale(claimant)
 
     def _returns(self, claimant: Claimant) -> bool:
-        """Whether it is the newest owner, and may continue in its epoch."""
+        """Whether the claimant is the newest owner and may continue in its epoch."""
         if self.owner is not None or self.shared or not self._grants.names(claimant):
             return False
         if self._grants.may_have_newer_epoch:

@@ -10,11 +10,11 @@ from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
 NO_OWNER: Final = ""
-"""Owner of an epoch that only fences the epochs before it."""
+"""Owner name of an epoch that only fences earlier epochs."""
 
 
 class Claimant(Protocol):
-    """A client's producer that is connected to the topic, or requests to be. Compared by identity."""
+    """A client's producer that is connected to the topic or requests access. Compared by identity."""
 
     @property
     def producer_name(self) -> str: ...
@@ -22,31 +22,31 @@ class Claimant(Protocol):
     def access_mode(self) -> AccessMode: ...
     @property
     def topic_epoch(self) -> int | None:
-        """The epoch that it claims. It counts only if the grant of that epoch names the producer."""
+        """The epoch that the producer claims. Valid only if the grant of that epoch names the producer."""
         ...
 
     @property
     def queue_priority(self) -> int:
-        """The highest is promoted first."""
+        """Priority in the wait queue; the highest is promoted first."""
         ...
 
     @property
     def was_opened_before(self) -> bool:
-        """It is the same instance of the client's producer as before, connected again."""
+        """Whether the same instance of the client's producer was connected before."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AccessGrant:
-    """Exclusive access, as it is stored."""
+    """The stored form of one producer's exclusive access."""
 
     epoch: int
     owner: str
     """Name of the producer."""
     first_entry: int
-    """The owner's entries have this id or a larger one; entries of others have smaller ones."""
+    """Inclusive lower bound of the ids of the owner's entries; earlier entries are of other producers."""
     end_entry: int | None = None
-    """Entries of other producers have this id or a larger one. None: the owner still has the topic."""
+    """Exclusive upper bound of the ids of the owner's entries. None: the producer still owns the topic."""
 
 
 class GrantStep(Enum):
@@ -63,11 +63,11 @@ class GrantChange(NamedTuple):
 
     step: GrantStep
     before: AccessGrant | None
-    """The newest grant so far."""
+    """The newest grant before this write; None: the first grant."""
     owner: str
 
     def at(self, entry_id: int) -> AccessGrant:
-        """What is to be stored. `entry_id`: the end of the log, when everything issued before has its outcome."""
+        """Return the grant to store. `entry_id`: the end of the log once every earlier append has its outcome."""
         before = self.before
         if self.step is GrantStep.GRANT:
             return AccessGrant(next_epoch(before), self.owner, entry_id)
@@ -81,19 +81,19 @@ def next_epoch(newest: AccessGrant | None) -> int:
     return 0 if newest is None else newest.epoch + 1
 
 
-# What is decided.
+# Decisions.
 
 
 class Admit(NamedTuple):
-    """It may publish from now on."""
+    """Let the claimant publish from now on."""
 
     claimant: Claimant
     epoch: int | None
-    """Set only for exclusive access."""
+    """Epoch of the grant; None for shared access."""
 
 
 class Enqueue(NamedTuple):
-    """It waits for exclusive access."""
+    """Let the claimant wait for exclusive access."""
 
     claimant: Claimant
 
@@ -105,13 +105,13 @@ class Refuse(NamedTuple):
 
 
 class Evict(NamedTuple):
-    """Disconnect it: it may not publish any more. It has left the state machine already."""
+    """Disconnect the claimant: it may not publish any more. The state machine has removed it already."""
 
     claimant: Claimant
 
 
 class WriteGrant(NamedTuple):
-    """Store `change.at(end of the log)` when everything issued before has its outcome; then call `written` or
+    """Store `change.at(end of the log)` once every earlier append has its outcome; then call `written` or
     `not_written`."""
 
     change: GrantChange
@@ -121,40 +121,41 @@ Decision = Admit | Enqueue | Refuse | Evict | WriteGrant
 
 
 class QueueEntry(NamedTuple):
-    """A waiting producer. Sorted as PIP-440 requires: priority, then creation time, then chance."""
+    """A waiting producer. Sorted as PIP-440 requires: by priority, then creation time, then at random."""
 
     descending_priority: int
     arrived_us: int
     draw: int
     serial: int
-    """Makes any two different."""
+    """Unique number, so that no two entries are equal."""
     claimant: Claimant
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Where upstream's behaviour differs from the proposals (docs/PROTOCOL.md, switches)."""
+    """Switches for upstream behaviour that differs from the proposals (docs/PROTOCOL.md, switches)."""
 
     first_come_first_served: bool = False
-    """Priorities are ignored."""
+    """Whether priorities are ignored."""
     promotes_once: bool = False
-    """When storing a promotion fails, no other producer is promoted: the topic stays without an owner."""
+    """Whether the topic stays without an owner after storing a promotion failed: no other producer is promoted."""
     forgets_fenced: bool = False
-    """A fenced shared producer is treated like a new one, and a fenced owner may wait again with its old epoch."""
+    """Whether a fenced shared producer is treated as new, and a fenced owner may wait again with its old epoch."""
 
 
 AS_PROPOSED: Final = AccessRules()
 
 
 class Grants:
-    """The newest grant of a topic and the change of it that is being written, at most one. Owned by `Access`."""
+    """The newest grant of a topic and at most one pending write. Owned by `Access`."""
 
     def __init__(self, newest: AccessGrant | None) -> None:
         self.newest = newest
         self.change: GrantChange | None = None
-        """Being written."""
+        """The pending write; None: no write is in progress."""
         self._unknown_outcome: GrantStep | None = None
-        """A failed write that may be stored nevertheless: it is overwritten before any claim relies on `newest`."""
+        """Step of a failed write that may be stored nevertheless. It is overwritten before any claim relies on
+        `newest`."""
 
     @property
     def has_owner(self) -> bool:
@@ -162,22 +163,22 @@ class Grants:
 
     @property
     def is_certain(self) -> bool:
-        """Whether `newest` is what the store has."""
+        """Whether `newest` is the stored grant."""
         return self._unknown_outcome is None
 
     @property
     def may_have_newer_epoch(self) -> bool:
-        """Whether a grant may be stored although its owner received an error."""
+        """Whether a grant with a newer epoch may be stored although its owner received an error."""
         return self._unknown_outcome in (GrantStep.GRANT, GrantStep.BAR)
 
     def is_stale(self, claimant: Claimant) -> bool:
-        """Whether another producer was granted the topic after this one (PIP-68)."""
+        """Whether another producer was granted the topic after the claimant (PIP-68)."""
         epoch = claimant.topic_epoch
         return epoch is not None and self.newest is not None and epoch < self.newest.epoch
 
     def names(self, claimant: Claimant) -> bool:
-        """Whether the newest grant is the claimant's. An epoch above the newest was never granted, and one of another
-        owner is not this one's: a producer that claims one enters as if for the first time."""
+        """Whether the newest grant is the claimant's. A producer that claims an epoch above the newest, or another
+        owner's, enters as if for the first time."""
         grant = self.newest
         return (
             grant is not None

@@ -10,17 +10,18 @@ from emulator.core.access.types import Claimant, QueueEntry
 
 
 class WaitQueue:
-    """Owned by `Access`. Every operation is logarithmic: ten thousand waiting producers may leave at once."""
+    """The wait queue of one topic, owned by `Access`. Every search is logarithmic: ten thousand waiting producers may
+    leave at once."""
 
     def __init__(self) -> None:
         self.entries: list[QueueEntry] = []
-        """Sorted: the first one is promoted next."""
+        """Producers that wait for access, sorted: the first one is promoted next."""
         self.changes = 0
         """Number of additions to and removals from `entries`."""
         self._postponed: deque[QueueEntry] = deque()
-        """Claims that arrived during a write of the grant. Some may have left since."""
+        """Claims that arrived during a write of the grant. Some of their producers may have left since."""
         self._by_claimant: dict[Claimant, QueueEntry] = {}
-        """Every entry in `entries` or `_postponed`."""
+        """Every entry of `entries` and `_postponed`, except those of producers that left."""
         self._by_name: dict[str, Claimant] = {}
 
     def __bool__(self) -> bool:
@@ -32,7 +33,7 @@ class WaitQueue:
 
     @property
     def is_empty(self) -> bool:
-        """No producer waits, neither for access nor for the outcome of a write."""
+        """Whether no producer waits, neither for access nor for the outcome of a write."""
         return not self._by_claimant
 
     def named(self, name: str) -> Claimant | None:
@@ -44,7 +45,7 @@ class WaitQueue:
         self._note(entry)
 
     def postpone(self, entry: QueueEntry) -> None:
-        """Decide the claim after the write of the grant. An entry that is postponed again stays the first."""
+        """Decide the claim after the write of the grant. An entry that is postponed again stays first."""
         if self._postponed and entry.serial < self._postponed[0].serial:
             self._postponed.appendleft(entry)
         else:
@@ -52,7 +53,7 @@ class WaitQueue:
         self._note(entry)
 
     def take_postponed(self) -> Iterator[QueueEntry]:
-        """Remove postponed entries one by one, in order of arrival, skipping those that left."""
+        """Remove and yield postponed entries in order of arrival, skipping producers that left."""
         while self._postponed:
             entry = self._postponed.popleft()
             if self.remove(entry.claimant):
@@ -64,7 +65,7 @@ class WaitQueue:
         return claimant
 
     def remove(self, claimant: Claimant) -> bool:
-        """Remove a claimant; False when it is not here."""
+        """Remove a claimant. Returns False when it does not wait."""
         entry = self._by_claimant.pop(claimant, None)
         if entry is None:
             return False

@@ -1,24 +1,24 @@
-"""What one subscription has acknowledged of one log.
+"""The cursor of one subscription: the entries of one log that the subscription has acknowledged.
 
-Entry ids are plain ints (a topic has one ledger per region) and may have gaps: an id that no entry has is acknowledged
-like any other by the component that finds the gap.
+Entry ids are plain ints (a topic has one ledger per region) and may have gaps. The component that finds a gap
+acknowledges the missing ids.
 
-        everything acknowledged      holes            unread
+       everything acknowledged   partly acknowledged    unread
     ───────────────────────────┤○ ● ● ○ ◐ ○ ● ├──────────────▶ log
                      mark-delete    ranges           ○ not acknowledged   ● acknowledged   ◐ part of a batch
 
-    mark-delete   the largest id up to which nothing is missing. Moves forward only, except by `seek`
-                  (INV-8). Only this is sent to other regions (PIP-33).
+    mark-delete   the largest id such that it and all smaller ids are acknowledged. Moves forward only, except by
+                  `seek` (INV-8). Only mark-delete is sent to other regions (PIP-33).
     ranges        maximal runs of acknowledged ids beyond mark-delete.
-    batch sets    for a batch entry that is acknowledged in part: which of its messages are not, one bit each.
+    batch sets    the unacknowledged messages of a partly acknowledged batch entry, one bit each.
 
 A cursor is *ahead of its peers* when consumers of its own region acknowledged messages that no update of another region
-covers (PIP-33). Only such a cursor is sent to other regions: a region that merely followed would undo a seek back in
-the region that it followed.
+covers (PIP-33). Only such a cursor is sent to other regions. Otherwise a region that only applied another region's
+updates would undo a seek back in that region.
 
-Acknowledging in order costs one comparison, anything else one bit in one part of 4,096 ids. The cursor remembers which
-parts changed; `core/cursor/stored_format.py` stores them. A cursor that is written late only repeats messages after a
-crash; a cursor never contains more than consumers acknowledged.
+Acknowledging in order costs one comparison; any other acknowledgement sets one bit in one part of 4,096 ids. The cursor
+records which parts changed; `core/cursor/stored_format.py` stores them. A stored cursor may lag, which only redelivers
+messages after a crash; it never contains more than consumers acknowledged.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ _WORD = (1 << WORD_BITS) - 1
 
 
 class Holding(Protocol):
-    """What open transactions acknowledged at a subscription (core.transactions.pending_acks)."""
+    """Acknowledgements of open transactions at a subscription (core.transactions.pending_acks)."""
 
     def holds(self, entry_id: int) -> bool:
-        """All of the entry."""
+        """Whether open transactions acknowledged the whole entry."""
         ...
 
     def held_bits(self, entry_id: int) -> tuple[int, int]:
-        """(messages of a batch that are held, how many it has); (0, 0) when nothing of it is held in part."""
+        """Return (messages of a batch that open transactions acknowledged, one bit each; batch size). (0, 0): the entry
+        is not partly acknowledged by transactions."""
         ...
 
 
 class UnappliedUpdate(NamedTuple):
-    """The newest position that one region sent while the subscription was not replicated here."""
+    """The highest position that one region sent while the subscription was not replicated here."""
 
     entry_id: int
-    """In our log."""
+    """Entry id in the log of this region."""
     named: tuple[str, ...]
     """Regions whose positions the update contains."""
 
 
 class Cursor:
-    """One subscription's position. Owned by one subscription; every change grows `version`."""
+    """The position of one subscription, which owns it. Every change increments `version`."""
 
     __slots__ = (
         "_acked",
@@ -77,42 +78,41 @@ class Cursor:
 
     def __init__(self, mark_delete: int) -> None:
         self.mark_delete = mark_delete
-        """Every id <= this is acknowledged. Only `seek` lowers it (INV-8)."""
+        """Largest id such that it and all smaller ids are acknowledged. Only `seek` lowers it (INV-8)."""
         self._acked = IdSet()
-        """Ids beyond mark-delete. What it says of ids up to mark-delete has no meaning."""
+        """Acknowledged ids beyond mark-delete. Ids up to mark-delete may be in the set or not."""
         self.open_bits: dict[int, int] = {}
-        """Entry id -> its messages that are NOT acknowledged, bit i for index i. Invariant: not 0, and the
+        """Entry id -> messages of the batch that are NOT acknowledged, bit i for index i. Invariant: not 0, and the
         entry itself is not acknowledged."""
         self.ahead_of_peers = False
-        """Consumers here acknowledged messages that no update of another region covers."""
+        """Whether consumers here acknowledged messages that no update of another region covers."""
         self.highest_acked = -1
-        """Highest id that a consumer or an update acknowledged; markers and gaps passed on the way do not
-        count."""
+        """Highest id that a consumer or an update acknowledged, not counting markers and gaps; -1: none."""
         self.replicated = False
-        """Its position is carried to other regions (PIP-33), and theirs here. Change through `set_replicated` and
+        """Whether the position is replicated to and from other regions (PIP-33). Set by `set_replicated` and
         `disable_replication`."""
         self.replication_disabled = False
-        """An administrator turned replication off: a SUBSCRIBE that requests it does not turn it on again."""
+        """Whether an administrator turned replication off: a SUBSCRIBE that requests it does not turn it on again."""
         self.unapplied: dict[str, UnappliedUpdate] = {}
-        """By source region; only while it is not replicated. Change through `note_unapplied`, `take_unapplied`."""
+        """Updates received while not replicated, by source region. Set by `note_unapplied` and `take_unapplied`."""
         self.properties: dict[str, str] = {}
-        """What its client says about it; for people. Change through `set_properties`."""
+        """Subscription properties that the client set, for administrators. Set by `set_properties`."""
         self.held: Holding | None = None
-        """Acknowledgements of open transactions, or None: not effective yet; their messages are not dispatched."""
+        """Acknowledgements of open transactions: not effective yet, but their messages are not dispatched."""
         self.version = 0
-        """Grows with every change since this object was made; not stored."""
-        # What differs from the store; for `CursorParts`.
+        """Number of changes since this object was created; not stored."""
+        # Differences from the stored cursor, for `CursorParts`.
         self.generation = 0
-        """Grows with each seek. Within one generation acknowledgements only grow."""
+        """Generation of the acknowledgements: each seek begins a new one, and within one the set only grows."""
         self.newest_generation = 0
-        """No stored part has a newer one, so the next seek's is free."""
+        """Highest generation that a stored part may have; the next seek uses a higher one."""
         self.head_changed = True
         self.changed_parts: set[int] = set()
 
-    # Consumers acknowledge.
+    # Acknowledgements of consumers.
 
     def ack(self, entry_id: int) -> bool:
-        """Acknowledge one entry. False when it already was."""
+        """Acknowledge one entry. Returns False when it was acknowledged already."""
         if entry_id == self.mark_delete + 1:
             self._advance(entry_id)
         elif entry_id <= self.mark_delete or not self._acked.add(entry_id):
@@ -128,7 +128,7 @@ class Cursor:
         return True
 
     def ack_cumulative(self, entry_id: int) -> bool:
-        """Acknowledge everything up to and including `entry_id`. False when it is not beyond mark-delete."""
+        """Acknowledge all ids up to and including `entry_id`. Returns False when it is not beyond mark-delete."""
         if not self.ack_range(self.mark_delete + 1, entry_id):
             return False
         self.ahead_of_peers = True
@@ -136,12 +136,12 @@ class Cursor:
         return True
 
     def ack_batch(self, entry_id: int, ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages of a batch whose bit in `ack_set` is clear (set = not acknowledged;
-        words that a client left out are clear). True when that completed the entry."""
+        """Acknowledge the messages of a batch whose bit in `ack_set` is clear; words that a client omits are clear.
+        Returns whether that completed the entry."""
         return self.keep_open(entry_id, bits_of(ack_set), batch_size)
 
     def keep_open(self, entry_id: int, kept: int, batch_size: int) -> bool:
-        """Acknowledge the messages of a batch whose bit in `kept` is clear. True when that completed the entry."""
+        """Acknowledge the messages of a batch whose bit in `kept` is clear. Returns whether the entry is complete."""
         if self.is_acked(entry_id):
             return False
         every_bit = (1 << batch_size) - 1
@@ -155,11 +155,11 @@ class Cursor:
             self.version += 1
         return False
 
-    # Others do.
+    # Acknowledgements by the broker.
 
     def ack_range(self, first: int, last: int) -> bool:
-        """Pass all ids first..last, both included: markers, gaps, what was trimmed. False when that changed
-        nothing."""
+        """Acknowledge the ids first..last, both included: markers, gaps, trimmed entries. Returns False when nothing
+        changed."""
         if last <= self.mark_delete or last < first:
             return False
         if first <= self.mark_delete + 1:
@@ -176,11 +176,11 @@ class Cursor:
         return True
 
     def ack_cumulative_except(self, entry_id: int, unseen: Iterable[int]) -> bool:
-        """Acknowledge everything up to and including `entry_id` except `unseen`, which stays as it is.
+        """Acknowledge all ids up to and including `entry_id`, except those in `unseen`.
 
-        Applies a position from another region: entries that it never received are left to consumers here. When
-        the update contains acknowledgements that are new here, and covers all that we have, we are not ahead of
-        that region any more. False when nothing changed.
+        Applies a position from another region: consumers here still receive the entries that that region never
+        received. When the update changes the cursor and covers all acknowledgements here, this cursor is not ahead of
+        its peers any more. Returns False when nothing changed.
         """
         version = self.version
         first = self.mark_delete + 1
@@ -195,16 +195,16 @@ class Cursor:
         return True
 
     def ack_hidden(self, hidden: IdSet) -> bool:
-        """Let mark-delete pass those of `hidden` (ids no consumer ever receives: markers) that directly follow it.
-        Without this a subscription without consumers would stay behind its trailing markers for ever. True when it
-        moved."""
+        """Move mark-delete past the ids of `hidden` that directly follow it; no consumer receives these (markers).
+        Otherwise a subscription without consumers would stay behind trailing markers for ever. Returns whether
+        mark-delete moved."""
         version = self.version
         while run := hidden.run_from(self.mark_delete + 1):
             self.ack_range(self.mark_delete + 1, self.mark_delete + run)
         return self.version != version
 
     def seek(self, next_entry_id: int) -> None:
-        """Everything before `next_entry_id` counts as acknowledged, nothing from it on."""
+        """Acknowledge all ids before `next_entry_id`, and none from it on."""
         self.mark_delete = next_entry_id - 1
         self._acked.clear()
         self.open_bits.clear()
@@ -216,16 +216,16 @@ class Cursor:
         self.changed_parts.clear()
         self.version += 1
 
-    # Asking.
+    # Queries.
 
     def is_acked(self, entry_id: int) -> bool:
-        """Whether all of the entry is acknowledged."""
+        """Whether the whole entry is acknowledged."""
         if entry_id <= self.mark_delete:
             return True
         return entry_id in self._acked
 
     def is_taken(self, entry_id: int) -> bool:
-        """Whether all of the entry is acknowledged, or held by open transactions."""
+        """Whether the whole entry is acknowledged, counting acknowledgements of open transactions."""
         if self.is_acked(entry_id):
             return True
         if self.held is None:
@@ -233,7 +233,8 @@ class Cursor:
         return self.held.holds(entry_id) or self._bits_left(entry_id) == 0
 
     def _bits_left(self, entry_id: int) -> int | None:
-        """Messages of a batch that are neither acknowledged nor held; None: all."""
+        """Return the messages of a batch that no acknowledgement covers, one bit each; None: all. Acknowledgements of
+        open transactions count."""
         left = self.open_bits.get(entry_id)
         if self.held is None:
             return left
@@ -243,29 +244,29 @@ class Cursor:
         return ((1 << size) - 1 if left is None else left) & ~held
 
     def ack_set_of(self, entry_id: int) -> tuple[int, ...] | None:
-        """The messages of a batch still not acknowledged, nor held by open transactions, as signed 64-bit words for the
-        wire; None when that is all of the entry or nothing."""
+        """Return the messages of a batch that no acknowledgement covers, as signed 64-bit words for the wire; None: the
+        entry is not partly acknowledged. Acknowledgements of open transactions count."""
         bits = self._bits_left(entry_id)
         return None if bits is None else words_of(bits)
 
     def next_unacked(self, from_entry_id: int) -> int:
-        """Smallest id >= `from_entry_id` that is not acknowledged."""
+        """Return the smallest unacknowledged id >= `from_entry_id`."""
         entry_id = max(from_entry_id, self.mark_delete + 1)
         return entry_id + self._acked.run_from(entry_id)
 
     @property
     def acked_ranges(self) -> list[tuple[int, int]]:
-        """Acknowledged runs beyond mark-delete, ascending, ends included."""
+        """Acknowledged runs beyond mark-delete as (first, last), both included, in ascending order."""
         return [run for run in self._acked.runs() if run[0] > self.mark_delete]
 
     def acked_bits(self, part: int) -> int:
-        """Which ids of one part are acknowledged, a bit each."""
+        """Return the acknowledged ids of one part, one bit each."""
         bits = self._acked.parts.get(part, 0)
         passed = self.mark_delete + 1 - (part << PART_BITS)
         return bits | ((1 << passed) - 1) if passed > 0 else bits
 
     def unacked_count(self, upto_exclusive: int, not_counting: IdSet | None = None) -> int:
-        """Ids below `upto_exclusive` that are not acknowledged, leaving out those in `not_counting`.
+        """Return the number of unacknowledged ids below `upto_exclusive` that are not in `not_counting`.
 
         Ids without an entry count until they are acknowledged.
         """
@@ -277,10 +278,10 @@ class Cursor:
             count -= not_counting.count(first, last) - not_counting.count(first, last, among=self._acked)
         return count
 
-    # What is kept besides.
+    # State other than acknowledgements.
 
     def set_replicated(self, replicated: bool) -> None:
-        """Whether the position is carried to other regions. True also revokes `disable_replication`."""
+        """Set whether the position is replicated. True also revokes `disable_replication`."""
         disabled = self.replication_disabled and not replicated
         if (replicated, disabled) != (self.replicated, self.replication_disabled):
             self.replicated, self.replication_disabled = replicated, disabled
@@ -293,21 +294,21 @@ class Cursor:
             self._touch_head()
 
     def note_unapplied(self, source: str, entry_id: int, named: Iterable[str]) -> None:
-        """Remember the position of an update that is not applied; one per source, the highest."""
+        """Remember the position of an update that is not applied. Only the highest per source is kept."""
         known = self.unapplied.get(source)
         if known is None or entry_id > known.entry_id:
             self.unapplied[source] = UnappliedUpdate(entry_id, tuple(named))
             self._touch_head()
 
     def take_unapplied(self) -> dict[str, UnappliedUpdate]:
-        """Return what `note_unapplied` remembered, and forget it."""
+        """Return and forget the remembered updates, by source region."""
         unapplied, self.unapplied = self.unapplied, {}
         if unapplied:
             self._touch_head()
         return unapplied
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """What its client says about it."""
+        """Replace the subscription properties."""
         if properties != self.properties:
             self.properties = dict(properties)
             self._touch_head()
@@ -317,14 +318,14 @@ class Cursor:
         self.version += 1
 
     def restore(self, parts: Mapping[int, int]) -> None:
-        """While a stored cursor is read: these ids, bits by part, are acknowledged too."""
+        """Add stored acknowledgements (part -> one bit per id) while a cursor is loaded."""
         self._acked.parts.update({part: bits for part, bits in parts.items() if bits})
         self._advance(self.mark_delete)
 
-    # Moving.
+    # Moving mark-delete.
 
     def _advance(self, mark_delete: int) -> None:
-        """Everything up to `mark_delete`, which lies beyond the present one, is acknowledged; and what follows it."""
+        """Move mark-delete forward to `mark_delete` and past the acknowledged ids that directly follow it."""
         before, self.mark_delete = self.mark_delete, mark_delete
         self.head_changed = True
         if self._acked:
@@ -334,12 +335,12 @@ class Cursor:
 
 
 def bits_of(words: Sequence[int]) -> int:
-    """One number from 64-bit words, lowest first, signed or not."""
+    """Return one number from 64-bit words, lowest first, signed or unsigned."""
     return int.from_bytes(struct.pack(f"<{len(words)}Q", *[word & _WORD for word in words]), "little")
 
 
 def words_of(bits: int) -> tuple[int, ...]:
-    """Signed 64-bit words, lowest first."""
+    """Return a number as signed 64-bit words, lowest first."""
     count = -(-bits.bit_length() // WORD_BITS)
     return struct.unpack(f"<{count}q", bits.to_bytes(count * WORD_BITS // 8, "little"))
 

@@ -1,12 +1,12 @@
-"""A set of entry ids that is cheap where ids lie together.
+"""A set of entry ids that takes little memory for runs of consecutive ids.
 
-Ids are kept in parts of 4,096 consecutive ones, each part as one integer with a bit per id:
+Each part holds 4,096 consecutive ids as one integer with one bit per id:
 
     part 0          part 1          part 2
     0110…           (absent: empty) 1111…
 
-Adding, removing and asking for one id touch one part, whatever else the set holds; a part takes at most 512 bytes. Runs
-are found by arithmetic on whole parts, so a run of a million ids is passed in some 250 steps.
+Adding, removing or testing one id touches one part of at most 512 bytes, whatever the size of the set. Runs are found
+by arithmetic on whole parts: a run of a million ids takes about 250 steps.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterable, Iterator
 
 PART_BITS = 12
 PART_IDS = 1 << PART_BITS
-"""Consecutive ids in one part."""
+"""Number of consecutive ids in one part."""
 _OFFSET = PART_IDS - 1
 FULL = (1 << PART_IDS) - 1
 """A part all of whose ids are in the set."""
 
 
 class IdSet:
-    """Entry ids >= 0."""
+    """A set of entry ids >= 0."""
 
     __slots__ = ("parts",)
 
     def __init__(self) -> None:
         self.parts: dict[int, int] = {}
-        """Number of the part -> its bits. Invariant: no part is 0."""
+        """Number of the part -> one bit per id. Invariant: no part is 0."""
 
     def __bool__(self) -> bool:
         return bool(self.parts)
@@ -43,10 +43,10 @@ class IdSet:
         for first, last in self.runs():
             yield from range(first, last + 1)
 
-    # Changing.
+    # Updates.
 
     def add(self, entry_id: int) -> bool:
-        """False when it was there."""
+        """Add an id. Returns False when it was in the set."""
         number, bit = entry_id >> PART_BITS, 1 << (entry_id & _OFFSET)
         bits = self.parts.get(number, 0)
         if bits & bit:
@@ -60,12 +60,12 @@ class IdSet:
             self.add(entry_id)
 
     def unite(self, other: IdSet) -> None:
-        """Add all of another set, part by part."""
+        """Add all ids of another set, part by part."""
         for number, bits in other.parts.items():
             self.parts[number] = self.parts.get(number, 0) | bits
 
     def add_range(self, first: int, last: int) -> list[int]:
-        """Add first..last, both included. Returns the numbers of the parts which that changed."""
+        """Add first..last, both included. Returns the numbers of the changed parts."""
         changed = []
         for number, mask in _masks(first, last):
             bits = self.parts.get(number, 0)
@@ -75,7 +75,7 @@ class IdSet:
         return changed
 
     def discard(self, entry_id: int) -> bool:
-        """Remove it. False when it was not there."""
+        """Remove an id. Returns False when it was not in the set."""
         number, bit = entry_id >> PART_BITS, 1 << (entry_id & _OFFSET)
         bits = self.parts.get(number, 0)
         if not bits & bit:
@@ -84,7 +84,7 @@ class IdSet:
         return True
 
     def drop_parts_below(self, entry_id: int) -> list[int]:
-        """Forget every part that lies wholly below `entry_id`; returns their numbers."""
+        """Remove every part that lies wholly below `entry_id`. Returns the numbers of the removed parts."""
         below = [number for number in self.parts if (number + 1) << PART_BITS <= entry_id]
         for number in below:
             del self.parts[number]
@@ -99,7 +99,7 @@ class IdSet:
         else:
             del self.parts[number]
 
-    # Asking.
+    # Queries.
 
     @property
     def first(self) -> int:
@@ -109,7 +109,7 @@ class IdSet:
         return (number << PART_BITS) + (bits & -bits).bit_length() - 1
 
     def run_from(self, entry_id: int) -> int:
-        """How many ids from `entry_id` on are in the set without one missing."""
+        """Return the length of the run of consecutive ids in the set that starts at `entry_id`."""
         at = entry_id
         while bits := self.parts.get(at >> PART_BITS, 0):
             offset = at & _OFFSET
@@ -120,7 +120,7 @@ class IdSet:
         return at - entry_id
 
     def last_before(self, end: int) -> int:
-        """The largest id below `end` in its part or the one before; -1 when there is none."""
+        """Return the largest id below `end` within the part of `end` or the part before; -1 when there is none."""
         number, offset = end >> PART_BITS, end & _OFFSET
         bits = self.parts.get(number, 0) & ((1 << offset) - 1)
         if not bits:
@@ -129,7 +129,7 @@ class IdSet:
         return (number << PART_BITS) + bits.bit_length() - 1 if bits else -1
 
     def last_absent(self, first: int, last: int) -> int:
-        """The largest id of first..last, both included, that is not in the set; -1 when all are."""
+        """Return the largest id of first..last, both included, that is not in the set; -1 when all are."""
         if last < first:
             return -1
         for number in range(last >> PART_BITS, (first >> PART_BITS) - 1, -1):
@@ -139,7 +139,7 @@ class IdSet:
         return -1
 
     def count(self, first: int, last: int, among: IdSet | None = None) -> int:
-        """How many of first..last, both included, are in the set, and in `among`."""
+        """Return the number of ids of first..last, both included, that are in the set and, if given, in `among`."""
         if last < first:
             return 0
         low, high = first >> PART_BITS, last >> PART_BITS
@@ -154,14 +154,14 @@ class IdSet:
         return count
 
     def between(self, first: int, last: int) -> Iterator[int]:
-        """Ids of first..last, both included, ascending. Looks at no part outside of them."""
+        """Yield the ids of the set within first..last, both included, in ascending order. Visits no other parts."""
         for number, mask in _masks(first, last):
             base = number << PART_BITS
             for low, high in runs_of(self.parts.get(number, 0) & mask):
                 yield from range(base + low, base + high + 1)
 
     def runs(self) -> list[tuple[int, int]]:
-        """Maximal runs, ascending, ends included."""
+        """Return the maximal runs as (first, last), both included, in ascending order."""
         found: list[tuple[int, int]] = []
         for number in sorted(self.parts):
             base = number << PART_BITS
@@ -174,7 +174,7 @@ class IdSet:
 
 
 def runs_of(bits: int) -> Iterator[tuple[int, int]]:
-    """Runs of set bits as (first, last), ascending, ends included."""
+    """Yield the runs of set bits as (first, last), both included, in ascending order."""
     at = 0
     while bits:
         zeros = (bits & -bits).bit_length() - 1
@@ -186,7 +186,7 @@ def runs_of(bits: int) -> Iterator[tuple[int, int]]:
 
 
 def mask_of(number: int, first: int, last: int) -> int:
-    """Bits of the ids first..last, both included, within one part."""
+    """Return the bits of the ids first..last, both included, within one part."""
     base = number << PART_BITS
     low, high = max(first - base, 0), min(last - base, PART_IDS - 1)
     return (1 << (high + 1)) - (1 << low) if low <= high else 0

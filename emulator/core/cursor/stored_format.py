@@ -1,19 +1,20 @@
-"""How a cursor is stored: a head, and a part for each 4,096 ids that are acknowledged beyond mark-delete.
+"""The stored format of a cursor: one head, and one part per 4,096 ids with acknowledgements beyond mark-delete.
 
     head              mark-delete, generation, whether the subscription is replicated
-    part (g, n)       of generation g: which of the ids n * 4,096 … are acknowledged, and batches acknowledged in part
+    part (g, n)       generation g: acknowledged ids among the 4,096 from n * 4,096 on, and partly acknowledged batches
 
-Only what changed is written, so one acknowledgement among 45,000 holes costs one part.
+Only changed values are written, so one acknowledgement among 45,000 unacknowledged ids costs one part.
 
-A store promises nothing about the order of two keys (S1), so a crash may leave any mix of older and newer values.
-Any mix is correct (TS3): within one generation acknowledgements only grow, so everything in the union of head and parts
-was acknowledged by a consumer. It contains all that was confirmed, because a confirmation waits for every value.
-What does not grow is read from the newest value: each carries the number of its write, and whether the cursor was
-ahead of its peers then. A seek takes acknowledgements back; it begins a new generation, whose number is in the name
-of each part, and parts of other generations are ignored and deleted later. No number is used twice while a part
-with it may exist.
+A store does not order the writes of two keys (S1), so a crash may leave any mix of older and newer values. Any mix is
+correct (TS3). Within one generation acknowledgements only grow, so consumers acknowledged everything in the union of
+head and parts. The union contains every confirmed acknowledgement, because a confirmation waits for every value.
 
-Format 1 had everything in the head. Such a head is replaced only after the parts are durable.
+State that does not grow is read from the newest value: each value carries the number of its write, and whether the
+cursor was ahead of its peers then. A seek takes acknowledgements back, so it begins a new generation, whose number is
+in the name of each part. Parts of other generations are ignored and deleted later. No generation is reused while a part
+of it may exist.
+
+Format 1 stored everything in the head. Such a head is replaced only after the parts are durable.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ UNREADABLE = (
     RecursionError,
     struct.error,
 )
-"""What decoding damaged bytes may raise."""
+"""Errors that decoding damaged bytes may raise."""
 _PART_HEAD = struct.Struct(">BQqBB")
-"""Format, number of the write, highest acknowledged id, ahead of peers, form of the ids."""
+"""Format, number of the write, highest acknowledged id, ahead of peers, encoding of the ids."""
 _RANGES, _BITMAP = 0, 1
 _COUNT = struct.Struct(">H")
 _RANGE = struct.Struct(">HH")
-"""First and last offset in the part."""
+"""First and last offset of a range of ids in the part, both included."""
 _BATCH = struct.Struct(">HI")
-"""Offset in the part, length of the bits that follow."""
+"""Offset of a batch in the part, number of bytes that follow."""
 _BITMAP_BYTES = PART_IDS // 8
 
 
 class PartName(NamedTuple):
-    """Which part of a cursor."""
+    """The name of one stored part of a cursor."""
 
     generation: int
     number: int
@@ -61,7 +62,7 @@ class PartName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PartName:
-        """Inverse of `str`. StorageDamaged for anything else."""
+        """Parse the result of `str`. Raises StorageDamaged for any other text."""
         generation, _, number = text.partition("-")
         if not (generation.isdecimal() and number.isdecimal()):
             raise StorageDamaged(f"{text!r} does not name a part of a cursor")
@@ -69,17 +70,17 @@ class PartName(NamedTuple):
 
 
 class CursorChanges(NamedTuple):
-    """The writes that bring the store up to date with the cursor."""
+    """The writes that make the current cursor durable."""
 
     puts: list[dict[PartName | None, bytes]]
-    """Values by part, None for the head. Each element is put when the one before it is durable; the cursor is durable
-    when all are."""
+    """Groups of values by part, None for the head. Each group is put once the group before it is durable; the cursor is
+    durable when all groups are."""
     deletes: list[PartName]
-    """Mean nothing any more once the puts are durable."""
+    """Parts to delete once the puts are durable."""
 
 
 class _Claim(NamedTuple):
-    """What the newest value is believed about."""
+    """State that is read from the newest stored value only. Compares by `write`."""
 
     write: int
     highest_acked: int
@@ -87,26 +88,26 @@ class _Claim(NamedTuple):
 
 
 class CursorParts:
-    """A cursor, and what its store has of it. `load` one, or begin with a cursor that the store does not know."""
+    """A cursor and the names of its stored parts. Created by `load`, or from a cursor that is not stored yet."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self._stored: set[PartName] = set()
-        """Parts that the store has, or will have."""
+        """Parts that are stored or being written."""
         self._writes = 0
         """Number of the newest write."""
         self._head_last = False
-        """The stored head is of an older format and holds what belongs into parts."""
+        """Whether the stored head has format 1: it is replaced only after the parts are durable."""
 
     # Writing.
 
     @property
     def stored_parts(self) -> list[PartName]:
-        """All parts to be deleted when the cursor is."""
+        """All parts that must be deleted with the cursor."""
         return sorted(self._stored)
 
     def take_changes(self) -> CursorChanges:
-        """Return the changes since the last call. They must be written, or the cursor be loaded again."""
+        """Return the changes since the last call. The caller must write them, or load the cursor again."""
         cursor = self.cursor
         self._writes += 1
         head: dict[PartName | None, bytes] = {None: self._head()} if cursor.head_changed else {}
@@ -166,8 +167,8 @@ class CursorParts:
 
     @classmethod
     def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
-        """Read what `take_changes` wrote, or any mix of older and newer values of it. StorageDamaged when the bytes
-        are anything else: a guess would lose messages."""
+        """Decode the values of `take_changes`, in any mix of older and newer ones. Raises StorageDamaged for any other
+        bytes: a guess would lose messages."""
         try:
             state = json.loads(head)
             match state["format"]:
@@ -207,7 +208,7 @@ class CursorParts:
 
     @classmethod
     def _load_format_1(cls, state: Mapping[str, object], parts: Mapping[PartName, bytes]) -> CursorParts:
-        """All of it in one JSON object. Parts are there when a crash left them of an attempt to replace it."""
+        """Decode format 1, one JSON object. Parts exist if a crash interrupted its replacement."""
         ranges, batches = state["ranges"], state["batches"]
         if not isinstance(ranges, list) or not isinstance(batches, dict):
             raise TypeError("ranges or batches have the wrong form")
@@ -249,7 +250,7 @@ def _texts(value: object) -> dict[str, str]:
 
 
 def _encode_ids(bits: int) -> tuple[int, bytes]:
-    """Ranges or a bitmap, whichever is shorter."""
+    """Encode ids as ranges or as a bitmap, whichever is shorter."""
     ranges = (bits & ~(bits << 1)).bit_count()
     if _COUNT.size + ranges * _RANGE.size >= _BITMAP_BYTES:
         return _BITMAP, bits.to_bytes(_BITMAP_BYTES, "little")
@@ -262,7 +263,7 @@ def _encode_batch(offset: int, bits: int) -> bytes:
 
 
 def _decode_part(data: bytes, number: int, acked: dict[int, int], open_bits: dict[int, int]) -> _Claim:
-    """Add what a part says to `acked` (bits by part) and `open_bits`."""
+    """Decode a part into `acked` (part -> one bit per id) and `open_bits`."""
     version, write, highest_acked, ahead_of_peers, form = _PART_HEAD.unpack_from(data)
     if version != FORMAT_VERSION:
         raise ValueError(f"part {number} has format {version} instead of {FORMAT_VERSION}")

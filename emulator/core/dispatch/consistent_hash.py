@@ -1,8 +1,8 @@
-"""Which consumer a key belongs to: slots, ranges, and the hash that clients know (Pulsar's Key_Shared).
+"""Assignment of keys to consumers: slots, ranges, and the hash that clients compute, too (Pulsar's Key_Shared).
 
 AUTO_SPLIT is consistent hashing, as in Pulsar 4.0: each consumer has a hundred points on a ring of the slots 1 to
-65,535 and owns the slots up to each of its points. A consumer that joins takes slots from others; a consumer that
-leaves gives its slots to others; no other slot changes its owner. Consumers with equal names have different points.
+65,535 and owns the slots up to each of its points. A joining consumer takes slots from others; a leaving consumer's
+slots go to others; no other slot changes its owner. Consumers with equal names have different points.
 STICKY: each consumer names ranges of the slots 0 to 65,535.
 """
 
@@ -24,11 +24,11 @@ RING_SLOTS: Final = SLOTS - 1
 """Upstream keeps slot 0 for "no hash"."""
 POINTS_PER_CONSUMER: Final = 100
 FOUND_MAX: Final = 8_192
-"""Slots whose owner is remembered: there may be many subscriptions."""
+"""Maximum number of slots per subscription whose owner is cached."""
 RANGES_MAX: Final = 1_000
-"""Of one sticky consumer."""
+"""Maximum number of hash ranges of one sticky consumer."""
 KEY_BYTES_MAX: Final = 512
-"""Longer keys are hashed by their digest."""
+"""Maximum size of a key that is hashed itself; of a longer one the digest is hashed."""
 
 
 def hash_of(key: bytes) -> int:
@@ -50,38 +50,38 @@ def ring_slot(key_hash: int) -> int:
 
 
 def range_slot(key_hash: int) -> int:
-    """Return the slot of a hash among those that STICKY consumers name. Upstream gives slot 0 to no key."""
+    """Return the slot of a hash in the ranges of STICKY consumers. As upstream, no key has slot 0."""
     return key_hash % SLOTS or 1
 
 
 class SlotOwners:
-    """The consumers and their slots."""
+    """The consumers of one subscription and their slots."""
 
     def __init__(self) -> None:
         self._points: dict[int, list[ConsumerState]] = {}
-        """AUTO_SPLIT, by slot: the consumers that have a point there, in order of arrival. The first one owns the slots
-        behind the point before, up to this one."""
+        """AUTO_SPLIT: slot -> consumers with a point there, in order of arrival. The first one owns the slots from the
+        previous point, exclusive, to this slot, inclusive."""
         self._slots: list[int] = []
         """Invariant: the keys of `_points`, sorted."""
         self._name_index: dict[ConsumerState, int] = {}
-        """Invariant: different for consumers with equal names, the lowest one that was free."""
+        """Number that distinguishes consumers with equal names: the lowest that was free."""
         self._ranges: list[tuple[int, int, ConsumerState]] = []
-        """(first, last, consumer), sorted."""
+        """STICKY: (first slot, last slot, consumer), sorted by the first slot."""
         self._sharing: KeySharing | None = None
         self._found: dict[int, ConsumerState | None] = {}
-        """The owners of slots that were looked up since the last consumer joined or left."""
+        """Cached owners of slots, since the last consumer joined or left."""
 
     @property
     def may_reorder(self) -> bool:
         return self._sharing is not None and self._sharing.may_reorder
 
     def slot_of(self, key_hash: int) -> int:
-        """Return the slot of a key's hash. It depends on the mode that the consumers agreed on."""
+        """Return the slot of a key's hash in the mode of the consumers."""
         sharing = self._sharing
         return range_slot(key_hash) if sharing is not None and sharing.is_sticky else ring_slot(key_hash)
 
     def check(self, sharing: KeySharing) -> None:
-        """ProtocolError for a consumer that does not fit those that are there."""
+        """Raise ProtocolError when a joining consumer's mode or ranges conflict with those of the others."""
         if sharing.is_sticky:
             self._check_ranges(sharing.ranges)
         agreed = self._sharing
@@ -116,7 +116,7 @@ class SlotOwners:
             taken.append((first, last))
 
     def add(self, consumer: ConsumerState, sharing: KeySharing) -> None:
-        """It was checked."""
+        """Add a consumer that passed `check`."""
         self._sharing = sharing
         self._found.clear()
         if sharing.is_sticky:
@@ -133,7 +133,7 @@ class SlotOwners:
         return next(index for index in count() if index not in taken)
 
     def _points_of(self, consumer: ConsumerState) -> Iterator[int]:
-        """Yield the slots of its points. NUL separates the parts, so no other name gives the same text."""
+        """Yield the slots of a consumer's points. NUL separates the parts, so no other name gives the same text."""
         prefix = f"{consumer.name}\0{self._name_index[consumer]}\0"
         for number in range(POINTS_PER_CONSUMER):
             yield ring_slot(hash_of(f"{prefix}{number}".encode()))
@@ -155,7 +155,7 @@ class SlotOwners:
         del self._name_index[consumer]
 
     def owner_of(self, slot: int) -> ConsumerState | None:
-        """None: no consumer has this slot (STICKY)."""
+        """Return the consumer that owns a slot; None: no consumer does (STICKY)."""
         try:
             return self._found[slot]
         except KeyError:

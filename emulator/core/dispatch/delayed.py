@@ -1,13 +1,13 @@
-"""Entries that are not due yet, in the order in which they come due.
+"""Entries with a delivery time in the future, ordered by delivery time.
 
-Two numbers of eight bytes per entry, in blocks of sorted arrays, and one bit: whether it still waits.
+Each entry takes two numbers of eight bytes, in blocks of sorted arrays, and one bit: whether it still waits.
 
     starts    12:00:00        12:00:07        12:04:00
     blocks    [due, due, …]   [due, due, …]   [due, …]       ascending
               [id,  id,  …]   [id,  id,  …]   [id,  …]
 
-So a million of them cost some 17 MB, whatever their times, and adding one moves at most one block. An entry that is
-acknowledged while it waits loses its bit; its numbers stay until they reach the front.
+A million entries take about 17 MB, whatever their times, and adding one moves at most one block. The bit of an entry
+is cleared when it is acknowledged; its numbers stay until they reach the front.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ LATEST_MS: Final = 2**63 - 1
 
 
 class Delayed:
-    """One subscription's. Times are in milliseconds, at most `LATEST_MS`, on one clock. Invariant: the first one waits
-    (its bit is set)."""
+    """The delayed entries of one subscription. Times are milliseconds on one clock, at most `LATEST_MS`. Invariant: the
+    bit of the first entry is set."""
 
     __slots__ = ("_dues", "_ids", "_starts", "_waiting", "count")
 
     def __init__(self) -> None:
         self._starts = array("q")
-        """The first time of each block."""
+        """Earliest delivery time of each block."""
         self._dues: list[array[int]] = []
         self._ids: list[array[int]] = []
         self._waiting = IdSet()
         self.count = 0
-        """How many wait."""
+        """Number of waiting entries."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -44,29 +44,28 @@ class Delayed:
     def __contains__(self, entry_id: int) -> bool:
         return entry_id in self._waiting
 
-    # Asking.
+    # Queries.
 
     @property
     def first_due_ms(self) -> int:
-        """There must be one."""
+        """Earliest delivery time. An entry must wait."""
         return self._starts[0]
 
     @property
     def first_id(self) -> int:
-        """Of those that are due first the one that was added first. There must be one."""
+        """Id of the entry that is due first; of several, the one added first. An entry must wait."""
         return self._ids[0][0]
 
     def run(self, due_ms: int, entries_max: int) -> int:
-        """How many ids that follow each other in the log are the first ones here, due by then: at least 1 if the first
-        one is."""
+        """Return how many of the first entries are due by `due_ms` and have consecutive ids, at most `entries_max`."""
         dues, ids = self._dues[0], self._ids[0]
         first, end = ids[0], min(bisect_right(dues, due_ms), entries_max)
         return next((at for at in range(end) if ids[at] != first + at), end)
 
-    # Changing.
+    # Updates.
 
     def add(self, due_ms: int, entry_id: int) -> None:
-        """It must not be here."""
+        """Add an entry that does not wait yet."""
         added = self._waiting.add(entry_id)
         assert added
         self.count += 1
@@ -87,8 +86,8 @@ class Delayed:
             self._split(at)
 
     def _is_after_all(self, due_ms: int) -> bool:
-        """Whether the last block is full and the entry comes after it. It then begins a new block, so that entries
-        added in order fill their blocks."""
+        """Whether the last block is full and the new entry is due after it. The entry then begins a new block, so that
+        entries added in order fill their blocks."""
         last = self._dues[-1]
         return len(last) >= BLOCK_ENTRIES and last[-1] <= due_ms
 
@@ -100,19 +99,19 @@ class Delayed:
         self._starts.insert(at + 1, self._dues[at + 1][0])
 
     def take_first(self) -> int:
-        """The id that is due first; it is here no more."""
+        """Remove and return the id that is due first."""
         entry_id = self.first_id
         self.discard(entry_id)
         return entry_id
 
     def discard(self, entry_id: int) -> None:
-        """It waits no more, if it did."""
+        """Remove an entry, if it waits."""
         if self._waiting.discard(entry_id):
             self.count -= 1
             self._drop_front()
 
     def forget(self, acknowledged: Callable[[int], int]) -> None:
-        """Drop what is acknowledged: bits of the ids of a part (see `IdSet`)."""
+        """Remove acknowledged entries. `acknowledged(part)`: the acknowledged ids of a part, one bit each (`IdSet`)."""
         if not self.count:
             return
         parts = self._waiting.parts
@@ -130,7 +129,7 @@ class Delayed:
         self._drop_front()
 
     def _drop_front(self) -> None:
-        """Keep the invariant."""
+        """Remove leading entries that do not wait any more (the invariant of the class)."""
         if not self.count:
             del self._starts[:], self._dues[:], self._ids[:]
             return

@@ -1,4 +1,5 @@
-"""One subscription's dispatch: which consumers may join, which strategy serves, what an acknowledgement does."""
+"""The dispatcher of one subscription: which consumers may join, which strategy serves them, and their
+acknowledgements."""
 
 from __future__ import annotations
 
@@ -41,37 +42,38 @@ def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
 
 
 class Dispatcher:
-    """Owned by its subscription, which tells `strategy` of everything that needs no rule of the subscription."""
+    """The dispatcher of one subscription, which owns it. Events that need no rule of the subscription go to `strategy`
+    directly."""
 
     def __init__(
         self, cursor: Cursor, limits: DispatchLimits, strategy_for: StrategyFactory = strategy_for
     ) -> None:
         self.cursor = cursor
         self.type = SubscriptionType.EXCLUSIVE
-        """Meaningful while there are consumers; the first one decides."""
+        """Type of the connected consumers, set by the first one; meaningless without consumers."""
         self._limits = limits
         self._strategy_for = strategy_for
         self.strategy = strategy_for(self.type, cursor, limits)
-        """Serves the consumers; replaced when the first consumer joins."""
+        """The strategy that serves the consumers; replaced when the first consumer joins."""
 
     @property
     def delayed_entries(self) -> int:
-        """How many were read and are not due yet."""
+        """Number of entries that were read and are not due yet."""
         strategy = self.strategy
         return strategy.delayed.count if isinstance(strategy, MultipleConsumers) else 0
 
     @property
     def is_full(self) -> bool:
-        """SHARED, KEY_SHARED: whether its consumers hold the maximum of unacknowledged messages."""
+        """SHARED, KEY_SHARED: whether the consumers together hold the maximum of unacknowledged messages."""
         held = sum(consumer.pending.messages for consumer in self.strategy.consumers)
         return held >= self._limits.unacked_messages_max
 
     # Why messages wait.
 
     def why_not(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Reason:
-        """Return why its messages are not consumed; empty when there are none, or they are dispatched now.
+        """Return why the subscription's messages are not consumed; empty: there are none, or they are dispatched now.
 
-        `unread`: messages from `read_entry_id` on. `given`: those before it that are not acknowledged.
+        `unread`: number of messages from `read_entry_id` on. `given`: number of unacknowledged messages before it.
         """
         return first_of(self._reasons(unread, given, now_ms, wall_ms))
 
@@ -88,11 +90,11 @@ class Dispatcher:
         if unacknowledged:
             yield Cause.NOT_ACKNOWLEDGED(count=counted(unacknowledged))
 
-    # Consumers come and go.
+    # Consumers join.
 
     def joined(self, consumer: ConsumerState, type_: SubscriptionType, now_ms: int) -> None:
-        """Admit a consumer. ProtocolError(ConsumerBusy) when its type does not fit those connected or an exclusive one
-        is."""
+        """Admit a consumer. Raises ProtocolError(ConsumerBusy) when the connected consumers have another type or are
+        exclusive."""
         if not self.strategy.consumers:
             self.strategy, self.type = self._strategy_for(type_, self.cursor, self._limits), type_
         elif type_ is not self.type:
@@ -103,7 +105,7 @@ class Dispatcher:
             raise ProtocolError(ServerError.ConsumerBusy, "Exclusive consumer is already connected")
         self.strategy.joined(consumer, now_ms)
 
-    # What consumers say.
+    # Consumers acknowledge.
 
     def acknowledge(
         self,
@@ -111,8 +113,8 @@ class Dispatcher:
         entries: Iterable[tuple[int, Sequence[int] | None]],
         end_entry_id: int,
     ) -> None:
-        """The consumer acknowledged these (entry id, ack set) individually. Entries at or beyond `end_entry_id`, which
-        no consumer received, are ignored."""
+        """Acknowledge these (entry id, ack set) individually. Entries at or beyond `end_entry_id`, which no consumer
+        received, are ignored."""
         cursor, strategy = self.cursor, self.strategy
         for entry_id, ack_set in entries:
             if not 0 <= entry_id < end_entry_id:
@@ -131,8 +133,8 @@ class Dispatcher:
             self.strategy.acked(consumer, entry_id, bits_set(still_open))
 
     def held(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
-        """An open transaction of the consumer acknowledged these, or messages of them: they leave the books, and are in
-        the cursor's `held`."""
+        """Note that an open transaction of the consumer acknowledged these entries or messages of them: they are not
+        pending any more, but in the cursor's `held`."""
         for entry_id in entry_ids:
             left = () if self.cursor.is_taken(entry_id) else self.cursor.ack_set_of(entry_id) or ()
             self.strategy.acked(consumer, entry_id, bits_set(left))
@@ -140,8 +142,8 @@ class Dispatcher:
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
     ) -> None:
-        """Everything up to each of these is done with. Ignored beyond `end_entry_id`, and where several consumers
-        are served, who cannot know what others hold."""
+        """Acknowledge everything up to each of these (entry id, ack set). Ignored at or beyond `end_entry_id`, and for
+        SHARED and KEY_SHARED, whose consumers do not know what others hold."""
         if self.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
             return
         for entry_id, ack_set in entries:
@@ -156,10 +158,10 @@ class Dispatcher:
 
 
 class _AtMostOnce(DispatchStrategy):
-    """For non-persistent topics: a dispatched message is done with, and never redelivered."""
+    """Mixin for non-persistent topics: a dispatched message counts as acknowledged and is never redelivered."""
 
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        """Nothing is kept until it is due: a delay counts for nothing."""
+        """Dispatch without regard to delivery times: no entry is kept until it is due."""
         deliveries = super().offer(read, candidates, LATEST_MS)
         for delivery in deliveries:
             entry_id = candidates[delivery.place].entry_id
@@ -169,15 +171,16 @@ class _AtMostOnce(DispatchStrategy):
 
 
 class SingleActiveOnce(_AtMostOnce, SingleActive):
-    """EXCLUSIVE and FAILOVER."""
+    """EXCLUSIVE and FAILOVER subscriptions of a non-persistent topic."""
 
 
 class SharedOnce(_AtMostOnce, Shared):
-    """SHARED."""
+    """SHARED subscriptions of a non-persistent topic."""
 
 
 class KeySharedOnce(_AtMostOnce, KeyShared):
-    """KEY_SHARED. A key never waits for its former owner, since no consumer holds unacknowledged messages."""
+    """KEY_SHARED subscriptions of a non-persistent topic. A key never waits for its former owner, since no consumer
+    holds unacknowledged messages."""
 
 
 _AT_MOST_ONCE: Final[Mapping[SubscriptionType, _Strategy]] = {

@@ -1,11 +1,10 @@
-"""KEY_SHARED: each key goes to one consumer, in order, while consumers come and go.
+"""KEY_SHARED: the messages of a key go to one consumer, in order, while consumers join and leave.
 
-An entry cannot go out yet when its consumer takes nothing now, when an earlier entry of its slot still waits, or when
-another consumer holds entries of its slot and has not acknowledged them (draining: the slot has moved). Such an entry
-is set aside: for its consumer, or for its slot until the other consumer has drained it. Entries aside for a consumer
-with permits are read before new ones, and only as many as its permits allow; the others cost nothing meanwhile. So DI1
-holds with one more set: what lies below the read end is acknowledged, pending at one consumer, in `replay`, `delayed`,
-or aside.
+An entry cannot be dispatched yet when its consumer has no permits, when an earlier entry of its slot waits, or when
+another consumer holds unacknowledged entries of its slot (draining: the slot has moved). Such an entry is set aside:
+for its consumer, or for its slot until the other consumer has drained it. When a consumer has permits, as many of its
+entries aside are read again before new ones. So DI1 has one more set: each entry below the read end is acknowledged,
+pending at one consumer, in `replay`, in `delayed`, or aside.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from emulator.core.dispatch.types import Candidate, ConsumerState, DispatchLimit
 
 ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000
-"""Limits of entries set aside. When one is reached no new entries are read, so that one slow consumer cannot make the
+"""Limits of entries aside. When one is reached no new entries are read, so that one slow consumer cannot make the
 broker read the whole log. Both numbers are upstream's."""
 
 
 AHEAD_ENTRIES: Final = 32
-"""New entries per read for consumers with permits while others have none."""
+"""Minimum of the limit of new entries per read, for consumers with permits while others have none."""
 
 
 Place = TypeVar("Place", int, ConsumerState)
 
 
 class SlotHolder:
-    """One consumer has entries of a slot that it did not acknowledge."""
+    """The consumer that holds unacknowledged entries of a slot, and their number."""
 
     __slots__ = ("consumer", "entries", "slot")
 
@@ -45,28 +44,28 @@ class SlotHolder:
 
 
 class KeyShared(MultipleConsumers):
-    """Slots of keys have owners; see `SlotOwners`."""
+    """The strategy of KEY_SHARED subscriptions. `SlotOwners` assigns the slots of keys to consumers."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.slot_owners: SlotOwners = SlotOwners()
         self._holds: dict[int, SlotHolder] = {}
-        """By slot."""
+        """Slot -> its holder."""
         self._hold_of: dict[int, SlotHolder] = {}
-        """Of entries that are pending."""
+        """Id of a pending entry -> holder of its slot."""
         self._waiting: dict[int, IdSet] = {}
-        """By slot: ids that wait, aside or in `replay`."""
+        """Slot -> ids that wait, aside or in `replay`."""
         self._slot_waited_for: dict[int, int] = {}
-        """By id: the slot in which it waits."""
+        """Id of a waiting entry -> its slot."""
         self._aside_for_consumer: dict[ConsumerState, IdSet] = {}
-        """Those of them that are not in `replay` and wait for their consumer only."""
+        """Consumer -> ids aside that wait only until it has permits."""
         self._aside_for_slot: dict[int, IdSet] = {}
-        """Those that wait until another consumer has drained their slot, or until a consumer owns it."""
+        """Slot -> ids aside that wait until another consumer has drained the slot, or until a consumer owns it."""
         self._aside_count = 0
 
     @property
     def draining(self) -> dict[ConsumerState, int]:
-        """By consumer: slots that have another owner now and wait for its acknowledgements."""
+        """Consumer -> number of slots that have another owner now and wait for the consumer's acknowledgements."""
         found: dict[ConsumerState, int] = {}
         for slot, hold in self._holds.items():
             if self.slot_owners.owner_of(slot) is not hold.consumer:
@@ -74,8 +73,8 @@ class KeyShared(MultipleConsumers):
         return found
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
-        """About as much as all consumers can take. What is read for one of them brings others what they cannot take
-        yet, and to set that aside costs more than to read it a moment later."""
+        """Return a read of about as many new entries as all consumers have permits for. Reading more for one consumer
+        also reads entries of others, and setting those aside costs more than reading them later."""
         least = min((0 if one.blocked else one.permits for one in self.consumers), default=0)
         return super()._read_new(
             end_entry_id, min(entries_max, max(AHEAD_ENTRIES, least * len(self.consumers)))
@@ -103,7 +102,7 @@ class KeyShared(MultipleConsumers):
         return consumer
 
     def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
-        """An earlier entry of its slot waits."""
+        """Whether an earlier entry of its slot waits."""
         return waiting.first < entry_id
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
@@ -173,7 +172,7 @@ class KeyShared(MultipleConsumers):
             self._waits_no_more(slot, entry_id)
 
     def _waits_no_more(self, slot: int, entry_id: int) -> bool:
-        """False when it was not aside, but in `replay`."""
+        """Remove an entry from those that wait in its slot. Returns False when it was not aside, but in `replay`."""
         waiting, consumer = self._waiting[slot], self.slot_owners.owner_of(slot)
         waiting.discard(entry_id)
         del self._slot_waited_for[entry_id]
@@ -186,7 +185,7 @@ class KeyShared(MultipleConsumers):
         return was_aside
 
     def _try_all_again(self) -> None:
-        """Slots get other owners."""
+        """Move all entries aside into `replay`: their slots get other owners."""
         for ids in (*self._aside_for_consumer.values(), *self._aside_for_slot.values()):
             self.replay.unite(ids)
         self._aside_for_consumer.clear()
@@ -194,7 +193,7 @@ class KeyShared(MultipleConsumers):
         self._aside_count = 0
 
     def _settled(self, entry_id: int) -> None:
-        """The entry is pending no more."""
+        """Note that the entry is not pending any more."""
         hold = self._hold_of.pop(entry_id, None)
         if hold is None:
             return
@@ -205,7 +204,7 @@ class KeyShared(MultipleConsumers):
             if owner is not None and hold.slot in self._aside_for_slot:
                 self._aside_for_consumer.setdefault(owner, IdSet()).unite(self._aside_for_slot.pop(hold.slot))
 
-    # What happens.
+    # Events.
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
         self.slot_owners.check(consumer.key_sharing)
@@ -258,7 +257,7 @@ class KeyShared(MultipleConsumers):
 
 
 def _discard(aside: dict[Place, IdSet], place: Place, entry_id: int) -> bool:
-    """False when it was not aside there."""
+    """Remove an entry from those aside for `place`. Returns False when it was not among them."""
     ids = aside.get(place)
     if ids is None or not ids.discard(entry_id):
         return False

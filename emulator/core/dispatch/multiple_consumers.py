@@ -34,24 +34,24 @@ from emulator.core.dispatch.types import (
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 DELAYED_MAX: Final = 4_000_000
-"""Limit of delayed entries (some 70 MB). When it is reached no new entries are read."""
+"""Maximum number of delayed entries (some 70 MB). When it is reached no new entries are read."""
 AHEAD_ENTRIES: Final = 100
-"""Least number of entries per read where some are delayed: a consumer with one permit looks for one that is due."""
+"""Minimum number of entries per read while entries are delayed, so that even one permit finds an entry that is due."""
 WAKE_MS_MAX: Final = 60_000
-"""Within this time the dispatcher notices a wall clock that is set forward."""
+"""Time within which the dispatcher notices a wall clock that is set forward."""
 
 
 class MultipleConsumers(DispatchStrategy):
-    """What both types share: redelivery, delayed entries, and the entries that each consumer holds."""
+    """Base of both types: redelivery, delayed entries, and the entries that each consumer holds."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.replay = IdSet()
-        """To be redelivered."""
+        """Ids of entries that wait for redelivery."""
         self.delayed = Delayed()
-        """Read, but not due yet, or not dispatched since."""
+        """Entries that were read, but are not due yet or have not been dispatched since."""
         self._redelivery_counts: dict[int, int] = {}
-        """By entry id; of entries that were returned and are not acknowledged."""
+        """Entry id -> number of redeliveries, of returned entries that are not acknowledged."""
 
     # Reading.
 
@@ -68,7 +68,7 @@ class MultipleConsumers(DispatchStrategy):
             return again
         if not self.delayed:
             return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
-        # Read due entries; else new ones, which may be due; else wake when the next one is due.
+        # Read due entries; otherwise new ones, which may be due; otherwise wake when the next one is due.
         horizon_ms, first_due_ms = self.limits.horizon_ms(wall_ms), self.delayed.first_due_ms
         if first_due_ms <= horizon_ms:
             entries = self.delayed.run(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
@@ -83,7 +83,7 @@ class MultipleConsumers(DispatchStrategy):
         return self.delayed.count < DELAYED_MAX
 
     def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
-        """Read entries again that were read before and can be dispatched now."""
+        """Return a read of entries that were read before and can be dispatched now; None: there are none."""
         return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
 
     def _may_serve(self, consumer: ConsumerState) -> bool:
@@ -118,8 +118,8 @@ class MultipleConsumers(DispatchStrategy):
             elif cursor.is_taken(entry_id):
                 self._take(entry_id)
             elif replay and candidate.chunk is not None and replay.first < entry_id:
-                # Entries that came back during the read may include the chunks before it, and clients discard a message
-                # whose chunks are out of order.
+                # Entries that were returned during the read may include earlier chunks of the message, and clients
+                # discard a message whose chunks are out of order.
                 self._take(entry_id)
                 replay.add(entry_id)
             elif (consumer := self._receiver_of(candidate)) is not None:
@@ -137,14 +137,14 @@ class MultipleConsumers(DispatchStrategy):
 
     @abstractmethod
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
-        """Return the consumer that receives it now, or None."""
+        """Return the consumer that receives the entry now; None: no consumer can."""
 
     @abstractmethod
     def _set_aside(self, candidate: Candidate) -> bool:
-        """No consumer can receive it now. False: it stays unread, and so does everything behind it."""
+        """Set an entry aside that no consumer can receive now. False: it and all later entries stay unread."""
 
     def _is_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
-        """Whether it is its turn. What is not due yet is set aside."""
+        """Whether the entry can be dispatched now. One that is not due yet is put into `delayed`."""
         entry_id = candidate.entry_id
         is_due = candidate.due_ms <= horizon_ms
         if self.delayed.count > 0 and self.delayed.first_id == entry_id:
@@ -157,11 +157,11 @@ class MultipleConsumers(DispatchStrategy):
         return False
 
     def _goes_again(self, entry_id: int) -> bool:
-        """Whether it was read before and can be dispatched now."""
+        """Whether the entry was read before and can be dispatched now."""
         return entry_id in self.replay
 
     def _put_off(self, entry_id: int, due_ms: int) -> None:
-        """It is new, or a transaction gave it back that had named it before its time (INV-29)."""
+        """Delay an entry that is new, or that an aborted transaction acknowledged before it was due (INV-29)."""
         if entry_id >= self._read_end:
             self._pass_to(entry_id)
         else:
@@ -169,7 +169,7 @@ class MultipleConsumers(DispatchStrategy):
         self.delayed.add(min(due_ms, LATEST_MS), entry_id)
 
     def _take(self, entry_id: int) -> None:
-        """Its turn has come: out of wherever it was."""
+        """Remove an entry that is handled now from unread, `replay` or `delayed`."""
         if entry_id >= self._read_end:
             self._pass_to(entry_id)
         elif not self.replay.discard(entry_id):
@@ -180,7 +180,7 @@ class MultipleConsumers(DispatchStrategy):
             super()._pass_gap(from_entry_id, entry_id)
             self.moved()
 
-    # What happens.
+    # Events.
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         super().left(consumer, now_ms)
@@ -189,7 +189,7 @@ class MultipleConsumers(DispatchStrategy):
             self.rewound()
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """Consumers may acknowledge what others hold."""
+        """Remove acknowledged messages from the pending entries. A consumer may acknowledge what another one holds."""
         pending = consumer.pending
         if entry_id not in pending.by_entry:
             holder = holder_of(entry_id, self.consumers)
@@ -207,7 +207,7 @@ class MultipleConsumers(DispatchStrategy):
         self._has_room(consumer)
 
     def _has_room(self, consumer: ConsumerState) -> None:
-        """The consumer holds less than before."""
+        """Note that the consumer holds fewer messages than before."""
 
     def _forget(self, entry_id: int) -> None:
         self.replay.discard(entry_id)
@@ -225,18 +225,18 @@ class MultipleConsumers(DispatchStrategy):
         self._has_room(consumer)
 
     def released(self, entry_ids: Sequence[int]) -> None:
-        """What was not read yet since the last rewind comes by itself."""
+        """Redeliver entries of an aborted transaction. Those that are still unread are dispatched anyway."""
         for entry_id in entry_ids:
             if entry_id >= self._read_end or self.cursor.is_taken(entry_id):
                 continue
             holder = holder_of(entry_id, self.consumers)
-            if holder is not None:  # of a batch: other messages of it are still there
+            if holder is not None:  # a batch of which the consumer holds other messages
                 self._give_back(holder, [entry_id])
             elif self.replay.add(entry_id):
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
 
     def moved(self) -> None:
-        """Take out of the books what is acknowledged now."""
+        """Remove entries that are acknowledged now from the pending, returned and delayed ones."""
         cursor = self.cursor
         for consumer in self.consumers:
             for entry_id in [one for one in consumer.pending.by_entry if cursor.is_acked(one)]:

@@ -1,7 +1,7 @@
-"""SHARED: entries go to consumers that have permits, in turns; all chunks of a message go to one consumer, in order.
+"""SHARED: entries go to consumers with permits, in turn; all chunks of a message go to one consumer, in order.
 
-The client of that consumer assembles the message, so every chunk must reach it. The consumer of the first chunk
-receives the rest. While it has no permits, its chunks wait in `chunks` (part of DI1); those of other consumers go on.
+A consumer's client assembles the message, so it must receive every chunk. The consumer of the first chunk receives the
+rest. While it has no permits, its chunks wait in `chunks` (part of DI1); other consumers still receive theirs.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, Dis
 from emulator.model.values import MessageChunk
 
 RUN_ENTRIES = 16
-"""Entries that one consumer receives in a row before the next one's turn."""
+"""Number of entries that one consumer receives in a row before the next one's turn."""
 MESSAGES_MAX: Final = 10_000
-"""Limit of incomplete chunked messages. Beyond it the oldest is forgotten: its remaining chunks go to the next consumer
-in turn."""
+"""Maximum number of incomplete chunked messages. Beyond it the oldest is forgotten: its remaining chunks go to the next
+consumer in turn."""
 WAITING_MAX: Final = 20_000
-"""Limit of waiting chunks. When it is reached no new entries are read."""
+"""Maximum number of waiting chunks. When it is reached no new entries are read."""
 
 
 class Shared(MultipleConsumers):
-    """Consumers of the best priority take turns while they have permits and hold less than they may."""
+    """The strategy of SHARED subscriptions: round robin among the consumers of the best priority that have permits and
+    are below their limit of unacknowledged messages."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.chunks = ChunkAffinity()
         self._turn = 0
         self._in_turn: ConsumerState | None = None
-        """Whose turn it is, within one dispatch …"""
+        """The consumer whose turn it is, within one dispatch."""
         self._run = 0
-        """… and how many entries it got."""
+        """Number of entries that it received in this turn."""
 
     def waiting(self, unread: int) -> Iterator[WaitingMessages]:
         yield from super().waiting(unread)
@@ -53,7 +54,8 @@ class Shared(MultipleConsumers):
         return super()._dispatch(candidates, wall_ms)
 
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
-        """Return the consumer that receives it now, or None. A chunk follows those before it; others go by turn."""
+        """Return the consumer that receives the entry now, or None. A chunk goes to the consumer of the chunks before
+        it; other entries go by turn."""
         chunk = candidate.chunk
         if chunk is not None:
             receiver = self.chunks.receiver_of(chunk)
@@ -84,7 +86,7 @@ class Shared(MultipleConsumers):
         return consumer
 
     def _next_in_turn(self) -> ConsumerState | None:
-        """Round robin among the consumers of the best priority that have permits."""
+        """Return the next consumer, round robin among those of the best priority that have permits."""
         able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
         if not able:
             return None
@@ -93,7 +95,7 @@ class Shared(MultipleConsumers):
         self._turn += 1
         return able[self._turn % len(able)]
 
-    # What happens.
+    # Events.
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
         super().flow(consumer, permits)
@@ -129,13 +131,13 @@ class Shared(MultipleConsumers):
 
 
 class ChunkAffinity:
-    """Assigns chunked messages to consumers; owned by `Shared`."""
+    """The assignment of chunked messages to consumers; owned by `Shared`."""
 
     def __init__(self) -> None:
         self._receivers: OrderedDict[str, ConsumerState] = OrderedDict()
-        """By message, until its last chunk is dispatched."""
+        """Chunked message -> its consumer, until its last chunk is dispatched."""
         self._waiting: dict[ConsumerState, IdSet] = {}
-        """By consumer: chunks that wait until it has permits."""
+        """Consumer -> ids of chunks that wait until it has permits."""
         self.waiting_count = 0
 
     @property
@@ -143,11 +145,11 @@ class ChunkAffinity:
         return self.waiting_count >= WAITING_MAX
 
     def waiting(self) -> Iterable[int]:
-        """Ids of all waiting chunks."""
+        """Return the ids of all waiting chunks."""
         return (entry_id for ids in self._waiting.values() for entry_id in ids)
 
     def by_receiver(self) -> Iterable[tuple[ConsumerState, IdSet]]:
-        """Ids that wait for each consumer."""
+        """Return each consumer with the ids of the chunks that wait for it."""
         return self._waiting.items()
 
     def receiver_of(self, chunk: MessageChunk) -> ConsumerState | None:
@@ -155,7 +157,7 @@ class ChunkAffinity:
         return self._receivers.get(chunk.of)
 
     def must_wait(self, receiver: ConsumerState) -> bool:
-        """An earlier chunk waits for it."""
+        """Whether an earlier chunk waits for this consumer."""
         return receiver in self._waiting
 
     def given(self, chunk: MessageChunk, receiver: ConsumerState) -> None:
@@ -170,7 +172,7 @@ class ChunkAffinity:
         self.waiting_count += self._waiting.setdefault(receiver, IdSet()).add(entry_id)
 
     def release(self, receiver: ConsumerState) -> list[int]:
-        """The consumer has permits again: return the chunks that waited for it."""
+        """Remove and return the chunks that waited for a consumer; it has permits again."""
         ids = self._waiting.pop(receiver, None)
         if ids is None:
             return []
@@ -178,8 +180,8 @@ class ChunkAffinity:
         return list(ids)
 
     def left(self, receiver: ConsumerState) -> list[int]:
-        """The consumer disconnected. Returns its waiting chunks; another consumer receives the message from the first
-        remaining chunk on."""
+        """Remove a disconnected consumer and return its waiting chunks. Another consumer receives the message from the
+        first remaining chunk on."""
         for name in [name for name, one in self._receivers.items() if one is receiver]:
             del self._receivers[name]
         return self.release(receiver)

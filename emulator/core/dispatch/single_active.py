@@ -1,10 +1,10 @@
 """EXCLUSIVE and FAILOVER: one consumer is active and receives every unacknowledged entry in log order.
 
-When the active consumer changes, reading starts again at the first unacknowledged entry. A consumer that takes over
-from one that is still connected waits first: the previous one may still be acknowledging.
+When the active consumer changes, reading starts again at the first unacknowledged entry. If the previous active
+consumer is still connected, dispatch pauses first: the previous one may still be acknowledging.
 
 On a partition the active consumer is the one at index (partition number mod count) among those of the best priority,
-sorted by name. This spreads the partitions evenly; so a consumer that joins or leaves moves the others.
+sorted by name. This spreads the partitions evenly, but a consumer that joins or leaves may change the active consumer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
 class SingleActive(DispatchStrategy):
-    """The active consumer has the lowest priority number and, among equals, joined first. A new consumer of equal
-    priority does not replace it, unless the topic is a partition."""
+    """The strategy of EXCLUSIVE and FAILOVER subscriptions. The active consumer has the lowest priority number and,
+    among equals, joined first. A new consumer of equal priority replaces it only on a partition."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
@@ -96,10 +96,10 @@ class SingleActive(DispatchStrategy):
         return best[self.limits.partition_index % len(best)]
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """The cursor has it, and there is no other book."""
+        """Do nothing: this strategy has no state besides the cursor."""
 
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        """Redeliver everything unacknowledged in order, whatever ids are given. Only the active consumer may ask."""
+        """Redeliver everything unacknowledged in order, whatever ids are given, if the consumer is the active one."""
         if consumer is self.active:
             self.rewound()
 
@@ -109,4 +109,4 @@ class SingleActive(DispatchStrategy):
             self.rewound()
 
     def moved(self) -> None:
-        """The cursor has it, and there is no other book."""
+        """Do nothing: this strategy has no state besides the cursor."""

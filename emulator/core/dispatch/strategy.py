@@ -20,35 +20,36 @@ ENTRIES_PER_READ_MAX = 500
 
 
 class DispatchStrategy(ABC):
-    """Decides which consumer of a subscription receives which entry. Owned by a Dispatcher."""
+    """Base of the strategies that decide which consumer receives which entry. Owned by a Dispatcher."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         self.cursor = cursor
         self.limits = limits
         self.consumers: list[ConsumerState] = []
-        """In order of arrival."""
+        """Connected consumers, in order of arrival."""
         self.active: ConsumerState | None = None
-        """The only consumer that receives messages, in strategies that serve one."""
+        """The only consumer that receives messages (EXCLUSIVE, FAILOVER); None for the other types."""
         self._read_end = cursor.mark_delete + 1
         self._token = object()
 
     @property
     def draining(self) -> Mapping[ConsumerState, int]:
-        """By consumer: keys that wait for its acknowledgements to go to another one."""
+        """Consumer -> number of key slots that another consumer receives once this one has acknowledged them."""
         return {}
 
     @property
     def read_entry_id(self) -> int:
-        """The smallest id that was not offered yet. An update of another region or a cumulative acknowledgement may
-        have moved mark-delete past what was read here."""
+        """Smallest id that was not offered yet. An update of another region or a cumulative acknowledgement may have
+        moved mark-delete past the entries that were read here."""
         return max(self._read_end, self.cursor.mark_delete + 1)
 
     # Reads and deliveries. `next` changes nothing (DI2).
 
     @abstractmethod
     def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
-        """Return what the dispatch loop must do now: read entries, or wait for a time. `end_entry_id`: exclusive end of
-        the readable entries. `now_ms`: monotonic time; `wall_ms`: wall-clock time, to which delays of clients refer."""
+        """Return what the dispatch loop must do now: read entries, or wait until a time; None: nothing.
+        `end_entry_id`: exclusive end of the readable entries. `now_ms`: monotonic time. `wall_ms`: wall-clock time, to
+        which delays of clients refer."""
 
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         """Dispatch the result of `read`: all entries from its start on, in log order. Entries that no consumer can
@@ -64,7 +65,7 @@ class DispatchStrategy(ABC):
 
     @abstractmethod
     def waiting(self, unread: int) -> Iterator[WaitingMessages]:
-        """Messages that are neither dispatched nor delayed. `unread`: those that were never offered."""
+        """Yield the messages that are neither dispatched nor delayed. `unread`: number of messages never offered."""
 
     @abstractmethod
     def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
@@ -87,12 +88,12 @@ class DispatchStrategy(ABC):
         return Read(first, last - first + 1, end_entry_id, self._token)
 
     def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
-        """The log has no entry in [from_entry_id, entry_id): trimmed away or never there (storage promise S3)."""
+        """Acknowledge [from_entry_id, entry_id): its entries were trimmed or never existed (storage promise S3)."""
         if entry_id > from_entry_id:
             self.cursor.ack_range(from_entry_id, entry_id - 1)
 
     def _pass_to(self, entry_id: int) -> None:
-        """An entry at or beyond the read end was offered; ids between two of one read do not exist (S3)."""
+        """Move the read end past an offered entry and acknowledge the ids before it that do not exist (S3)."""
         if entry_id > self._read_end:
             self.cursor.ack_range(self._read_end, entry_id - 1)
         self._read_end = entry_id + 1
@@ -103,32 +104,33 @@ class DispatchStrategy(ABC):
         self.consumers.append(consumer)
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        """A consumer disconnected; its unacknowledged messages go to others."""
+        """Remove a disconnected consumer; other consumers receive its unacknowledged messages."""
         self.consumers.remove(consumer)
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
-        """The consumer grants `permits` more messages."""
+        """Add `permits` to the consumer's permits."""
         consumer.permits += permits
 
     def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
-        """The consumer's connection is full, or takes bytes again."""
+        """Note whether the send buffer of the consumer's connection is full."""
         consumer.blocked = blocked
 
     @abstractmethod
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """The cursor has an acknowledgement of this consumer; `messages_left` of the entry remain unacknowledged."""
+        """Note an acknowledgement of this consumer that the cursor contains. `messages_left`: number of messages of the
+        entry that remain unacknowledged."""
 
     @abstractmethod
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        """The consumer requests redelivery of these (None: of all it holds)."""
+        """Redeliver these entries of the consumer (None: all that it holds), as it requested."""
 
     @abstractmethod
     def released(self, entry_ids: Sequence[int]) -> None:
-        """A transaction that had acknowledged these was aborted: they are redelivered."""
+        """Redeliver the entries that an aborted transaction had acknowledged."""
 
     @abstractmethod
     def moved(self) -> None:
-        """The cursor went forward by itself: by a cumulative acknowledgement or an update of another region."""
+        """Note that a cumulative acknowledgement or an update of another region moved the cursor forward."""
 
     def rewound(self) -> None:
         """Start again at the first unacknowledged entry. Entries that were dispatched or are being read are dispatched
@@ -137,8 +139,8 @@ class DispatchStrategy(ABC):
         self._token = object()
 
     def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
-        """Return the number of messages in an entry that was dispatched to the consumer, which has acknowledged none of
-        them; None when that is not known."""
+        """Return the number of messages of an entry that was dispatched and of which none is acknowledged; None: the
+        number is unknown."""
         return None
 
 
@@ -146,15 +148,15 @@ class DispatchStrategy(ABC):
 
 
 class WaitingMessages(NamedTuple):
-    """Messages that are not dispatched, by what they wait for. A batch counts as one."""
+    """Undispatched messages that wait for the same event. A batch counts as one message."""
 
     number: int
     consumer: ConsumerState | None = None
-    """The only one that may receive them; None: any."""
+    """The only consumer that may receive the messages; None: any."""
     holder: ConsumerState | None = None
-    """It must acknowledge earlier messages of their keys first."""
+    """The consumer that must acknowledge earlier messages of their keys first."""
     has_no_consumer: bool = False
-    """No consumer takes their keys."""
+    """Whether no consumer owns the slots of their keys."""
 
 
 def counted(count: int) -> str:
@@ -167,8 +169,8 @@ def reasons_of(
     limits: DispatchLimits,
     unacked_by_active: int | None,
 ) -> Iterator[Reason]:
-    """Yield the reasons why these messages wait. `unacked_by_active`: unacknowledged messages of the active consumer,
-    for strategies that do not count them themselves."""
+    """Yield the reasons why these messages wait. `unacked_by_active`: number of unacknowledged messages of the active
+    consumer, for strategies that do not count them."""
     for group in groups:
         if group.has_no_consumer:
             yield Cause.NO_OWNER_OF_KEYS(count=counted(group.number))
@@ -183,7 +185,7 @@ def reasons_of(
 
 
 def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits) -> list[Reason]:
-    """A reason for each consumer; none when one of them can receive messages."""
+    """Return a reason for each consumer; none when a consumer can receive messages."""
     cause = Cause.WAITS_FOR_PERMITS if len(consumers) > 1 else Cause.WAITS_FOR_CONSUMER
     found = [list(_why_not_to(one, count, limits, None, cause)) for one in consumers]
     return [reason for reasons in found for reason in reasons] if all(found) else []

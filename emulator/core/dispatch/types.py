@@ -1,4 +1,4 @@
-"""Types of dispatch: what a strategy requests, what it is offered, what it decides."""
+"""Types of dispatch: a strategy's reads and wake-ups, its candidates, consumers and deliveries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.model.values import MessageChunk
 
 
 class SubscriptionType(Enum):
-    """Numbers are the protocol's."""
+    """Type of a subscription; numbers are the protocol's."""
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -23,47 +23,49 @@ class SubscriptionType(Enum):
 
 @dataclass(slots=True)
 class DispatchLimits:
-    """What bounds the strategies of a topic. It may change at any time; the caller then calls `next` again."""
+    """Limits of the strategies of a topic. They may change at any time; the caller then calls `next` again.
+
+    SHARED here includes KEY_SHARED."""
 
     unacked_messages_per_consumer_max: int
-    """SHARED: a consumer that holds as many gets nothing more."""
+    """SHARED: maximum number of unacknowledged messages per consumer; at the maximum it receives no more."""
     failover_delay_ms: int
-    """FAILOVER: how long a newly active consumer waits while the one before it is still connected."""
+    """FAILOVER: time that a newly active consumer waits while the previous one is still connected."""
     unacked_messages_max: int = sys.maxsize
-    """SHARED: limit of messages that all consumers together hold unacknowledged; at the limit dispatch stops."""
+    """SHARED: maximum number of unacknowledged messages of all consumers together; at the maximum dispatch stops."""
     delays: bool = True
     """SHARED: whether messages wait until they are due."""
     partition_index: int = -1
-    """FAILOVER: which partition of a topic it is; -1: of none."""
+    """FAILOVER: index of the partition; -1: the topic is no partition."""
     tick_ms: int = 1
-    """SHARED: what is due within one tick goes out at its end."""
+    """SHARED: messages that are due within one tick are dispatched at its end."""
 
     def horizon_ms(self, wall_ms: int) -> int:
-        """What is due by then goes out now."""
+        """Return the time up to which due messages are dispatched now."""
         return wall_ms // self.tick_ms * self.tick_ms if self.delays else LATEST_MS
 
 
 class Read(NamedTuple):
-    """Read the log from here, up to the given number of entries, then call `offer` with this and the entries found."""
+    """A request to read the log from an entry on. The caller then calls `offer` with the read and the entries found."""
 
     from_entry_id: int
     entries_max: int
     end_entry_id: int
-    """Exclusive end of what was readable when this was decided. A read without a result proves that no entry lies
-    in [from_entry_id, end_entry_id)."""
+    """Exclusive end of the readable entries at the time of the request. A read without a result proves that no entry
+    exists in [from_entry_id, end_entry_id)."""
     token: object
-    """Compared by identity. Only a read with the strategy's present token counts."""
+    """Token of the strategy, compared by identity. A read with an earlier token is discarded."""
 
 
 class Wake(NamedTuple):
-    """Nothing can be dispatched before this time, whatever is in the log: call `next` again then."""
+    """A request to call `next` again at a time before which nothing can be dispatched, whatever is in the log."""
 
     at_ms: int
-    """On the clock of `now_ms` that `next` is given."""
+    """The time, on the clock of `now_ms` of `next`."""
 
 
 class Candidate(Protocol):
-    """What a strategy needs to know of an entry that was read."""
+    """An entry that was read, with the fields that a strategy needs."""
 
     @property
     def entry_id(self) -> int: ...
@@ -71,17 +73,17 @@ class Candidate(Protocol):
     def messages(self) -> int: ...
     @property
     def hidden(self) -> bool:
-        """A marker: never delivered."""
+        """Whether no consumer ever receives the entry, such as a marker."""
         ...
 
     @property
     def due_ms(self) -> int:
-        """SHARED and KEY_SHARED: not to be delivered earlier, by the wall clock; 0: whenever."""
+        """SHARED and KEY_SHARED: earliest time of delivery, by the wall clock; 0: at once."""
         ...
 
     @property
     def chunk(self) -> MessageChunk | None:
-        """SHARED: None for a whole message. Computed when it is read."""
+        """SHARED: the chunk; None for a whole message. Computed at each access."""
         ...
 
     @property
@@ -91,26 +93,26 @@ class Candidate(Protocol):
 
 
 class KeySharing(NamedTuple):
-    """How a consumer wants to share keys; all of one subscription say the same, but for their ranges."""
+    """A consumer's mode of KEY_SHARED. All consumers of a subscription must agree on it, except for the ranges."""
 
     is_sticky: bool = False
     ranges: tuple[tuple[int, int], ...] = ()
     """STICKY: slots first..last, both included."""
     may_reorder: bool = False
-    """A key may go to its new consumer before the old one has acknowledged what it holds of it."""
+    """Whether a key's messages may go to its new consumer while the old one holds unacknowledged ones."""
 
 
 AUTO_SPLIT: Final = KeySharing()
 
 
 class PendingEntries:
-    """Entries one consumer was given and has not acknowledged: the one book of them (DI1)."""
+    """The entries that one consumer received and has not acknowledged (DI1)."""
 
     __slots__ = ("by_entry", "messages")
 
     def __init__(self) -> None:
         self.by_entry: dict[int, int] = {}
-        """Entry id -> its messages that are not acknowledged, at least 1."""
+        """Entry id -> number of its unacknowledged messages, at least 1."""
         self.messages = 0
         """Invariant: the sum of `by_entry`."""
 
@@ -120,14 +122,14 @@ class PendingEntries:
         self.messages += messages
 
     def take(self, entry_id: int) -> int | None:
-        """Remove an entry and return its messages; None when it is not here."""
+        """Remove an entry and return its number of unacknowledged messages; None when it is not pending."""
         messages = self.by_entry.pop(entry_id, None)
         if messages is not None:
             self.messages -= messages
         return messages
 
     def shrink(self, entry_id: int, messages: int) -> None:
-        """Part of a pending entry was acknowledged: `messages` of it are left."""
+        """Set the number of unacknowledged messages of a pending entry to `messages`."""
         self.messages += messages - self.by_entry[entry_id]
         self.by_entry[entry_id] = messages
 
@@ -142,15 +144,15 @@ class ConsumerState:
 
     name: str
     priority: int = 0
-    """Lower is served first."""
+    """Priority; consumers with the lowest number are served first."""
     permits: int = 0
     """Permits left; below zero after a batch that overdrew them."""
     blocked: bool = False
-    """Its connection takes no more bytes for now."""
+    """Whether the send buffer of its connection is full."""
     pending: PendingEntries = field(default_factory=PendingEntries)
-    """SHARED and KEY_SHARED only; empty for other types."""
+    """Unacknowledged entries (SHARED and KEY_SHARED); empty for other types."""
     key_sharing: KeySharing = AUTO_SPLIT
-    """KEY_SHARED only."""
+    """Mode of KEY_SHARED; unused for other types."""
 
     @property
     def can_receive(self) -> bool:
@@ -158,7 +160,7 @@ class ConsumerState:
 
     @property
     def unacked_messages(self) -> int:
-        """Messages it was given and has not acknowledged (SHARED)."""
+        """Number of messages that it received and has not acknowledged (SHARED and KEY_SHARED)."""
         return self.pending.messages
 
 
@@ -168,16 +170,16 @@ def holder_of(entry_id: int, consumers: Iterable[ConsumerState]) -> ConsumerStat
 
 
 class Delivery(NamedTuple):
-    """Send this entry to that consumer."""
+    """A decision to send an entry to a consumer."""
 
     consumer: ConsumerState
     place: int
     """Index into the sequence given to `offer`."""
     redelivery_count: int
     ack_set: tuple[int, ...] | None
-    """Batch indexes still unacknowledged (bits set), when some already are."""
+    """The unacknowledged messages of a partly acknowledged batch (bits set); None: the whole entry."""
 
 
 def bits_set(words: tuple[int, ...]) -> int:
-    """Messages an ack set leaves unacknowledged."""
+    """Return the number of unacknowledged messages in an ack set."""
     return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in words)

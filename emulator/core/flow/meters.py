@@ -1,6 +1,6 @@
 """Rates, distributions and drop counts of the broker's statistics.
 
-Counting is cheap; a rate is computed when the statistics are read."""
+Counters only count; a rate is computed when the statistics are read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MARK_SECONDS = 10.0
-"""A rate that is read regularly covers the last 10 to 20 seconds; otherwise more."""
+"""A rate that is read regularly covers the last 10 to 20 seconds; otherwise a longer time."""
 
 
 class Rate:
-    """Of one counter."""
+    """The rate of one counter."""
 
     __slots__ = ("_mark", "_newer")
 
@@ -22,7 +22,7 @@ class Rate:
         self._mark = self._newer = (now_seconds, 0)
 
     def per_second(self, count: int, now_seconds: float) -> float:
-        """Given what the counter shows now."""
+        """Return the rate. `count`: present value of the counter."""
         if now_seconds - self._newer[0] >= MARK_SECONDS:
             self._mark, self._newer = self._newer, (now_seconds, count)
         seconds = now_seconds - self._mark[0]
@@ -31,18 +31,18 @@ class Rate:
 
 class PerSecond(NamedTuple):
     classes: list[float]
-    """One more than there are limits: what is larger than the last."""
+    """Rate of each class; the last class has the figures above the last limit."""
     times: float
     total: float
 
 
 class Distribution:
-    """Counts only; rates are computed when they are read."""
+    """A histogram of figures, with the rates of its classes, their number and their sum."""
 
     __slots__ = ("_counts", "_limits", "_rates", "_times", "_total")
 
     def __init__(self, limits: Sequence[float], now_seconds: float) -> None:
-        """`limits`: the largest figure of each class, in their order."""
+        """`limits`: the largest figure of each class, in ascending order."""
         self._limits = limits
         self._counts = [0] * (len(limits) + 1)
         self._times = 0
@@ -55,7 +55,7 @@ class Distribution:
         self._total += figure * times
 
     def add_each(self, figures: Sequence[int]) -> None:
-        """Many at once."""
+        """Add several figures at once."""
         counts, limits = self._counts, self._limits
         for figure in figures:
             counts[bisect_left(limits, figure)] += 1
@@ -74,8 +74,8 @@ WINDOW_MS: Final = 60_000
 
 
 class Drops:
-    """Of one subscription, or one replicator. The rate is that of the last minute: of the present window, and of as
-    much of the one before as is not older."""
+    """The dropped messages of one subscription or replicator. The rate covers the last minute: the present window, and
+    the proportional part of the window before."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -89,7 +89,7 @@ class Drops:
         self._in_window += messages
 
     def rate(self, now_ms: int) -> float:
-        """Messages a second."""
+        """Return the dropped messages per second."""
         self._turn(now_ms)
         part_of_before = 1 - now_ms % WINDOW_MS / WINDOW_MS
         return (self._in_window + self._before * part_of_before) * 1000 / WINDOW_MS
@@ -107,14 +107,14 @@ class UnsentEntries:
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, int]] = deque()
-        """(id, messages); ids grow."""
+        """(entry id, number of messages), by ascending id."""
 
     def add(self, entry_id: int, messages: int) -> None:
         assert not self._entries or entry_id > self._entries[-1][0], "entries are offered in log order"
         self._entries.append((entry_id, messages))
 
     def take_before(self, entry_id: int) -> int:
-        """Those with a smaller id wait no more; gives how many messages that is."""
+        """Remove the entries with a smaller id and return their number of messages."""
         messages = 0
         while self._entries and self._entries[0][0] < entry_id:
             messages += self._entries.popleft()[1]

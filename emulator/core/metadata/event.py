@@ -1,7 +1,7 @@
-"""A metadata event: one element of one path got a value, or was deleted, when and where (PIP-136).
+"""A metadata event: one element of one path was set or deleted, with the time and the cluster (PIP-136).
 
 The fields are the proposal's (`path`, `value`, `options`, `expectedVersion`, `lastUpdatedTimestamp`, `sourceCluster`,
-`type`) and three of ours, which its rule needs to be a total order: `sequence`, `incarnation` and `counter`.
+`type`) and three of geoemu: `sequence`, `incarnation` and `counter`, which make the proposal's rule a total order.
 `expectedVersion` is accepted and ignored: versions count the writes of one store, and mean nothing in another.
 """
 
@@ -26,27 +26,28 @@ from emulator.model.values import PARTITIONS_MAX, is_valid_name
 CREATED, MODIFIED, DELETED = "Created", "Modified", "Deleted"
 TYPES: Final = (CREATED, MODIFIED, DELETED)
 OPTIONS: Final = ("Ephemeral", "Sequential")
-"""How a path may be created. Ephemeral: it belongs to its source, and no other cluster applies it. Sequential: the path
-has its number already."""
+"""Options of a created path. Ephemeral: only its source cluster applies it. Sequential: the path already ends in its
+number."""
 NUMBER_MAX: Final = 2**53
-"""Larger ones do not survive every JSON reader."""
+"""Maximum number in an event: some JSON readers round larger ones."""
 VALUE_BYTES_MAX: Final = 1_048_576
 PATH_CHARACTERS_MAX: Final = 4_096
 
 
 class SyncStamp(NamedTuple):
-    """When and where an event happened. No two events have the same one."""
+    """The time and origin of an event. No two events have the same stamp."""
 
     time_ms: int
     counter: int
-    """Orders the events of one millisecond of a hybrid clock. With plain clocks 0, except for events that follow one
-    from the far future."""
+    """Order of the events within one millisecond of a hybrid clock. With plain clocks 0, except for events that follow
+    an event from the far future."""
     source: str
-    """The cluster."""
+    """Name of the cluster in which the event happened."""
     sequence: int
-    """Grows by one with each event of an incarnation."""
+    """Number of the event within its incarnation; grows by one with each event."""
     incarnation: str
-    """Of the source's store: one that was lost and made anew counts from the beginning."""
+    """Id of the source's configuration store. A store that was lost and created anew has another one, and numbers its
+    events from the beginning."""
 
     @property
     def reading(self) -> ClockReading:
@@ -54,12 +55,12 @@ class SyncStamp(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """What sequences are counted by."""
+        """Source and incarnation: sequences are numbered per origin."""
         return f"{self.source}:{self.incarnation}"
 
     def is_later_than(self, other: SyncStamp) -> bool:
-        """The proposal's order: the later time; of equal times the cluster whose name sorts first; of one cluster the
-        later event."""
+        """Compare by the proposal's order: the later time wins; for equal times, the cluster whose name sorts first;
+        within one cluster, the later event."""
         if self.reading != other.reading:
             return self.reading > other.reading
         if self.source != other.source:
@@ -74,11 +75,11 @@ class SyncStamp(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SyncEvent:
     path: str
-    """Of the document, as the configuration store has it."""
+    """Path of the document in the configuration store."""
     element: str
-    """Of the document; EXISTENCE: whether there is one."""
+    """Element of the document; EXISTENCE: the existence of the document."""
     value: Any
-    """JSON. None for what was deleted, and for existence."""
+    """JSON value. None for a deleted element, and for EXISTENCE."""
     is_deleted: bool
     stamp: SyncStamp
     options: tuple[str, ...] = ()
@@ -88,7 +89,7 @@ class SyncEvent:
         return joined_path(self.path, self.element)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that a pack contains."""
+        """Return the event as a JSON object of a pack."""
         stamp = self.stamp
         kind = DELETED if self.is_deleted else CREATED if self.element == EXISTENCE else MODIFIED
         raw: dict[str, Any] = {
@@ -152,7 +153,7 @@ def _options(given: Any) -> tuple[str, ...]:
 
 
 def number(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A whole number that is not negative. ValueError."""
+    """Return a non-negative integer field. Raises ValueError for any other value."""
     value = raw.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
         raise ValueError(f"{name} {value!r} is not a whole number from 0 to {NUMBER_MAX}")
@@ -167,14 +168,14 @@ def _text(raw: Mapping[str, Any], name: str, characters_max: int) -> str:
 
 
 def _can_be_stored(text: str) -> bool:
-    """JSON may say half a character, which no store takes as part of a path."""
+    """Whether the text has no lone surrogates, which JSON allows and no store accepts in a path."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 EXISTENCE: Final = ""
-"""The element that says whether there is a document."""
+"""The element that stores whether the document exists."""
 WHOLE: Final = "="
-"""The element that is a document as a whole, where its fields mean nothing apart from each other."""
+"""The element of a whole document whose fields cannot be merged separately."""
 _POLICIES: Final = "policies"
 _PARTITIONS: Final = "partitions"
 SYNCED: Final[tuple[type[StoredKey], ...]] = (
@@ -183,13 +184,13 @@ SYNCED: Final[tuple[type[StoredKey], ...]] = (
     TopicPoliciesPath,
     PartitionedTopicPath,
 )
-"""What is the same in all clusters. The broker's own policies are each cluster's, as Pulsar's dynamic configuration."""
+"""Kinds of paths that clusters synchronise. Broker policies are a cluster's own, as Pulsar's dynamic configuration."""
 _UNDIVIDED: Final = (PartitionedTopicPath.KIND,)
 
 
 @lru_cache(maxsize=16_384)
 def is_synced(path: str) -> bool:
-    """Whether a path of the configuration store is one that clusters share."""
+    """Whether clusters synchronise a path of the configuration store."""
     return path.partition("/")[0] in _KINDS and isinstance(parse_path(path), SYNCED)
 
 
@@ -197,12 +198,12 @@ _KINDS: Final = frozenset(kind.KIND for kind in SYNCED)
 
 
 def readable(path: str) -> str:
-    """A path as a person writes it: `namespace/acme/orders`."""
+    """Return a path as a person writes it: `namespace/acme/orders`."""
     return path.replace("%2F", "/").replace("%25", "%")
 
 
 def split_path(full_path: str) -> tuple[str, str]:
-    """A document's path and an element of it. ValueError when clusters share no such path."""
+    """Return the path of a document and an element of it. Raises ValueError when clusters synchronise no such path."""
     kind, _, rest = full_path.partition("/")
     name, separator, element = rest.partition("/")
     path = f"{kind}/{name}"
@@ -216,7 +217,7 @@ def joined_path(path: str, element: str) -> str:
 
 
 def elements_of(path: str, document: bytes | None) -> dict[str, Any]:
-    """Values by element, without EXISTENCE. ValueError for what is not a document."""
+    """Return the values of a document by element, without EXISTENCE. Raises ValueError for an invalid document."""
     if document is None:
         return {}
     parsed = json.loads(document)
@@ -237,7 +238,7 @@ def policy_element(name: str) -> str:
 
 
 def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
-    """Inverse of `elements_of`: the same elements give the same bytes everywhere."""
+    """Return the document of these elements, the inverse of `elements_of`. Equal elements give equal bytes."""
     if path.partition("/")[0] in _UNDIVIDED:
         return _dumped(_partitioned_of(elements))
     fields: dict[str, Any] = {}
@@ -254,8 +255,8 @@ def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
 
 
 def _of_partitioned(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Each number of partitions that the topic was given is an element of its own, so that of two clusters that let it
-    grow at the same time neither takes partitions away (INV-80, decision 0024)."""
+    """Split the document of a partitioned topic. Each number of partitions is an element of its own, so that no cluster
+    removes partitions when two clusters add some at the same time (INV-80, decision 0024)."""
     others = {name: value for name, value in document.items() if name != _PARTITIONS}
     count = document.get(_PARTITIONS)
     return {WHOLE: others} if count is None else {f"{_PARTITIONS}/{count}": count, WHOLE: others}
@@ -272,12 +273,12 @@ def _is_count(element: str) -> bool:
 
 
 def is_implied(element: str, value: Any, wanted: Mapping[str, Any]) -> bool:
-    """Whether an element may stay although the document that is wanted does not name it: a smaller number."""
+    """Whether an element need not be deleted although the new document lacks it: a smaller number of partitions."""
     return _is_count(element) and any(_is_count(one) and value <= count for one, count in wanted.items())
 
 
 def check_element(path: str, element: str, value: Any) -> None:
-    """The gate for what others say an element is. ValueError when no document can have it."""
+    """Validate an element that another cluster sent. Raises ValueError when no document can contain it."""
     if path.partition("/")[0] not in _UNDIVIDED or element == EXISTENCE:
         return
     if element == WHOLE:
@@ -302,9 +303,9 @@ def _unescaped(name: str) -> str:
 
 
 class ClockReading(NamedTuple):
-    """A reading of a hybrid logical clock: wall time that never falls behind a received reading. A reading taken after
-    another one was received is later than that one, whatever the wall clocks show; and only its counter runs ahead
-    of the fastest wall clock (docs/components/metadata-sync.md)."""
+    """A reading of a hybrid logical clock: wall time that never falls behind a received reading. A reading is later
+    than all readings received before, whatever the wall clocks show. Only its counter runs ahead of the fastest wall
+    clock (docs/components/metadata-sync.md)."""
 
     time_ms: int
     counter: int
@@ -314,12 +315,12 @@ BEGINNING = ClockReading(0, 0)
 
 
 def tick(latest: ClockReading, now_ms: int) -> ClockReading:
-    """For something that happens here now. `latest`: the latest reading that was taken or heard here."""
+    """Return the reading of a new local event. `latest`: the latest reading that was taken or received here."""
     if now_ms > latest.time_ms:
         return ClockReading(now_ms, 0)
     return ClockReading(latest.time_ms, latest.counter + 1)
 
 
 def heard(latest: ClockReading, other: ClockReading) -> ClockReading:
-    """The latest reading, after another one was heard."""
+    """Return the latest reading after `other` was received."""
     return max(latest, other)

@@ -1,8 +1,8 @@
-"""One transaction of a cluster's configuration store: a change that is made here, or events that came from elsewhere.
+"""One transaction of a cluster's configuration store: a local change, or events of other clusters.
 
 The document, its record and the cluster's own clock are written atomically. The record is the outbox, too: it contains
-the cluster's own changes with their numbers until every cluster has them. So an acknowledged change does not depend on
-the region that publishes it (INV-47).
+the cluster's own changes with their sequence numbers until every cluster has them. So an acknowledged change does not
+depend on the region that publishes it (INV-47).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from emulator.errors import StorageError
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_PENDING_PATH, SyncRecordPath
 
 CLOCK_AHEAD_MS_MAX: Final = 300_000
-"""What Kerberos allows, too."""
+"""Default of the maximum time that an event may be ahead of the local clock; Kerberos has the same."""
 
 
 class Overruled(StorageError):
-    """A change would be undone at once: one of another cluster is later by the clocks. Nothing was changed."""
+    """A local change would lose at once to a change of another cluster with a later time. Nothing was changed."""
 
     def __init__(self, event: SyncEvent, by: SyncStamp) -> None:
         behind_ms = by.time_ms - event.stamp.time_ms
@@ -56,35 +56,35 @@ class Overruled(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """The cluster and its configuration."""
+    """The name of the local cluster and its rules of metadata sync."""
 
     cluster: str
     rule: Rule = LATEST
     is_hybrid: bool = False
-    """Hybrid logical clocks, which respect cause and effect whatever the wall clocks say."""
+    """Whether events are timed by hybrid logical clocks, which respect causality whatever the wall clocks show."""
     clock_ahead_ms_max: int = CLOCK_AHEAD_MS_MAX
-    """An event from further in the future counts as any other, but it moves no clock, and clusters that know it can
-    still change what it set (INV-81)."""
+    """Time ahead of the local clock from which an event counts as from the far future. Such an event is merged as any
+    other, but it moves no clock, and clusters that have it can still change the element (INV-81)."""
 
 
 @dataclass(slots=True)
 class MergeCounts:
-    """What became of events."""
+    """Outcomes of merged events."""
 
     won: int = 0
     lost: int = 0
     known: int = 0
     from_the_future: list[SyncEvent] = field(default_factory=list)
-    """Events from further ahead than clocks may be."""
+    """Events from the far future (`LocalCluster.clock_ahead_ms_max`)."""
     replaced: list[tuple[SyncEvent, SyncStamp]] = field(default_factory=list)
-    """Events that took the place of a change made in this cluster."""
+    """Events that replaced a change of this cluster, with the stamp of that change."""
 
 
 class MetadataTransaction:
-    """Made for one transaction; `finish` is its last step."""
+    """The changes of one transaction of the store; `finish` is its last step."""
 
     def __init__(self, rows: StoreTransaction, here: LocalCluster, now_ms: int, new_incarnation: str) -> None:
-        """`new_incarnation`: drawn for the case that the store has none yet. StorageDamaged."""
+        """`new_incarnation`: random id, used if the store has none yet. Raises StorageDamaged."""
         self._rows = rows
         self._here = here
         self._now_ms = now_ms
@@ -96,17 +96,18 @@ class MetadataTransaction:
         self._after = BEGINNING
         """The latest far-future reading in the changed document; a change gets a later one."""
 
-    # A change that is made here.
+    # Local changes.
 
     def change(self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()) -> None:
-        """Set a document, or delete it. `is_seed`: it comes from the topology and has the lowest time. `touched`:
-        elements that are set anew even if unchanged. Raises Overruled; ValueError for what is not a document."""
+        """Set a document, or delete it. `is_seed`: the document is from the topology and has the lowest time.
+        `touched`: elements that are set again even if unchanged. Raises Overruled, or ValueError for an invalid
+        document."""
         self.make(path, self.drawn_up(path, value, is_seed=is_seed, touched=touched))
 
     def drawn_up(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()
     ) -> list[SyncEvent]:
-        """The events of a change, with their numbers; nothing is made of them yet."""
+        """Return the events of a change, with their sequence numbers, without applying them."""
         record = self._record(path)
         self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
         return self._events(record, value, is_seed, frozenset(touched))
@@ -130,25 +131,27 @@ class MetadataTransaction:
         return record
 
     def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[SyncEvent]:
-        """As `drawn_up`; and store that they may be published (INV-78). Raises Overruled for events older than what
-        this cluster knows: a cluster that claims to have a tombstone must publish nothing older."""
+        """Return the events of a change as `drawn_up` does, and store them as pending: they may be published (INV-78).
+        Raises Overruled for events older than what this cluster has: a cluster that reported a tombstone must publish
+        no older event."""
         events = self.drawn_up(path, value, is_seed=False, touched=touched)
         self._with(path, events)
         add_pending(self._rows, events)
         return events
 
     def make_drawn(self, path: str, events: Sequence[SyncEvent]) -> None:
-        """`make` what was drawn up."""
+        """Apply events of `draw_up` and remove them from the pending changes."""
         self.make(path, events)
         self.withdraw(events)
 
     def withdraw(self, events: Iterable[SyncEvent]) -> None:
-        """Remove events from the pending changes: never published, or applied. Later arrivals are copies."""
+        """Remove events from the pending changes: they are applied, or will never be published. Any that arrives later
+        is a copy."""
         remove_pending(self._rows, [event.stamp for event in events])
 
     @property
     def _local_rule(self) -> Rule:
-        """Upstream writes every local change without checking a rule."""
+        """The rule for local changes. Upstream writes every local change without checking a rule."""
         here = self._here.rule
         return here if here.has_tombstones else replace(here, wins=lambda stamp, present, cluster: True)
 
@@ -186,7 +189,7 @@ class MetadataTransaction:
     def _is_too_far_ahead(self, reading: ClockReading) -> bool:
         return reading.time_ms > self._now_ms + self._here.clock_ahead_ms_max
 
-    # Events that came from elsewhere.
+    # Events of other clusters.
 
     def apply(self, events: Iterable[SyncEvent]) -> MergeCounts:
         tally = MergeCounts()
@@ -205,8 +208,9 @@ class MetadataTransaction:
         return tally
 
     def _known_already(self) -> Callable[[SyncStamp], bool]:
-        """Which events are here, or were once: one of them that is not there was superseded, and what superseded it
-        went when everybody had it. Of the cluster's own: all but those that are drawn up and not made yet."""
+        """Return a predicate for events that this cluster has applied. If such an event is not in the record, another
+        one superseded it, and its tombstone was removed once every cluster had it. Of the cluster's own events, all but
+        the pending ones are applied."""
         applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
         waiting = read_pending(self._rows.get(SYNC_PENDING_PATH.text))
 
@@ -247,12 +251,12 @@ class MetadataTransaction:
         self._clock = replace(self._clock, reading=reading)
 
     def adopt(self, path: str) -> None:
-        """Create the record of a document that is older than all records: it counts as a seed."""
+        """Create the record of a document that was stored before records existed: the document counts as a seed."""
         self._write(self._record(path))
 
     def let_go(self, path: str, is_had: Callable[[SyncStamp], bool]) -> None:
-        """Forget tombstones of a document that every cluster has. Others may keep theirs for a while, so later changes
-        made here must have a later time than what is forgotten."""
+        """Remove the tombstones of a document that every cluster has. Other clusters may still have theirs, so later
+        local changes get a later time than the removed tombstones."""
         record = self._record(path)
         latest = record.let_go(is_had)
         if latest is not None:
@@ -261,9 +265,10 @@ class MetadataTransaction:
             self._write(record)
 
     def reconcile(self, path: str, kept: Collection[SyncStamp], has: Vector) -> None:
-        """Another cluster has everything up to `has`, and of that only `kept` still counts there: what it once had and
-        has no more was deleted, and its tombstone let go. What was changed here and it never heard of is changed once
-        more, now (INV-82)."""
+        """Reconcile a document with a cluster that has all events up to `has`, of which only `kept` still count there.
+
+        Other events up to `has` are removed here: that cluster deleted their elements and removed the tombstones. Local
+        changes that it never received are made again with the present time (INV-82)."""
         record = self._record(path)
         before = record.encode()
         record.forget(lambda stamp: covers(has, stamp) and stamp not in kept)
@@ -276,15 +281,15 @@ class MetadataTransaction:
         if record.encode() != before:
             self._write(record)
 
-    # What is written.
+    # Writing.
 
     def applied(self) -> dict[str, int]:
-        """What this cluster has of each origin, its own included."""
+        """Return this cluster's version vector, including its own events."""
         stored = self._rows.get(SYNC_APPLIED_PATH.text)
         return vector_of(stored, self._clock, self._here.cluster)
 
     def advance(self, reached: Vector) -> None:
-        """Everything up to there is applied."""
+        """Note that all events up to `reached` are applied."""
         before = self.applied()
         after = bounded(before, reached)
         after.pop(self._own_origin, None)
@@ -320,10 +325,11 @@ class MetadataTransaction:
 
 
 def _not_before(reading: ClockReading, now_ms: int) -> ClockReading:
-    """A clock that was set back does not set back the order of the cluster's own events."""
+    """Return the present time, or `reading` if it is later: a clock that was set back must not reorder the cluster's
+    own events."""
     return ClockReading(max(reading.time_ms, now_ms), 0)
 
 
 def _behind(reading: ClockReading, other: ClockReading) -> ClockReading:
-    """The reading, or the first one after `other` when it is not later."""
+    """Return the reading; if it is not later than `other`, the first one after `other`."""
     return reading if reading > other else ClockReading(other.time_ms, other.counter + 1)

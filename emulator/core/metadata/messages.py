@@ -1,12 +1,12 @@
-"""The messages of the event topic. Each is one JSON object: many events, or what a cluster has, or what it requests.
+"""The messages of the event topic, one JSON object each: events, a version vector, a request or a response to one.
 
-events    a source's own events, the newest of each element, from one sequence to another
-standing  what a cluster has of each origin; `asks`: the others reply with theirs; `declared`: losses;
-          `excluded`: paths that it does not synchronize
-request   what a cluster has, and which cluster it asks for everything else; an empty vector requests everything
-answer    a part of what was requested; the last one contains the vector that the requester has then
+events    a source's own events, the newest of each element, within a range of sequence numbers
+standing  a cluster's version vector; `asks`: the other clusters send theirs; `declared`: clusters it declared lost;
+          `excluded`: paths that it does not synchronise
+request   a cluster's version vector, and the cluster that must send it all missing events; an empty vector: all events
+answer    a part of the requested events; the last part contains the vector that the requester has then
 
-The outbox decides which events are published next.
+`EventOutbox` decides which events are published next.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
 PACK_CHARACTERS: Final = 262_144
-"""Size at which a pack, the events of one message, is full."""
+"""Maximum size of a pack, the events of one message, in characters."""
 EVENTS_MAX: Final = 20_000
-"""Maximum number of events in a pack. An event takes at least 200 characters, so a full pack has fewer."""
+"""Maximum number of events in a received pack. An event takes at least 200 characters, so a full pack has fewer."""
 
 
 PARTS_MAX: Final = 100_000
@@ -40,12 +40,12 @@ class Events:
     source: str
     incarnation: str
     after: int
-    """The pack continues after this sequence number of the source."""
+    """Sequence number of the source after which the pack begins, exclusive."""
     upto: int
-    """A cluster that had everything up to `after` has everything up to here after applying the pack."""
+    """Sequence number up to which a cluster has all events after applying the pack, if it had those up to `after`."""
     events: tuple[SyncEvent, ...]
     seen_to: Mapping[str, int] = field(default_factory=dict)
-    """By declaring cluster: the last declaration that the source is lost which the source has processed."""
+    """Declaring cluster -> number of its newest declaration that the source is lost which the source has processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class VersionReport:
     vector: Mapping[str, int]
     asks: bool = False
     declared: Mapping[str, int] = field(default_factory=dict)
-    """By cluster: how many times the source declared it lost."""
+    """Cluster -> how many times the source declared it lost."""
     excluded: Excluded = ()
     """Paths that the source does not synchronise."""
 
@@ -65,7 +65,7 @@ class CatchUpRequest:
     to: str
     vector: Mapping[str, int]
     number: int = 0
-    """Number that the answer will carry; 0: the answering cluster chooses it."""
+    """Number for the response; 0: the responding cluster chooses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class CatchUpResponse:
     source: str
     to: str
     number: int
-    """Number of the answer, which distinguishes its parts from those of another answer."""
+    """Number of the response, which distinguishes its parts from those of another response."""
     part: int
     parts: int
     vector: Mapping[str, int]
@@ -82,7 +82,7 @@ class CatchUpResponse:
     is_whole: bool = False
     """Whether the parts contain the whole state of the source, not only the events that the requester lacked."""
     declared: int = 0
-    """How many times the source had declared the requester lost."""
+    """How many times the source had declared the requester lost when it sent the response."""
     seen_to: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -203,13 +203,13 @@ def portions(
 
 class EventOutbox:
     """A cluster's own changes that are not published yet, read from its records. Owned by the sync leader. Only the
-    last published sequence is stored: a region that takes over reads the rest from the store."""
+    last published sequence is stored: a new sync leader reads the changes from the records."""
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         self._cluster = cluster
         self.incarnation = incarnation
         self.published = published
-        """Events up to this sequence of the cluster are published."""
+        """Sequence up to which the cluster's events are published."""
         self._paths: dict[str, None] = {}
         """Documents with unpublished changes."""
 
@@ -237,9 +237,9 @@ class EventOutbox:
         characters_max: int = PACK_CHARACTERS,
         seen_to: Mapping[str, int] | None = None,
     ) -> list[Events]:
-        """Return all due events as packs. `records` and `settled` are read at one moment: each own number up to
+        """Return all due events as packs. `records` and `settled` are read in one transaction: each own event up to
         `settled` is applied, or never will be. The last pack reaches `settled` even if no event up to there still
-        counts, so that a copy that any region published before is old from then on (INV-78)."""
+        counts, so that other clusters ignore copies that any region published before (INV-78)."""
         due = (event for record in records for event in record.events() if self._is_due(event.stamp))
         events = [event for event in due if event.stamp.sequence <= settled]
         events.sort(key=lambda event: event.stamp.sequence)

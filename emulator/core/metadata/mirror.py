@@ -1,7 +1,8 @@
-"""A region's mirror of its configuration store: read without waiting, with watches on it.
+"""A region's mirror of its configuration store: a copy in memory, with watches.
 
-The mirror may lag; it is never wrong about the past, and never goes back (M2, M4). It receives changes in the order of
-their revisions. `get` returns the new value before any watch is called, so a watch may call `get`.
+The mirror may lag behind the store, but each state was once the store's, and it never returns to an older one (M2, M4).
+It receives changes in the order of their revisions. `get` returns the new value before any watch is called, so a watch
+may call `get`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ OnChange = Callable[[Change], None]
 
 
 class Watch:
-    """Calls back for each change below a prefix until it is cancelled."""
+    """A subscription to the changes below a prefix, until it is cancelled."""
 
     def __init__(self, mirror: Mirror, prefix: str, on_change: OnChange) -> None:
         self._mirror = mirror
@@ -22,7 +23,7 @@ class Watch:
         self.on_change = on_change
 
     def cancel(self) -> None:
-        """Harmless when called twice."""
+        """End the watch. May be called twice."""
         self._mirror.watches.pop(self, None)
 
 
@@ -31,17 +32,17 @@ class Mirror:
 
     def __init__(self) -> None:
         self.revision = 0
-        """The watches have received every change up to here."""
+        """Revision up to which every change was applied and passed to the watches."""
         self.watches: dict[Watch, None] = {}
         self._values: dict[str, Change] = {}
-        """By path: the change that made its present value."""
+        """Path -> the change that set its present value."""
 
     def get(self, path: str) -> Change | None:
-        """The change that gave the path its value. None: it has none."""
+        """Return the change that set the path's present value. None: the path has no value."""
         return self._values.get(path)
 
     def list(self, prefix: str) -> list[Change]:
-        """The same for all paths that begin like this, sorted by path."""
+        """Return the changes that set the present values of all paths with a prefix, sorted by path."""
         return [
             self._values[path] for path in sorted(path for path in self._values if path.startswith(prefix))
         ]
@@ -53,14 +54,15 @@ class Mirror:
         return watch
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """What was committed since `revision`, in order. Those that are known already change nothing."""
+        """Apply committed changes, in the order of their revisions. Known changes have no effect."""
         for change in changes:
             if change.revision > self.revision:
                 self.revision = change.revision
                 self._apply(change)
 
     def replace(self, revision: int, live: Iterable[Change]) -> None:
-        """All there is at a revision: the medium no longer has the changes that led there. Tells the difference."""
+        """Replace the mirror by the store's state at a revision, because the store no longer has the changes up to it.
+        Watches receive the differences."""
         if revision < self.revision:
             return
         new = {change.path: change for change in live}

@@ -1,10 +1,10 @@
-"""What a cluster knows of one document: for each element the event that won, and the events that lost to it.
+"""The record of one document in a cluster: the winning event of each element, and the newest events that lost.
 
-The document is computed from it. Merging is commutative, associative and idempotent under the proposal's rule: the
-same events give the same record, in any order, however often.
+The document is computed from its record. Merging is commutative, associative and idempotent under the proposal's rule:
+the same events give the same record, in any order, however often.
 
-A deletion leaves a tombstone: one per element, or `deleted` for the document (its latest deletion). Older events do not
-count any more, even if the document exists again.
+A deletion leaves a tombstone: one per element, or `deleted` for the document (its latest deletion). Events older than
+the tombstone have no effect, even if the document exists again.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 LOSERS_KEPT: Final = 4
-"""Newest losing events kept per document, to explain its value."""
+"""Number of newest losing events kept per document, to explain its value."""
 
 
 class ElementState(NamedTuple):
-    """What one element is."""
+    """The state of one element of a document."""
 
     stamp: SyncStamp
-    """Of the event that won."""
+    """Stamp of the event that won."""
     is_deleted: bool
     value: Any
     applied_ms: int
-    """By the clock of the region that applied it here; upstream's rule looks at it, and people do."""
+    """Time by the clock of the region that applied the event here; shown to users and compared by upstream's rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     wins: Callable[[SyncStamp, ElementState | None, str], bool]
-    """(a new event's stamp, what there is, the cluster that asks): whether the new one takes its place."""
+    """(stamp of a new event, present state of the element, this cluster): whether the new event wins."""
     has_tombstones: bool = True
-    """What was deleted is remembered, so that an older event does not bring it back."""
+    """Whether deletions leave tombstones, so that an older event does not restore what was deleted."""
 
 
 def _latest(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
@@ -47,20 +47,20 @@ def _latest(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
 
 
 def _upstream(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
-    """The event's time is held against the time at which the present value was applied here; of equal times the
-    event's cluster against this one, and the name that sorts last wins."""
+    """Compare the event's time with the time at which the present value was applied here. For equal times the cluster
+    whose name sorts last wins: the event's or this one."""
     if present is None or present.is_deleted:
         return True
     return (stamp.time_ms, stamp.source) > (present.applied_ms, here)
 
 
 LATEST = Rule(_latest)
-"""The proposal's, made a total order."""
+"""The proposal's rule, as a total order."""
 UPSTREAM = Rule(_upstream, has_tombstones=False)
 
 
 class Loser(NamedTuple):
-    """An event that lost."""
+    """An event that lost, and the stamp of the event that won."""
 
     element: str
     stamp: SyncStamp
@@ -83,7 +83,7 @@ class DocumentRecord:
     losers: list[Loser] = field(default_factory=list)
 
     def merge(self, event: SyncEvent, here: str, now_ms: int, rule: Rule = LATEST) -> MergeOutcome:
-        """`here`: the cluster; `now_ms`: its time."""
+        """Merge an event into the record. `here`: name of this cluster; `now_ms`: its wall-clock time."""
         assert event.path == self.path
         present = self.entries.get(event.element)
         if present is not None and present.stamp == event.stamp:
@@ -126,7 +126,8 @@ class DocumentRecord:
         return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
 
     def let_go(self, is_had: Callable[[SyncStamp], bool]) -> ClockReading | None:
-        """Forget tombstones that every cluster has. Returns the latest reading among them, None when there was none."""
+        """Remove the tombstones that every cluster has. Returns the latest reading among them, None if there was none.
+        `is_had`: whether every cluster has an event."""
         gone = [entry.stamp for entry in self.entries.values() if entry.is_deleted and is_had(entry.stamp)]
         self.entries = {element: entry for element, entry in self.entries.items() if entry.stamp not in gone}
         if self.deleted is not None and is_had(self.deleted):
@@ -135,13 +136,13 @@ class DocumentRecord:
         return max((stamp.reading for stamp in gone), default=None)
 
     def forget(self, is_gone: Callable[[SyncStamp], bool]) -> None:
-        """Let go of what is no more."""
+        """Remove the elements and the deletion whose stamps satisfy `is_gone`."""
         self.entries = {element: entry for element, entry in self.entries.items() if not is_gone(entry.stamp)}
         if self.deleted is not None and is_gone(self.deleted):
             self.deleted = None
 
     def readings(self) -> list[ClockReading]:
-        """When all of it was changed last."""
+        """Return the readings of all events in the record, except losers."""
         found = [entry.stamp.reading for entry in self.entries.values()]
         return found if self.deleted is None else [*found, self.deleted.reading]
 
@@ -155,7 +156,7 @@ class DocumentRecord:
         return not self.entries and self.deleted is None
 
     def elements(self) -> dict[str, Any]:
-        """What the document consists of, if there is one."""
+        """Return the values of the document by element, if the document exists."""
         return {
             element: entry.value
             for element, entry in sorted(self.entries.items())
@@ -163,11 +164,11 @@ class DocumentRecord:
         }
 
     def document(self) -> bytes | None:
-        """None: there is none."""
+        """Return the document; None: it does not exist."""
         return document_of(self.path, self.elements()) if self.exists else None
 
     def events(self) -> Iterator[SyncEvent]:
-        """Everything that still counts, as events."""
+        """Yield the winning events and the latest deletion of the document."""
         if self.deleted is not None and (
             EXISTENCE not in self.entries or self.entries[EXISTENCE].stamp != self.deleted
         ):
@@ -190,7 +191,7 @@ class DocumentRecord:
 
     @classmethod
     def decode(cls, path: str, value: bytes | None) -> DocumentRecord:
-        """ValueError for what `encode` did not make."""
+        """Decode the result of `encode`. Raises ValueError for anything else."""
         if value is None:
             return cls(path)
         try:
@@ -206,12 +207,12 @@ class DocumentRecord:
 
 
 def stored_record(path: str, change: Change | None) -> DocumentRecord:
-    """Of a document; an empty one when there is none. StorageDamaged."""
+    """Return the stored record of a document; an empty one when there is none. Raises StorageDamaged."""
     return decoded(change, lambda value: DocumentRecord.decode(path, value), DocumentRecord(path))
 
 
 def _stamp(raw: Any) -> SyncStamp:
-    """ValueError for what is none: stamps are compared later, and a comparison cannot fail."""
+    """Decode a stamp. Raises ValueError for wrong types, because later comparisons of stamps must not fail."""
     stamp = SyncStamp(*raw)
     if [type(one) for one in stamp] != _STAMP_TYPES:
         raise ValueError(f"{raw!r} is not a stamp")

@@ -1,6 +1,5 @@
-"""Rows that metadata sync keeps in the configuration store: read and written in one transaction of the store, and
-decoded with one error for a row that cannot be read. Among them: which paths a cluster excludes, and which clusters are
-declared lost."""
+"""Rows of metadata sync in the configuration store: reading in a transaction, decoding with StorageDamaged for
+unreadable rows, excluded paths, and declarations that a cluster is lost."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ from emulator.model.values import Change
 
 T = TypeVar("T")
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
-"""What decoding raises for bytes that no region wrote."""
+"""Errors that decoding damaged bytes may raise."""
 
 
 class StoreTransaction(Protocol):
-    """A configuration store inside of one transaction."""
+    """A configuration store within one transaction."""
 
     def get(self, path: str) -> Change | None: ...
 
@@ -27,7 +26,8 @@ class StoreTransaction(Protocol):
 
 
 def decoded(change: Change | None, decode: Callable[[bytes], T], absent: T) -> T:
-    """The value of a row, or `absent` when there is none. StorageDamaged, with the path, when it cannot be read."""
+    """Return the decoded value of a row, or `absent` when it has none. Raises StorageDamaged, naming the path, when it
+    cannot be decoded."""
     if change is None or change.value is None:
         return absent
     try:
@@ -42,13 +42,13 @@ EXCLUDED_MAX: Final = 1_000
 EXCLUDED_CHARACTERS_MAX: Final = 4_096
 
 Excluded = tuple[str, ...]
-"""Beginnings of paths that a cluster does not synchronize (`metadata_sync_excluded_paths`), as a person writes them:
-`namespace/acme/`. A path that one cluster excludes and another one shares never converges, although each cluster
+"""Prefixes of paths that a cluster does not synchronise (`metadata_sync_excluded_paths`), as a person writes them:
+`namespace/acme/`. A path that one cluster excludes and another one does not never converges, although each cluster
 reports to be up to date."""
 
 
 def excluded_from_json(raw: Any) -> Excluded:
-    """The gate. ValueError for what is not a list of paths."""
+    """Validate a list of excluded paths. Raises ValueError for anything else."""
     if not isinstance(raw, list) or len(raw) > EXCLUDED_MAX:
         raise ValueError(f"excluded paths are a list of {EXCLUDED_MAX} at most")
     if any(not isinstance(one, str) or not 0 < len(one) <= EXCLUDED_CHARACTERS_MAX for one in raw):
@@ -61,12 +61,12 @@ def encode_excluded(excluded: Excluded) -> bytes:
 
 
 def stored_excluded(change: Change | None) -> Excluded | None:
-    """None: the cluster has not said. StorageDamaged."""
+    """Return the excluded paths that a cluster reported; None: it has not reported any. Raises StorageDamaged."""
     return decoded(change, lambda value: excluded_from_json(json.loads(value)), None)
 
 
 def not_covered(excluded: Iterable[str], by: Excluded) -> list[str]:
-    """What is excluded, and not by the others, too."""
+    """Return the excluded prefixes that no prefix of `by` covers, sorted."""
     return sorted({one for one in excluded if not one.startswith(by)})
 
 
@@ -76,12 +76,12 @@ BY_TOPOLOGY: Final = "topology"
 
 @dataclass(frozen=True, slots=True)
 class LossDeclaration:
-    """What one cluster says of another one."""
+    """Whether a cluster declares another cluster lost, and how often it did."""
 
     times: int = 0
-    """How often it was declared lost."""
+    """Number of times that the cluster was declared lost."""
     by: str = ""
-    """The cluster that declares it lost now; empty: none."""
+    """Source of the present declaration, BY_OPERATOR or BY_TOPOLOGY; empty: the cluster is not lost."""
 
     @property
     def is_lost(self) -> bool:
@@ -98,7 +98,7 @@ class LossDeclaration:
 
     @classmethod
     def decode(cls, change: Change | None) -> LossDeclaration:
-        """StorageDamaged."""
+        """Decode a stored declaration; an absent one means never lost. Raises StorageDamaged."""
         return decoded(change, cls._read, cls())
 
     @classmethod

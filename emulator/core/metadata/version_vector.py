@@ -1,7 +1,7 @@
-"""Which events of each source a cluster has, which it lacks, and when a tombstone may be removed.
+"""Version vectors: the events of each source that a cluster has and lacks, and the tombstones that may be removed.
 
 A vector maps each origin (a cluster and an incarnation of its store) to the sequence up to which its holder has every
-event that counts. Sources send only events that still count, so gaps in the numbers are no loss.
+event that was not superseded. Sources send no superseded events, so gaps in the numbers are no loss.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from emulator.model.values import Change
 
 @dataclass(frozen=True, slots=True)
 class OwnClock:
-    """What numbers and times the cluster gave its own events so far."""
+    """The last sequence number and clock reading of a cluster's own events."""
 
     incarnation: str
     sequence: int = 0
     reading: ClockReading = BEGINNING
-    """The latest one. With hybrid clocks also of what was heard."""
+    """The latest reading. With hybrid clocks received readings count, too."""
 
     def encode(self) -> bytes:
         raw = {"incarnation": self.incarnation, "sequence": self.sequence, **self.reading._asdict()}
@@ -32,7 +32,7 @@ class OwnClock:
 
     @classmethod
     def decode(cls, value: bytes) -> OwnClock:
-        """ValueError and others for what `encode` did not make."""
+        """Decode the result of `encode`. Raises one of `UNREADABLE` for anything else."""
         raw = json.loads(value)
         if not isinstance(raw["incarnation"], str):
             raise ValueError(f"incarnation {raw['incarnation']!r} is not a text")
@@ -41,18 +41,18 @@ class OwnClock:
 
 
 Vector = Mapping[str, int]
-"""By origin: everything up to this sequence."""
+"""Origin -> sequence up to which the holder has every event."""
 ORIGINS_MAX = 1_000
-"""Clusters and their incarnations; more is nonsense."""
+"""Maximum number of origins of a vector: clusters and their incarnations."""
 
 
 def vector_of(applied: Change | None, clock: OwnClock, cluster: str) -> dict[str, int]:
-    """What a store has of each origin: from the row SYNC_APPLIED_PATH and its own clock. StorageDamaged."""
+    """Return a store's version vector, from its row SYNC_APPLIED_PATH and its own clock. Raises StorageDamaged."""
     return {**stored_vector(applied), f"{cluster}:{clock.incarnation}": clock.sequence}
 
 
 def stored_vector(change: Change | None) -> dict[str, int]:
-    """Of a row that holds one. StorageDamaged."""
+    """Return the version vector of a row; empty when there is none. Raises StorageDamaged."""
     return decoded(change, lambda value: vector_from_json(json.loads(value)), {})
 
 
@@ -62,27 +62,27 @@ def covers(vector: Vector, stamp: SyncStamp) -> bool:
 
 
 def merged(one: Vector, other: Vector) -> dict[str, int]:
-    """Return what the holders of two vectors have together."""
+    """Return the vector of the events that either holder has."""
     return {origin: max(one.get(origin, 0), other.get(origin, 0)) for origin in one.keys() | other.keys()}
 
 
 def bounded(one: Vector, other: Vector) -> dict[str, int]:
-    """What two have together, of ORIGINS_MAX origins at most, those of `one` first: no cluster accepts a larger vector,
-    so what other clusters claim cannot let one grow without end."""
+    """Return `merged`, cut to ORIGINS_MAX origins, those of `one` first. No cluster accepts a larger vector, so no
+    vector grows without bound, whatever other clusters claim."""
     together = merged(one, other)
     return {origin: together[origin] for origin in list(dict.fromkeys((*one, *other)))[:ORIGINS_MAX]}
 
 
 def missing(mine: Vector, theirs: Vector) -> dict[str, int]:
-    """By origin, up to where they have what I have not."""
+    """Return the origins of which `theirs` has events that `mine` lacks, with their sequences in `theirs`."""
     return {origin: sequence for origin, sequence in theirs.items() if sequence > mine.get(origin, 0)}
 
 
 def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
     """Return a predicate for the tombstones that may be removed here. `others`: the last vector of each other cluster.
 
-    Every cluster must have the tombstone. A cluster that has it sends nothing older any more, since it sends only what
-    still counts there. Everything that it sent before must have arrived here.
+    Every cluster must have the tombstone. A cluster that has it sends no older event any more, because it sends no
+    superseded events. All own events in its vector must have arrived here.
     """
     is_here = all(
         mine.get(origin, 0) >= sequence
@@ -95,7 +95,7 @@ def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], 
 
 
 def vector_from_json(raw: Any) -> dict[str, int]:
-    """The gate. ValueError for what is no vector."""
+    """Validate a version vector. Raises ValueError for anything else."""
     if not isinstance(raw, Mapping) or len(raw) > ORIGINS_MAX:
         raise ValueError(f"{str(raw)[:80]!r} is not a version vector")
     return {origin: number(raw, origin) for origin in raw}
@@ -105,14 +105,14 @@ PendingChanges = dict[int, SyncEvent]
 """A cluster's own changes, by sequence, that may be published but are not applied yet: for clusters that publish
 changes before they apply them (decision 0024).
 
-The cluster's store contains them from when they are drawn up until they are applied, received back, or certain never to
-be published. So the cluster always knows which of its own events may still take effect, whichever region died. This
-lets it remove a tombstone: every other event that arrives late is superseded (INV-78).
+The cluster's store contains a change from when it is drawn up until it is applied, received back, or certain never to
+be published. So the cluster always knows which of its own events may still take effect, whichever region died.
+Therefore it can remove tombstones: every other own event that arrives late is superseded (INV-78).
 """
 
 
 def read_pending(stored: Change | None) -> PendingChanges:
-    """Raises StorageDamaged."""
+    """Return the stored pending changes. Raises StorageDamaged."""
     return decoded(stored, _read, {})
 
 
@@ -142,5 +142,5 @@ def _write(rows: StoreTransaction, pending: PendingChanges) -> None:
 
 
 def settled(clock: OwnClock, pending: PendingChanges) -> int:
-    """Return the highest number up to which each own change is applied, or never will be."""
+    """Return the highest sequence up to which each own change is applied, or never will be."""
     return min(pending, default=clock.sequence + 1) - 1
