@@ -75,7 +75,7 @@ class _Bucket:
         return max(1, int(self._left))
 
     def take(self, amount: int, now_ms: float) -> None:
-        self._fill(now_ms)  # before taking: a full bucket must not receive tokens for the time that it was full
+        self._fill(now_ms)  # before taking: a full bucket must not be refilled for the time that it was full
         self._left -= amount
 
     def reserve(self, amount: int, now_ms: float) -> int:

@@ -1,24 +1,25 @@
-"""How far one topic has been replicated to one other region, and what its replicator may do now.
+"""The state and progress of one replicator: one topic, one remote region.
 
-A replicator reads the local log in order and sends what originated here. The remote answers in order, and drops by
-source position what it already has, so that sending again after any failure is harmless (INV-2).
+A replicator reads the local log in order and sends the entries that originated here. The remote region sends receipts
+in order and drops entries that it already has, by source position, so sending again after any failure is harmless
+(INV-2).
 
         confirmed            in flight               next to read
     ────────────────┤●────●────●────●────├──────────────────────────▶ log
-    remote has it, or    sent, receipt
-    need not have it     outstanding
+    stored remotely,     sent, receipt
+    or not for it        outstanding
 
     DOWN ──link up──▶ OPENING ──▶ STREAMING ◀──▶ READING, HELD ──▶ PARKED
      ▲                 ▲   ▼          │
      │                REFUSED ◀───────┤
      └──── wake ──── RESTING ◀────────┘
 
-The table `NEXT_STATES` has every legal move. A lost link leads from each state to DOWN, but not from RESTING: only the
-use of the topic ends that. Every state may lead to CLOSED, which is the end.
+The table `NEXT_STATES` lists every legal transition. A lost link leads from each state to DOWN, except from RESTING,
+which only the use of the topic ends. Every state may lead to CLOSED, which is final.
 
-Losing the link, a refusal and a receipt out of turn all end the stream: the replicator forgets what is in flight and
-what is being read, and begins again at `confirmed`. There is no permit that could leak and no second read
-that could race (both stall replication upstream).
+A lost link, a refusal and a receipt out of order all end the stream: the replicator discards the entries in flight and
+the running read, and begins again at `confirmed`. No permit can leak and no second read can race (both stall
+replication upstream).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
 class Forwarding(Enum):
-    """What to do with one entry, and why (proposal PIP-33 and the protocol's replication rules)."""
+    """Whether an entry is sent to a remote region, and why (PIP-33 and the protocol's replication rules)."""
 
     SEND = "originated here and is meant for that region"
     NOT_OURS = "came from another region: only its origin forwards a message (no loops)"
@@ -40,13 +41,13 @@ class Forwarding(Enum):
 
 
 LOCAL_MARKER_TYPES = frozenset({12, 21, 22})
-"""Snapshots, and the ends of transactions."""
+"""Marker types that are not replicated: snapshots, and ends of transactions."""
 
 
 def forwarding(
     remote: str, replicated_from: str | None, replicate_to: tuple[str, ...], marker_type: int | None
 ) -> Forwarding:
-    """Decide for one entry, from four fields of its metadata."""
+    """Decide whether an entry is sent to `remote`, from three fields of its metadata."""
     if marker_type in LOCAL_MARKER_TYPES:
         return Forwarding.LOCAL_MARKER
     if replicated_from is not None:
@@ -57,7 +58,7 @@ def forwarding(
 
 
 class ReplicatorState(Enum):
-    """What a replicator does, or waits for. The state alone decides what an event or a timer may start."""
+    """The state of a replicator. It alone decides what an event or a timer may start."""
 
     DOWN = "the link is down; the replicator opens its producer when the link is up"
     OPENING = "the remote region was asked to open the producer; the request is repeated after a timeout"
@@ -84,7 +85,7 @@ NEXT_STATES = {
     ReplicatorState.RESTING: _ENDS,
     ReplicatorState.CLOSED: frozenset({ReplicatorState.CLOSED}),
 }
-"""The legal moves."""
+"""State -> legal next states."""
 
 
 class ReplicatorLife:
@@ -93,78 +94,81 @@ class ReplicatorLife:
     def __init__(self) -> None:
         self.state = ReplicatorState.DOWN
         self.why_not = NO_REASON
-        """Why it is not connected, or holds an entry back; empty while it sends."""
+        """Why the replicator is not connected, or holds an entry back; empty while it sends."""
         self._holds = 0
         self._reads = 0
-        """The number of the newest read: the result of an older one is discarded."""
+        """Number of the newest read: results of older reads are discarded."""
 
     @property
     def is_connected(self) -> bool:
-        """The remote region has the producer open: receipts mean something."""
+        """Whether the remote region has the producer open, so that receipts count."""
         return self.state in (ReplicatorState.STREAMING, ReplicatorState.READING, ReplicatorState.HELD)
 
     def ask(self, why: Reason) -> bool:
-        """Whether the shell asks the remote region for a producer now. False while a request is under way, while the
-        producer is open, and while the replicator rests. After a refusal the reason stays: it is the newest answer."""
+        """Return whether the shell must request a producer in the remote region now. False while a request is in
+        progress, while the producer is open, and while the replicator rests. After a refusal `why_not` stays the
+        refusal's reason."""
         return self._try(ReplicatorState.OPENING, why if self.state is ReplicatorState.DOWN else self.why_not)
 
     def opened(self) -> bool:
-        """The remote region has opened the producer; False for a response that is not expected any more."""
+        """Note that the remote region opened the producer. Returns False for an obsolete response."""
         if self.state is not ReplicatorState.OPENING:
             return False
         return self._try(ReplicatorState.STREAMING)
 
     def begin_read(self) -> int:
-        """The store is asked; gives the number that `end_read` requires."""
+        """Begin a read of the store. Returns the number that `end_read` requires."""
         self._become(ReplicatorState.READING)
         self._reads += 1
         return self._reads
 
     def end_read(self, read: int) -> bool:
-        """The store has answered; False when the stream has ended since the read began."""
+        """End a read of the store. Returns False when the stream has ended since the read began."""
         if self.state is not ReplicatorState.READING or read != self._reads:
             return False
         return self._try(ReplicatorState.STREAMING)
 
     def hold(self, why: Reason) -> int:
-        """The next entry has to wait; gives the number that `is_held` and `go_on` require."""
+        """Hold the next entry back. Returns the number that `is_held` and `go_on` require."""
         self._become(ReplicatorState.HELD, why)
         self._holds += 1
         return self._holds
 
     def is_held(self, hold: int) -> bool:
-        """False when the stream has ended since."""
+        """Whether the entry is still held back; False when the stream has ended since."""
         return self.state is ReplicatorState.HELD and hold == self._holds
 
     def go_on(self, hold: int) -> bool:
-        """The entry need not wait any more; False as above."""
+        """Stop holding the entry back. Returns False when the stream has ended since."""
         return self.is_held(hold) and self._try(ReplicatorState.STREAMING)
 
     def park(self, why: Reason) -> bool:
-        """The remote region does not take an entry; False when the stream that had it is over."""
+        """Stop sending because the remote region does not accept an entry. Returns False when its stream has ended."""
         return self.is_connected and self._try(ReplicatorState.PARKED, why)
 
     def refuse(self, why: Reason) -> bool:
-        """The remote region refused or closed the producer; False when the replicator has none and asks for none."""
+        """Note that the remote region refused or closed the producer. Returns False when the replicator has no producer
+        and requested none."""
         return self._try(ReplicatorState.REFUSED, why)
 
     def lost(self, why: Reason) -> bool:
-        """The link is down; False when that changes nothing: the replicator rests, or is closed."""
+        """Note that the link is down. Returns False when that has no effect: the replicator rests, or is closed."""
         return self.state is not ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
 
     def rest(self, why: Reason) -> bool:
-        """The topic is inactive; False unless the replicator streams."""
+        """Close the producer because the topic is inactive. Returns False unless the replicator streams."""
         return self._try(ReplicatorState.RESTING, why)
 
     def wake(self, why: Reason) -> bool:
-        """The topic is used again; False when the replicator does not rest. `why`: until a producer is asked for."""
+        """End the rest because the topic is used again. Returns False when the replicator does not rest. `why`: the
+        reason until a producer is requested."""
         return self.state is ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
 
     def close(self) -> None:
         self._become(ReplicatorState.CLOSED, Cause.REPLICATOR_CLOSED())
 
     def _try(self, state: ReplicatorState, why_not: Reason = NO_REASON) -> bool:
-        """Make a move if it is legal; False for one that is not."""
+        """Enter a state if the transition is legal; otherwise return False."""
         if state not in NEXT_STATES[self.state]:
             return False
         self._become(state, why_not)
@@ -176,13 +180,13 @@ class ReplicatorLife:
 
 
 class ReplicationProgress:
-    """Window and progress of one replicator. Entry ids may have gaps."""
+    """The progress of one replicator and its window of entries in flight. Entry ids may have gaps."""
 
     def __init__(self, confirmed: int, *, entries_max: int, bytes_max: int) -> None:
         self.confirmed = confirmed
-        """The remote has, or need not have, everything with an id <= this. Invariant: only grows."""
+        """Id up to which every entry is stored in the remote region or not meant for it. Invariant: only grows."""
         self.next_entry_id = confirmed + 1
-        """Next to read. Invariant: > every id in flight."""
+        """Id of the next entry to read. Invariant: > every id in flight."""
         self._in_flight: deque[tuple[int, int]] = deque()
         self._bytes_in_flight = 0
         self._entries_max = entries_max
@@ -194,13 +198,13 @@ class ReplicationProgress:
 
     @property
     def room(self) -> int:
-        """How many entries may still be sent before a receipt arrives."""
+        """Number of entries that may be sent before a receipt arrives."""
         if self._bytes_in_flight >= self._bytes_max:
             return 0
         return self._entries_max - len(self._in_flight)
 
     def sent(self, entry_id: int, size_bytes: int) -> int:
-        """An entry is on its way; gives the room that is left."""
+        """Note that an entry was sent. Returns the room that is left."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
         self.next_entry_id = entry_id + 1
         in_flight = self._in_flight
@@ -209,15 +213,15 @@ class ReplicationProgress:
         return 0 if self._bytes_in_flight >= self._bytes_max else self._entries_max - len(in_flight)
 
     def skipped(self, entry_id: int) -> None:
-        """This entry is not for the remote."""
-        assert entry_id >= self.next_entry_id, "entries are passed in log order"
+        """Note that an entry is not sent to the remote region."""
+        assert entry_id >= self.next_entry_id, "entries are skipped in log order"
         self.next_entry_id = entry_id + 1
         if not self._in_flight:
             self.confirmed = entry_id
 
     def received(self, ledger_id: int, positions: Iterable[tuple[int, int]]) -> bool:
-        """The remote has the entries at these (ledger, entry), in the order in which it said so. False when one is not
-        the entry whose turn it is: then both sides disagree about the stream and the shell must begin again."""
+        """Process receipts for the entries at these (ledger, entry), in order of arrival. Returns False when one is not
+        for the oldest entry in flight: both sides disagree about the stream, and the shell must begin again."""
         in_flight = self._in_flight
         bytes_before = self._bytes_in_flight
         in_turn = True
@@ -231,7 +235,7 @@ class ReplicationProgress:
         return in_turn
 
     def reset(self) -> None:
-        """Whatever is in flight may or may not have arrived: send it again."""
+        """Send all entries in flight again: some of them may not have arrived."""
         self._in_flight.clear()
         self._bytes_in_flight = 0
         self.next_entry_id = self.confirmed + 1

@@ -1,5 +1,4 @@
-"""Types of snapshots of replicated subscriptions: effects, stages, counters, what a snapshot depends on, the
-back-off."""
+"""Types of snapshots of replicated subscriptions: effects, stages, counters, observed conditions, the back-off."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ from emulator.model.values import Position
 
 SECOND_ROUND_SUFFIX = "/2"
 FOLLOW_UP_SUFFIX = "+"
-"""Ends the id of a snapshot that was started without new messages."""
+"""Suffix of the id of a snapshot that was started without new messages."""
 NOT_TRIGGERING_SUFFIXES = (SECOND_ROUND_SUFFIX, FOLLOW_UP_SUFFIX)
-"""Ends of ids of requests that start no follow-up: their region has no new messages."""
+"""Suffixes of ids of requests that start no follow-up: their region has no new messages."""
 
 
-# Effects: what the shell must do.
+# Effects, which the shell must carry out.
 
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Append this marker to our own log."""
+    """Append this marker to the log of this region."""
 
     marker: SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate
     replicate_to: tuple[str, ...]
@@ -46,7 +45,7 @@ Effect = WriteMarker | OfferSnapshot
 
 
 class SnapshotStage(Enum):
-    """How far one snapshot has got."""
+    """Stage of one pending snapshot."""
 
     FIRST_ROUND = "waiting for first responses"
     SECOND_ROUND = "waiting for second responses"
@@ -79,19 +78,19 @@ class PendingSnapshot:
     snapshot_id: str
     started_ms: int
     covers: Position
-    """Newest message when it was started."""
+    """Position of the newest message when the snapshot was started."""
     covers_triggers: int
-    """Number of triggers of follow-ups when it was started."""
+    """Number of triggers of follow-ups when the snapshot was started."""
     unanswered: set[str]
     """Regions that have not responded in this round. Invariant: empty only while STORING (INV-12)."""
     stage: SnapshotStage = SnapshotStage.FIRST_ROUND
     first_responses: dict[str, Position] = field(default_factory=dict)
     doubtful: bool = False
-    """A link broke since: it may complete, but the next snapshot does not wait for it."""
+    """Whether a link broke since: the snapshot may complete, but the next one does not wait for it."""
 
     @property
     def wire_id(self) -> str:
-        """The id of responses that count."""
+        """The id of valid responses in the present round."""
         return self.snapshot_id + (SECOND_ROUND_SUFFIX if self.stage is SnapshotStage.SECOND_ROUND else "")
 
     @property
@@ -99,7 +98,7 @@ class PendingSnapshot:
         return 2 if self.stage is SnapshotStage.SECOND_ROUND else 1
 
     def why_pending(self, now_ms: int) -> Reason:
-        """Return what it waits for."""
+        """Return why the snapshot is not complete."""
         waited = seconds_text(now_ms - self.started_ms)
         if self.stage is SnapshotStage.STORING:
             return Cause.SNAPSHOT_STORING(snapshot=self.snapshot_id, waited=waited)
@@ -113,38 +112,38 @@ class PendingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CompletedSnapshot:
-    """The last one."""
+    """The last completed snapshot."""
 
     snapshot: Snapshot
     duration_ms: int
-    """From its start until its marker was durable."""
+    """Time from its start until its marker was durable."""
 
 
 @dataclass(slots=True)
 class SnapshotCounters:
-    """Totals since this controller was created."""
+    """Numbers of snapshots since the controller was created."""
 
     started: int = 0
     completed: int = 0
     timed_out: int = 0
     aborted: int = 0
-    """The set of regions changed, or no subscription was replicated any more."""
+    """Snapshots dropped because the set of regions changed, or no subscription was replicated any more."""
     superseded: int = 0
-    """A newer one completed first: a response was lost with a region that stopped."""
+    """Snapshots dropped because a newer one completed first: a response was lost with a region that stopped."""
     ignored_answers: int = 0
-    """Repeated, late or not requested."""
+    """Responses that were repeated, late or not requested."""
     skipped: Counter[Skip] = field(default_factory=Counter)
     """Snapshots that were due and not started, by reason; at most one per interval and reason."""
 
 
 class Observed(NamedTuple):
-    """What a snapshot depends on, at one moment."""
+    """The conditions of a snapshot at one moment."""
 
     now_ms: int
     last_data_position: Position | None
-    """The newest entry that is no marker."""
+    """Position of the newest entry that is no marker."""
     unreachable: Mapping[str, ReasonRow]
-    """By region that cannot be reached or cannot reach this one: the row of the table of reasons."""
+    """Region that cannot be reached or cannot reach this one -> row of the table of reasons."""
 
 
 def seconds_text(milliseconds: int) -> str:
@@ -159,16 +158,16 @@ TIMEOUT_GROWTH_MAX = 8
 
 
 class SnapshotBackoff:
-    """How long snapshots may take and how many may be pending, from how the last ones went.
+    """The timeout and the maximum number of pending snapshots, adapted to the outcomes of the last snapshots.
 
-    Markers of snapshots must not take the links from each other. A region that starts a snapshot whenever responses are
-    late makes responses later still, and each of its requests starts follow-ups in other regions. With five regions,
-    small windows and slow links that continued for ever in a topic without producers. So
+    Markers of snapshots must not congest the links. A region that starts a snapshot whenever responses are late delays
+    responses further, and each of its requests starts follow-ups in other regions. With five regions, small windows and
+    slow links that continued for ever in a topic without producers. Therefore
 
-    * a snapshot that covers every message is waited for before it is tried again: twice as long as the last one took,
-      and twice as long after each that was started in vain;
-    * when snapshots time out, fewer may be pending at once, until they complete again, and the next has twice the time:
-      where a marker waits longer behind others than a snapshot may take, each new one would only delay the others.
+    * a snapshot that covers every message is started again only after a wait: twice the duration of the last snapshot,
+      doubled each time that a snapshot is started in vain;
+    * when snapshots time out, fewer may be pending at once until they complete again, and the timeout doubles: where
+      a marker waits behind others for longer than the timeout, each new snapshot would only delay the others.
     """
 
     def __init__(self, interval_ms: int, timeout_ms: int) -> None:
@@ -177,16 +176,16 @@ class SnapshotBackoff:
         self.reset()
 
     def reset(self) -> None:
-        """The set of regions changed: what was learnt is of no use."""
+        """Start from the configured values, because the set of regions changed."""
         self.retry_after_ms = self._interval_ms
-        """How long a snapshot that covers every message is waited for before the next one is started."""
+        """Time that a pending snapshot which covers every message is waited for before another one is started."""
         self.pending_max = PENDING_MAX
-        """From 1 to PENDING_MAX."""
+        """Maximum number of pending snapshots, from 1 to PENDING_MAX."""
         self.timeout_ms = self._configured_timeout_ms
-        """From the configured timeout to TIMEOUT_GROWTH_MAX times that."""
+        """Timeout of a snapshot, from the configured timeout to TIMEOUT_GROWTH_MAX times that."""
 
     def started_in_vain(self) -> None:
-        """A snapshot timed out, or is started again."""
+        """Double the wait: a snapshot timed out, or is started again."""
         self.retry_after_ms = min(2 * self.retry_after_ms, self.timeout_ms)
 
     def timed_out(self) -> None:

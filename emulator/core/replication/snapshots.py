@@ -1,8 +1,8 @@
-"""Snapshots: which position in our log corresponds to which position in the log of every other region (PIP-33).
+"""Snapshots: a position in the log of this region and the corresponding positions in all other regions (PIP-33).
 
 A snapshot (P; b: X, c: Y) of region a guarantees: a subscription that has acknowledged everything up to P in a has
-acknowledged everything up to X in b, and up to Y in c, that ever reaches a. It is found by markers in the replicated
-log itself:
+acknowledged every message up to X in b, and up to Y in c, that ever reaches a. Regions determine a snapshot by markers
+in the replicated log itself:
 
     a   ├─request──────────────┬─response of b─┬─response of c = P─┬─snapshot
         │                      │               │                   (own log only)
@@ -29,20 +29,20 @@ Rounds differ by the id on the wire (`<id>`, then `<id>/2`), which remote region
 late response of the first round does not count for the second. A snapshot is completed once its marker is durable, not
 when the write is issued.
 
-Without new messages no snapshot is started, except a *follow-up* when another region may know less than we sent. Each
-event requires one, so a quiet topic becomes quiet again:
+Without new messages no snapshot is started, except a *follow-up* when another region may not have applied all updates
+of this one. Each of these events requires one follow-up, so a quiet topic becomes quiet again:
   * A link broke. A region that was killed may have stored our last update without applying it.
   * With three regions, another one requests a snapshot. Our log may be quiet while messages of b are still replicated
-    to c, over a link that was cut: our last snapshot contains a position in c before them, and c would redeliver what
-    was consumed here long ago. But c, having new messages, requests a snapshot. The id of a follow-up marks it as one,
-    and a follow-up triggers no other.
+    to c, over a link that was cut: our last snapshot contains a position in c before them, and c would redeliver
+    messages that were consumed here long ago. But c, having new messages, requests a snapshot. The id of a follow-up
+    marks it as one, and a follow-up triggers no other.
 
-How many snapshots may be pending, and for how long: `SnapshotBackoff`.
+`SnapshotBackoff` limits the number of pending snapshots and their duration.
 
 The shell must
   1. call `request_stored`, `response_stored` and `snapshot_stored` for each marker once it is durable in our log, in
      log order, once; never while the log is read again after a start;
-  2. write the markers it is handed, in order, and pass snapshots to every replicated subscription;
+  2. append the markers of the returned effects, in order, and pass snapshots to every replicated subscription;
   3. call `tick` at `due_ms` or more often: when a message arrives in a quiet topic, when a link is established;
   4. call `link_lost` when a link breaks, or the topic's session on it.
 After a restart or a failed append a new controller starts with nothing pending and ignores responses to the old one.
@@ -85,40 +85,41 @@ class SnapshotController:
         timeout_ms: int = 30_000,
         rounds: int | None = None,
     ) -> None:
-        """`rounds` overrides the number of rounds: only to show that one is not enough."""
+        """`rounds` overrides the number of rounds, only to show that one round is not enough."""
         self.region = region
         self.remotes = remotes
         self.pending: dict[str, PendingSnapshot] = {}
-        """By snapshot id, oldest first."""
+        """Snapshot id -> pending snapshot, oldest first."""
         self.last_completed: CompletedSnapshot | None = None
         self.counters = SnapshotCounters()
         self._interval_ms = interval_ms
         self.backoff = SnapshotBackoff(interval_ms, timeout_ms)
         self._rounds = rounds
         self._now_ms = 0
-        """Latest time that was passed in."""
+        """Latest time that a caller passed."""
         self._last_start_ms: int | None = None
         self._covered: Position | None = None
-        """Newest message when the last completed snapshot was started: later ones need another. None: no snapshot was
-        completed with these regions."""
+        """Position of the newest message when the last completed snapshot was started; later messages require another
+        snapshot. None: no snapshot was completed with these regions."""
         self._triggers = 0
         """Number of events that require a follow-up snapshot."""
         self._covered_triggers = 0
-        """The same when the last completed snapshot was started."""
+        """Value of `_triggers` when the last completed snapshot was started."""
         self._down_since_ms: dict[str, int] = {}
-        """Remote regions that cannot be reached, and since which tick."""
+        """Unreachable remote region -> time of the first tick at which it was unreachable."""
         self._observed: Observed | None = None
-        """At the last tick."""
+        """Conditions at the last tick."""
         self._skip_counted_ms: dict[Skip, int] = {}
-        """When each reason was counted last."""
+        """Reason -> time at which it was last counted."""
         self.skip: Skip | None = None
-        """Why the last tick started no snapshot; None: it did, or there was no tick."""
+        """Why the last tick started no snapshot; None: it started one, or there was no tick."""
 
     # Starting.
 
     @property
     def due_ms(self) -> int:
-        """When `tick` may start the next snapshot, by its clock. In the past when something else prevents it."""
+        """Earliest time at which `tick` may start the next snapshot, by its clock. In the past when a condition other
+        than the interval prevents it."""
         return self._now_ms if self._last_start_ms is None else self._last_start_ms + self._interval_ms
 
     def tick(
@@ -132,8 +133,8 @@ class SnapshotController:
         """Drop snapshots that timed out and start one if it is due.
 
         `new_snapshot_id` is used at most once and must be unique over regions and restarts.
-        `last_data_position` is the newest entry that is no marker, None when there is none. `disconnected` are regions
-        with a broken link in either direction. The clock may be any that never goes back.
+        `last_data_position`: the newest entry that is no marker; None: there is none. `disconnected`: regions with a
+        broken link in either direction. `now_ms`: time of any clock that never goes back.
         """
         self._now_ms = max(self._now_ms, now_ms)
         self._note_links(disconnected)
@@ -151,7 +152,7 @@ class SnapshotController:
         return self._start(new_snapshot_id + suffix, last_data_position)
 
     def _count_skipped(self, skip: Skip) -> None:
-        """`tick` is called for every event; a snapshot is due once per interval."""
+        """Count a skipped snapshot, once per interval and reason: `tick` is called for every event."""
         counted_ms = self._skip_counted_ms.get(skip)
         if counted_ms is None or self._now_ms - counted_ms >= self._interval_ms:
             self._skip_counted_ms[skip] = self._now_ms
@@ -172,9 +173,9 @@ class SnapshotController:
             self.link_lost(region)
 
     def link_lost(self, region: str) -> None:
-        """The connection to a region broke, even if it is established again. Requests to it may be lost, so the next
-        snapshot does not wait for them; updates may be, so there will be a next snapshot. Call it at once: `tick`
-        receives only links that are still down."""
+        """Note that the connection to a region broke, even if it is established again. Requests to the region may be
+        lost, so the next snapshot does not wait for pending ones; updates may be lost, so a next snapshot is required.
+        Call it at once: `tick` receives only links that are still down."""
         if region not in self.remotes:
             return
         self._triggers += 1
@@ -194,7 +195,8 @@ class SnapshotController:
             self.backoff.set_timeout(2 * self.backoff.timeout_ms)
 
     def _why_skip(self, last_data_position: Position | None) -> Skip | None:
-        """A new controller takes one snapshot in any case: an update may have been lost with the old controller."""
+        """Return why no snapshot is started now; None: one is. A new controller starts one in any case: an update may
+        have been lost with the old controller."""
         if not self.remotes:
             return Skip.NO_REMOTES
         if last_data_position is None:
@@ -221,7 +223,7 @@ class SnapshotController:
         return [pending for pending in self.pending.values() if not pending.doubtful]
 
     def _is_under_way(self, last_data_position: Position) -> bool:
-        """Whether the newest one of those covers every message."""
+        """Whether the newest pending snapshot that is waited for covers every message."""
         waited_for = self._waited_for
         return bool(waited_for) and waited_for[-1].covers >= last_data_position
 
@@ -234,7 +236,7 @@ class SnapshotController:
     # Markers became durable in our log.
 
     def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
-        """Another region requests a position. `last_position`: the newest durable entry that is readable here now; the
+        """Respond to another region's request. `last_position`: the newest durable entry that is readable here now; the
         response is appended after it."""
         if request.source_region == self.region or request.source_region not in self.remotes:
             return []
@@ -244,7 +246,7 @@ class SnapshotController:
         return [WriteMarker(response, (request.source_region,))]
 
     def response_stored(self, response: SnapshotResponse, at_position: Position, now_ms: int) -> list[Effect]:
-        """Another region responded; the response is at `at_position` in our log."""
+        """Process another region's response, which is at `at_position` in our log."""
         self._now_ms = max(self._now_ms, now_ms)
         if response.region == self.region:
             return []
@@ -284,7 +286,7 @@ class SnapshotController:
         return [WriteMarker(Snapshot(pending.snapshot_id, at_position, positions), (self.region,))]
 
     def snapshot_stored(self, snapshot: Snapshot, now_ms: int) -> list[Effect]:
-        """The snapshot's marker is durable: it may be used, also when it was dropped meanwhile."""
+        """Complete a snapshot whose marker is durable. It is offered even if it was dropped in the meantime."""
         self._now_ms = max(self._now_ms, now_ms)
         pending = self.pending.pop(snapshot.snapshot_id, None)
         if pending is not None:
@@ -297,7 +299,7 @@ class SnapshotController:
         return [OfferSnapshot(snapshot)]
 
     def _drop_older_than(self, completed: PendingSnapshot) -> None:
-        """Responses arrive in order, so an older pending one has lost a response and cannot complete."""
+        """Drop older pending snapshots: responses arrive in order, so each has lost a response and cannot complete."""
         for pending in list(self.pending.values()):
             if pending.started_ms < completed.started_ms and pending.stage is not SnapshotStage.STORING:
                 del self.pending[pending.snapshot_id]
@@ -306,7 +308,7 @@ class SnapshotController:
     # The set of regions changed.
 
     def remotes_changed(self, remotes: frozenset[str]) -> None:
-        """The topic is replicated to other regions than before. Pending snapshots were requested from the old ones."""
+        """Set the remote regions of the topic. Pending snapshots are dropped: they were requested from the old ones."""
         if remotes == self.remotes:
             return
         self.remotes = remotes
@@ -316,15 +318,15 @@ class SnapshotController:
         self._down_since_ms = {region: ms for region, ms in self._down_since_ms.items() if region in remotes}
 
     def abort_pending(self) -> None:
-        """Drop the pending snapshots: they were requested from other regions, or no subscription is replicated."""
+        """Drop the pending snapshots: their regions changed, or no subscription is replicated any more."""
         self.counters.aborted += len(self.pending)
         self.pending.clear()
 
     # Explaining.
 
     def why_not(self, observed: Observed | None = None) -> Reason:
-        """Return why there is no newer snapshot, as `observed`, or as of the last tick; empty when the next tick starts
-        one. The order is that of the table."""
+        """Return why there is no newer snapshot under the conditions `observed`, or those of the last tick; empty when
+        the next tick starts one. Causes are tested in the order of the table of reasons."""
         if not self.remotes:
             return Cause.SNAPSHOT_NO_REMOTES()
         observed = observed or self._observed

@@ -1,21 +1,21 @@
-"""Using snapshots: carrying a subscription's position to other regions (PIP-33).
+"""Updates of replicated subscriptions: sending a subscription's position and applying those of other regions (PIP-33).
 
 On the sending side a replicated subscription remembers snapshots and waits for its mark-delete to pass one:
 
-    snapshot known ─┬─▶ newest one with local position <= mark-delete ─▶ update marker, to all regions
+    snapshot known ────┬─▶ newest one with local position <= mark-delete ─▶ update marker, to all regions
     mark-delete moved ─┘   (it and older ones are forgotten)
 
-Either may come last, so both are triggers. But only a subscription that leads sends updates: one whose own consumers
-are ahead of the updates it received (`Cursor.ahead_of_peers`). One that merely followed sends none: its update would
-move a region forward again whose consumer has just sought back. A snapshot is offered when its marker becomes durable
-and again when the dispatcher reads it from a backlog; the second time is free.
+Either event may be the last, so both are triggers. Only a subscription whose own consumers are ahead of the updates it
+received sends updates (`Cursor.ahead_of_peers`). Otherwise its update could move another region forward again whose
+consumer has just sought back. A snapshot is offered when its marker becomes durable and again when the dispatcher reads
+it from a backlog; the second offer has no effect.
 
-On the receiving side the update becomes acknowledgements of a subscription that is replicated there too
-(`takes_updates`), under three rules that outrank what upstream does (INV-5):
-  * forward only: what is acknowledged stays so;
-  * never past the end: a position beyond our log belongs to another log, and is refused;
+On the receiving side the update becomes acknowledgements of a subscription that is replicated there, too
+(`takes_updates`), under three rules that take precedence over upstream's behaviour (INV-5):
+  * forward only: acknowledged entries stay acknowledged;
+  * never past the end: a position beyond the end of our log belongs to another log, and is refused;
   * nothing unseen: an entry that never reached the sender cannot have been consumed there. It stays
-    unacknowledged, wherever mark-delete would have gone (`never_reaches`).
+    unacknowledged, even when the update's position is beyond it (`never_reaches`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ from emulator.model.values import BEFORE_EVERYTHING
 
 
 class SnapshotCache:
-    """What one subscription remembers: at most `max_size` snapshots, spread over its backlog (INV-12).
+    """The snapshots that one subscription remembers: at most `max_size`, spread over its backlog (INV-12).
 
-    When it is full, the one whose neighbours are closest together goes, never the first or the last: a
-    consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest. With
-    room for one only the newest stays: in a topic that falls silent there is no other to come (INV-17).
+    When the cache is full, it drops the snapshot whose neighbours are closest together, never the first or the last: a
+    consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest. A cache of size
+    one keeps the newest: a topic without new messages gets no other snapshot (INV-17).
 
-    Snapshots may come in any order: new ones from the end of the log while the dispatcher reads old ones out
-    of the backlog. A snapshot stays true whenever it was taken, so unlike upstream an older one empties
-    nothing; a seek does.
+    Snapshots may arrive in any order: new ones from the end of the log while the dispatcher reads old ones from the
+    backlog. A snapshot stays valid for ever, so an older one does not clear the cache, unlike upstream; a seek does.
     """
 
     def __init__(self, max_size: int = 30) -> None:
@@ -49,20 +48,20 @@ class SnapshotCache:
         self._snapshots: list[Snapshot] = []
         """Invariant: local positions strictly ascending, all above `_used`."""
         self._entry_ids: list[int] = []
-        """Their local entry ids, same index."""
+        """Local entry ids of `_snapshots`, same index."""
         self._used = -1
-        """Local entry id of the newest snapshot taken: older ones can tell nothing new."""
+        """Local entry id of the newest snapshot taken: older ones are useless."""
 
     def __len__(self) -> int:
         return len(self._snapshots)
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """Oldest first."""
+        """The remembered snapshots, oldest first."""
         return tuple(self._snapshots)
 
     def add(self, snapshot: Snapshot) -> bool:
-        """Remember a snapshot. False when it is known, already overtaken or has no room."""
+        """Remember a snapshot. Returns False when it is known, older than one that was taken, or has no room."""
         entry_id = snapshot.local_position.entry
         at = bisect_left(self._entry_ids, entry_id)
         if entry_id <= self._used or (at < len(self._entry_ids) and self._entry_ids[at] == entry_id):
@@ -76,12 +75,12 @@ class SnapshotCache:
         return victim != at
 
     def _least_missed(self) -> int:
-        """Index whose neighbours are closest together; of several, the oldest."""
+        """Return the index whose neighbours are closest together; of several, the oldest."""
         ids = self._entry_ids
         return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=0)
 
     def take(self, mark_delete: int) -> Snapshot | None:
-        """The newest snapshot that mark-delete has reached; it and all older ones are forgotten."""
+        """Remove and return the newest snapshot that mark-delete has reached; older ones are removed, too."""
         usable = bisect_right(self._entry_ids, mark_delete)
         if not usable:
             return None
@@ -90,40 +89,40 @@ class SnapshotCache:
         return snapshot
 
     def keep_newest_reached(self, mark_delete: int) -> None:
-        """Forget what `take` would, but for the one that it would return."""
+        """Remove the snapshots that are older than the one that `take` would return."""
         older = bisect_right(self._entry_ids, mark_delete) - 1
         if older > 0:
             del self._entry_ids[:older], self._snapshots[:older]
 
     def clear(self) -> None:
-        """The subscription was sought: it may pass any snapshot again."""
+        """Remove all snapshots after a seek: the subscription may reach any snapshot again."""
         self._snapshots.clear()
         self._entry_ids.clear()
         self._used = -1
 
 
 class ReplicatedSubscription:
-    """Decides when one subscription of our region sends its position to the other regions.
+    """Decides when one subscription of this region sends its position to the other regions.
 
-    `ahead_of_peers` is that of its cursor; while it is False no update is sent, and the newest snapshot reached is kept
-    for when it changes.
+    `ahead_of_peers` is the field of its cursor. While it is False no update is sent, and the newest snapshot reached is
+    kept until it becomes True.
     """
 
     def __init__(self, name: str, cache_size: int = 30) -> None:
         self.name = name
         self.cache = SnapshotCache(cache_size)
         self.updates = 0
-        """How many were decided on."""
+        """Number of updates returned."""
 
     def remember(self, snapshots: Iterable[Snapshot]) -> None:
-        """Take in snapshots that were completed before the subscription was replicated: they are still true."""
+        """Add snapshots that were completed before the subscription was replicated; they are still valid."""
         for snapshot in snapshots:
             self.cache.add(snapshot)
 
     def snapshot_offered(
         self, snapshot: Snapshot, mark_delete: int, *, ahead_of_peers: bool = True
     ) -> SubscriptionUpdate | None:
-        """A snapshot became durable, or was read by the dispatcher. Returns the update to write, if any."""
+        """Process a snapshot that became durable or was read by the dispatcher. Returns the update to write, if any."""
         if not self.cache.add(snapshot):
             return None
         return self.mark_delete_moved(mark_delete, ahead_of_peers=ahead_of_peers)
@@ -131,7 +130,7 @@ class ReplicatedSubscription:
     def mark_delete_moved(
         self, mark_delete: int, *, ahead_of_peers: bool = True
     ) -> SubscriptionUpdate | None:
-        """Consumers acknowledged. Returns the update to write, if any."""
+        """Process acknowledgements of consumers. Returns the update to write, if any."""
         snapshot = self._take(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
@@ -153,10 +152,11 @@ class ReplicatedSubscription:
         *,
         ahead_of_peers: bool = True,
     ) -> SubscriptionUpdate | None:
-        """An update of `source_region`, which put us at `own_entry_id`, moved our mark-delete. Returns the
-        update to write in turn, if any: when our snapshot says more to a third region than the source just
-        did, or when the update closed the gap to acknowledgements of our own. Everything else would only
-        travel in circles.
+        """Process a move of mark-delete by an update of `source_region` with our position `own_entry_id`.
+
+        Returns the update to write in turn, if any: when our snapshot has a later position for a third region than the
+        source's update, or when mark-delete also passed acknowledgements of our own consumers. Any other update would
+        circulate among the regions.
         """
         snapshot = self._take(mark_delete, ahead_of_peers)
         if snapshot is None:
@@ -173,12 +173,11 @@ class ReplicatedSubscription:
         return update_for(self.name, snapshot)
 
     def sought(self) -> None:
-        """The subscription was sent elsewhere."""
+        """Note a seek of the subscription."""
         self.cache.clear()
 
     def why_not(self, mark_delete: int, *, ahead_of_peers: bool) -> Reason:
-        """Return why there is no update to write, in the order of the table; empty when it is for lack of a
-        snapshot."""
+        """Return why no update is written, in the order of the table of reasons; empty when there is no snapshot."""
         if not ahead_of_peers:
             return Cause.POSITION_FOLLOWS()
         snapshots = self.cache.snapshots
@@ -193,7 +192,7 @@ class ReplicatedSubscription:
 
 
 def update_for(subscription: str, snapshot: Snapshot) -> SubscriptionUpdate:
-    """What a subscription that has reached `snapshot` tells the others."""
+    """Return the update of a subscription that has reached `snapshot`."""
     return SubscriptionUpdate(subscription, snapshot.positions)
 
 
@@ -201,7 +200,7 @@ def update_for(subscription: str, snapshot: Snapshot) -> SubscriptionUpdate:
 
 
 class Applied(Enum):
-    """What became of an update."""
+    """The outcome of applying an update."""
 
     MOVED = "something was acknowledged"
     BEHIND = "all of it was acknowledged before"
@@ -209,7 +208,7 @@ class Applied(Enum):
 
 
 def own_entry_id(update: SubscriptionUpdate, region: str, ledger_id: int) -> int | None:
-    """Where the update puts the subscription in our log; None when it says nothing of us, or speaks of
+    """Return the entry id of an update in the log of `region`; None when the update lacks the region or refers to
     another incarnation of the topic."""
     for name, position in update.positions:
         if name == region:
@@ -218,7 +217,7 @@ def own_entry_id(update: SubscriptionUpdate, region: str, ledger_id: int) -> int
 
 
 def check_replicable(name: str, *, durable: bool) -> None:
-    """ProtocolError for a subscription that ends with its last consumer: another region would keep its copy for
+    """Raise ProtocolError for a subscription that ends with its last consumer: another region would keep its copy for
     ever."""
     if not durable:
         raise ProtocolError(
@@ -228,8 +227,8 @@ def check_replicable(name: str, *, durable: bool) -> None:
 
 
 def takes_updates(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:
-    """Whether an update may move an existing subscription: only the users of its own region decide that, by having it
-    replicated. Upstream moves every one that is stored."""
+    """Whether an update may move an existing subscription: only if it is replicated in this region. Upstream moves
+    every durable subscription."""
     return is_durable and (cursor.replicated or follows_upstream)
 
 
@@ -238,8 +237,8 @@ def apply_update(
 ) -> Applied:
     """Acknowledge everything up to and including `own_position_entry`, except `unseen_by_source`.
 
-    `last_entry_id` is the newest durable entry. `unseen_by_source`: entries that never reach the region which
-    sent the update (`never_reaches`); any order, ids beyond the position do no harm.
+    `last_entry_id`: the newest durable entry. `unseen_by_source`: entries that never reach the region which sent the
+    update (`never_reaches`), in any order; ids beyond the position are ignored.
     """
     if own_position_entry > last_entry_id:
         return Applied.REFUSED
@@ -249,5 +248,5 @@ def apply_update(
 
 def never_reaches(region: str, *, origin: str, replicate_to: tuple[str, ...]) -> bool:
     """Return whether a message published in `origin` never reaches `region` because its producer named other regions
-    (no names: all regions). Markers never count: no consumer receives them."""
+    (no names: all regions). Not for markers, which no consumer receives."""
     return region != origin and bool(replicate_to) and region not in replicate_to
