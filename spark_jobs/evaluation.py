@@ -37,12 +37,12 @@ from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overa
 
 TOPICS_SHOWN_MAX = 3
 Findings = Mapping[str, Sequence[FindingGroup]]
-"""By the name of the check."""
+"""Findings by the name of their check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Everything that report.json and report.html say."""
+    """The content of report.json and report.html."""
 
     run: str
     verdict: Verdict
@@ -50,12 +50,12 @@ class Evaluation:
     figures: Mapping[str, Any]
     timeline: Timeline
     limits: tuple[LimitResult, ...] = ()
-    """Limits that were set for the run, and whether they were kept. The verdict does not depend on them."""
+    """Limits of the run, each with its result. The verdict does not depend on them."""
     scenario: ScenarioRun = field(default_factory=ScenarioRun)
     journeys: tuple[Journey, ...] = ()
-    """Of the messages that witnesses name."""
+    """Journeys of the messages that witnesses name."""
     followed: tuple[Journey, ...] = ()
-    """Of the messages that the caller named."""
+    """Journeys of the messages that the caller named."""
     curves: tuple[Curve, ...] = ()
     """How late messages came: of each kind those that were latest."""
     ownership: tuple[Contest, ...] = ()
@@ -84,13 +84,13 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class QueryResults:
-    """What was computed of the evidence by the engine."""
+    """Results of the engine's queries on the evidence."""
 
     findings: Findings
     loss: Loss
     subscriptions: Sequence[SubscriptionState]
     inconsistencies: Sequence[EvidenceDamage]
-    """Last of the damages: where lines are known to be gone, these only follow from it."""
+    """Contradictions in the history, reported after all other damages: missing lines cause contradictions."""
     curves: Sequence[Curve]
     measures: Measures
     counts: Sequence[TimelineCount]
@@ -103,8 +103,8 @@ def evaluate(
     limits: Sequence[Limit] = (),
     follow: Sequence[tuple[str, int]] = (),
 ) -> Evaluation:
-    """Run all checks, compute all figures. `follow`: producers and sequence ids of messages whose journeys are
-    wanted."""
+    """Run all checks and compute all figures. `follow`: producer and sequence id of each message whose journey is
+    reported."""
     folder, history, evidence = run.folder, run.history, normalised.evidence
     checks = [*CHECKS, *([check_of(folder.contracts)] if folder.contracts else [])]
     queried = _query(run, normalised, checks)
@@ -138,7 +138,7 @@ def evaluate(
 
 
 def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -> QueryResults:
-    """Submit all queries, in as few jobs as possible; none waits for the result of another one."""
+    """Run all queries concurrently, in as few jobs as possible. No query uses the result of another one."""
     evidence, history, namespaces = normalised.evidence, run.history, run.folder.namespaces
     lost = regions_lost(history.facts)
     left = {log.region for log in run.folder.logs if log.backend != "memory"} - set(lost)
@@ -194,8 +194,8 @@ def _completeness(
     lost: Collection[str],
     remarks: Sequence[str],
 ) -> CheckResult:
-    """The check that logs and history are whole. A lost region need not have a log: without one, only what starting it
-    again would recover is not known."""
+    """Check that logs and history are complete. The log of a lost region is optional: without it, only the messages
+    that a restart of the region would recover are unknown."""
     damages = [damage for damage in all_damages if damage.region not in lost]
     failures = [fact for fact in history.facts if fact["op"] == "step" and fact["error"]]
     sentences = []
@@ -219,7 +219,7 @@ def _complete(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()
 
 
 def _policy_remarks(folder: RunFolder) -> list[str]:
-    """Names what was checked by policies other than those of the topology."""
+    """Name the namespaces and topics that were checked by policies other than those of the topology."""
     changed = [name for name, one in folder.namespaces.items() if one.replicated_since_ms]
     own = sorted(topic for one in folder.namespaces.values() for topic in one.own_topics)
     remarks = [
@@ -272,7 +272,7 @@ def _figures(run: LoadedRun, queried: QueryResults) -> dict[str, Any]:
 
 
 def _gaps_by_subscription(findings: Findings) -> dict[str, float | None]:
-    """Its longest fail-over, in seconds; None where it never came back."""
+    """Return the longest fail-over of each subscription, in seconds; None if the subscription never resumed."""
     gaps: dict[str, float | None] = {}
     for one in findings.get("failover-gap", []):
         name = one.subscription or "?"

@@ -1,4 +1,4 @@
-"""From a run directory to evidence: `load` reads logs and histories, `normalise` joins them."""
+"""Convert a run directory to evidence: `load` reads logs and histories, `normalise` joins them."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from spark_jobs.sources.stored_values import read_keys, read_ownership, read_pos
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """What regions and clients stored, as they stored it."""
+    """The logs, stored values and histories of a run, as regions and clients wrote them."""
 
     folder: RunFolder
     lines: DataFrame
-    """Lines of the history, in the shape of `history_files.ROW_SCHEMA`."""
+    """Lines of the history, in the schema `history_files.ROW_SCHEMA`."""
     history: HistorySummary
     rows: DataFrame
-    """Entries of the logs, in the shape of `region_log.ROW_SCHEMA`."""
+    """Entries of the logs, in the schema `region_log.ROW_SCHEMA`."""
     logs: Mapping[str, LogSummary]
-    """By region."""
+    """Summary of each region's log, by region."""
     read_at_ms: float
-    """When the logs had been read, on this machine's clock."""
+    """Time at which all logs had been read, on this machine's clock."""
     trimmed: DataFrame
     values: Sequence[RegionValue]
     """Stored cursors and grants."""
     ends: Mapping[tuple[str, str], int]
-    """By region and topic the highest id, where it may be larger than that of the newest entry."""
+    """Highest entry id by region and topic, where it may be larger than the id of the newest stored entry."""
     journals: Sequence[CoordinatorEntry]
     is_transactional: bool
-    """The history or a log has a transaction."""
+    """Whether the history or a log contains a transaction."""
     damages: Sequence[EvidenceDamage]
-    """Of the history and of the heads of logs."""
+    """Damages of the history, and of logs whose first entry ids could not be read."""
     value_damages: Sequence[EvidenceDamage]
     journal_damages: Sequence[EvidenceDamage]
 
@@ -62,15 +62,15 @@ class NormalisedRun:
     remarks: Sequence[str]
     """A sentence for each session whose sequence ids were changed to those that its region stored."""
     damages: Sequence[EvidenceDamage]
-    """Of everything but the run directory itself."""
+    """Damages of all evidence, without those in `RunFolder.damages`."""
     unread_regions: frozenset[str]
-    """Regions of which stored values are missing or unreadable."""
+    """Regions whose stored values are missing or unreadable."""
 
 
 def load(folder: RunFolder) -> LoadedRun:
     lines, damages = read_history(folder)
     lines = cached(lines)
-    # At the same time: logs wait until Python workers have started, the history does not.
+    # Concurrently: reading logs waits for the start of Python workers, reading the history does not.
     with BoundThreads(1) as worker:
         loading = worker.submit(_load_logs, folder)
         history = summarise_history(lines)
@@ -141,7 +141,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
 
 
 def _newest_entries(run: LoadedRun) -> dict[tuple[str, str], tuple[int, int]]:
-    """By region and topic: ledger and highest id."""
+    """Return the ledger and the highest entry id by region and topic."""
     readable = run.rows.where(F.col("damage").isNull()).groupBy("region", "topic")
     newest = readable.agg(F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id"))
     found = {(row["region"], row["topic"]): (row["ledger_id"], row["entry_id"]) for row in newest.collect()}

@@ -1,4 +1,4 @@
-"""A run of two messages: an engine that evaluated it has loaded everything that a verdict needs."""
+"""The directory of a run of two messages, which warms up an engine: evaluating it loads the code of all queries."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PAYLOAD = b"warm-up"
 
 @contextlib.contextmanager
 def tiny_run() -> Iterator[Path]:
-    """A run directory until the end of the block. The verdict on it is valid."""
+    """Write a run directory whose verdict is valid, and delete it at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="geoemu-warm-up-") as folder:
         write_tiny_run(Path(folder))
         yield Path(folder)
 
 
 def write_tiny_run(run: Path) -> None:
-    """Write what a run of two regions leaves, reduced to what the verdict reads."""
+    """Write the directory of a run of two regions, with only the files that the verdict reads."""
     regions = [{"name": name, "log": {"backend": "sqlite", "path": ""}} for name in REGIONS]
     topology = {
         "clusters": [{"name": "one", "regions": regions}],
@@ -59,7 +59,7 @@ def write_tiny_run(run: Path) -> None:
 
 
 def write_log(path: Path, region: str, entries: Sequence[bytes]) -> None:
-    """A region's file with one group commit, as docs/ARCHITECTURE.md describes it."""
+    """Write a region's log file with one group commit, in the format of docs/ARCHITECTURE.md."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")

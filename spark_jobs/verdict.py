@@ -1,4 +1,4 @@
-"""Valid, invalid or unknown, with the smallest proof and a sentence a person can check."""
+"""The result of a check: a verdict, a sentence that a person can verify, and the violations that prove it."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Verdict = Literal["valid", "invalid", "unknown", "not applicable", "measured"]
-"""not applicable: there was nothing to check; a run without anything to check is unknown. measured: a figure without a
-guarantee."""
+"""`not applicable`: there was nothing to check. A run without any applicable check is `unknown`. `measured`: a figure
+without a guarantee."""
 
 EXIT_CODES: Mapping[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2, "not applicable": 2}
 
 INFORMATION = "info"
-"""Invariant of a figure, and of the check that the evidence is whole."""
+"""Value of `CheckResult.invariant` for figures, and for the check that the evidence is complete."""
 
 Witness = Mapping[str, Any]
-"""One offending message or place, smallest that proves the point. Keys as in the history where they mean the same."""
+"""One violation: the message or log position that proves it. Keys with the meaning of a history field have its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one check found."""
+    """The result of one check."""
 
     name: str
-    """For programs."""
+    """Identifier, as in report.json."""
     title: str
-    """For people."""
+    """Title, as in report.html."""
     invariant: str
     """`INV-n`, or INFORMATION."""
     verdict: Verdict
     sentence: str
     witness: tuple[Witness, ...] = ()
-    """The first few; the sentence contains the total."""
+    """The first few violations; `sentence` contains their number."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -45,8 +45,8 @@ class CheckResult:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """A proven violation outweighs doubt, doubt outweighs good news; nothing at all is doubt. What does not apply and
-    what is only measured have no weight."""
+    """Return invalid if any verdict is invalid, valid if all are valid, else unknown. Not applicable and measured
+    verdicts are ignored; without any other verdict the result is unknown."""
     present = set(verdicts) - {"not applicable", "measured"}
     if "invalid" in present:
         return "invalid"
@@ -54,7 +54,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def overall(checks: Iterable[CheckResult]) -> Verdict:
-    """Of a run. Evidence with holes makes it unknown; whole evidence proves nothing yet."""
+    """Return the verdict on a run. Incomplete evidence makes it unknown; complete evidence alone proves nothing."""
     return worst(
         check.verdict for check in checks if check.invariant != INFORMATION or check.verdict != "valid"
     )

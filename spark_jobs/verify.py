@@ -1,7 +1,7 @@
 """`python -m spark_jobs.verify RUN_DIR`: the verdict on a run, and its report.
 
-`evaluate_run` is the whole path: load, normalise, evaluate; `render` writes what came of it. Exit code 0 valid,
-1 invalid or a limit was missed, 2 unknown; also 2, with one sentence on standard error, when there is no verdict.
+`evaluate_run` loads, normalises and evaluates a run; `render` writes the report. Exit code 0: valid; 1: invalid, or a
+limit was missed; 2: unknown, or no verdict was computed (then standard error has one sentence).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Renderer = Callable[[Evaluation], str]
 
 
 class ReportNotWritten(Exception):
-    """The verdict is known, but a file of the report cannot be written; the message is a sentence."""
+    """A file of the report cannot be written. The message is a sentence with the verdict and the file."""
 
 
 def evaluate_run(
@@ -52,7 +52,7 @@ def evaluate_run(
     limits: Sequence[Limit] = (),
     follow: Sequence[tuple[str, int]] = (),
 ) -> Evaluation:
-    """Compute the verdict on a run directory, whatever its state: what is missing from it makes the verdict unknown.
+    """Compute the verdict on a run directory. Missing or damaged evidence makes the verdict unknown.
 
     `in_network`: see `open_run_folder`. `limits`, `follow`: see `evaluate`."""
     folder = open_run_folder(run, in_network=in_network)
@@ -64,13 +64,13 @@ def evaluate_run(
 
 
 def warm_up(engine: QueryEngine) -> Evaluation:
-    """Evaluate a tiny run, so that the engine has loaded what a verdict needs. Also a self-test: the run is valid."""
+    """Evaluate a tiny run, so that the engine loads the code of all queries. Also a self-test: the run is valid."""
     with tiny_run() as run:
         return evaluate_run(engine, run)
 
 
 def render(evaluation: Evaluation, report: Path, files: Mapping[Renderer, Path | None]) -> Path:
-    """Write the report and further files, each by its renderer; the path of the page. ReportNotWritten."""
+    """Write the report and further files, each with its renderer; return the path of the page. ReportNotWritten."""
     target = report
     try:
         page = write_report(evaluation, report)
@@ -127,7 +127,7 @@ def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
 
 
 def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
-    """Limits given as an option, else those stored with the run."""
+    """Return the limits of `--expect`, or else those stored with the run."""
     if options.expect is not None:
         limits: tuple[Limit, ...] = options.expect
         return limits

@@ -1,7 +1,7 @@
 """Texts that checks, figures and the report share: counts, durations, and every hint that a verdict prints.
 
 A hint names what a reader may look at first. `causes`, `checks.check`, `loss` and `replication_state` decide when it
-is printed; tests/spark_jobs/test_wording.py drives a run into each condition, and out of it.
+is printed; tests/spark_jobs/test_wording.py evaluates a run that meets each condition, and one that does not.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One hint."""
+    """A text that the report prints when a condition holds."""
 
     condition: str
-    """When it is printed, in one sentence."""
+    """Condition under which the hint is printed: one sentence."""
     text: str
-    """With a field in braces for each part that depends on the run."""
+    """Text of the hint, with a field in braces for each value that depends on the run."""
 
 
 HINTS: Mapping[str, Hint] = {
-    # Beside a check that failed (`causes`).
+    # Printed with a check that failed (`causes`).
     "region-down": Hint(
         "A region that a witness names was killed, lost, stopped or paused at that time or up to 5 s later.",
         "{region} was {done} at {at} s{until}.",
@@ -60,7 +60,7 @@ HINTS: Mapping[str, Hint] = {
         "The message was acknowledged less than 2 s, and twice the longest latency, before the logs were read.",
         "replication from {origin} to {region} may still be in progress",
     ),
-    # What the loss of a region means from now on (`loss`, `standings`).
+    # Consequences of the loss of a region (`loss`, `replication_state`).
     "kept-in-lost-log": Hint(
         "The log of a lost region can be read and has messages that no remaining region stores.",
         "The log of {regions} still has {messages} that no remaining region stores: starting it again would recover"
@@ -76,18 +76,18 @@ HINTS: Mapping[str, Hint] = {
 
 
 def hint(name: str, **fields: object) -> str:
-    """The words of a hint."""
+    """Return the text of a hint with its fields filled in."""
     return HINTS[name].text.format(**fields)
 
 
 def count(number: int, noun: str = "message") -> str:
-    """`1 message`, `9,312 messages`, `2 copies`."""
+    """Return a number and its noun: `1 message`, `9,312 messages`, `2 copies`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def duration_text(seconds: float) -> str:
-    """`47 ms`, `0.840 s`, `12.345 s`."""
-    # As figures are rounded: what was rounded already reads the same.
+    """Return a duration with its unit: `47 ms`, `0.840 s`, `12.345 s`."""
+    # Figures are rounded to 3 digits too, so a duration and its rounded figure have the same text.
     rounded = round(seconds, 3)
     return f"{rounded * 1000:.0f} ms" if rounded < 0.1 else f"{rounded:,.3f} s"

@@ -1,4 +1,4 @@
-"""All checks in the order of docs/INVARIANTS.md, then what is only measured.
+"""All checks in the order of docs/INVARIANTS.md, then the measurements without a guarantee.
 
 To add one, write a file with `find` (from Evidence to findings, inside Spark), `conclude` (from findings to verdict and
 sentence) and a `CHECK`, and add a line here.
@@ -58,7 +58,7 @@ CHECKS: Sequence[Check] = (
 
 
 def all_findings(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> DataFrame:
-    """What all checks count and find, summed up: one frame, one job."""
+    """Return the counts and grouped findings of all checks as one frame, which one job computes."""
     counted = [
         _counted(
             evidence,
@@ -78,7 +78,7 @@ def all_findings(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> DataFr
 
 
 def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, Count]]) -> DataFrame | None:
-    """All counts of one frame in one pass, in the shape of `group_findings`."""
+    """Compute all counts of one frame in one pass, in the schema of `group_findings`."""
     if not counts:
         return None
     by = COUNTED_BY[frame]
@@ -105,7 +105,7 @@ def _number(count: Count) -> Column:
 
 
 def collect_findings(findings: DataFrame) -> dict[str, list[FindingGroup]]:
-    """By the name of the check, in an order that does not depend on the order in which tasks finish."""
+    """Collect findings by the name of their check, in an order that does not depend on when tasks finish."""
     found: dict[str, list[FindingGroup]] = {}
     for row in sorted(findings.collect(), key=lambda row: [row[name] or "" for name in GROUP]):
         found.setdefault(row["check"], []).append(finding_group(row.asDict()))

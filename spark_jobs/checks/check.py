@@ -21,15 +21,15 @@ from spark_jobs.verdict import CheckResult, Verdict, Witness
 from spark_jobs.wording import count, hint
 
 ON_THE_WAY_MS = 2_000
-"""What was acknowledged this shortly before the logs were read may still be on its way to the other regions."""
+"""Messages acknowledged less than this before the logs were read may not have been replicated yet."""
 _LINK_OPS = ("cut", "hold", "heal")
 CHECKED = "checked"
-"""Kind of the groups that count how much was checked."""
+"""Kind of the groups that contain the number of checked objects."""
 UNPROVEN = "Not proven wrong, because a part of the logs or of the history is missing."
 UNPROVEN_BY_HISTORY = "Not proven wrong, because a part of the history is missing."
 
 Counted = Literal["messages", "stored", "owed", "snapshots", "updates", "cursors"]
-"""A frame of the evidence, of which every row is counted."""
+"""Name of a frame of the evidence whose rows are counted."""
 
 COUNTED_BY: Mapping[Counted, str] = {
     "messages": "origin_region",
@@ -39,36 +39,36 @@ COUNTED_BY: Mapping[Counted, str] = {
     "updates": "subscription",
     "cursors": "subscription",
 }
-"""The column by which its counts are grouped."""
+"""Column by which the counts of each frame are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A count: one group of this kind for each value that the frame is grouped by."""
+    """A count of checked objects: one group of this kind for each value of the frame's `COUNTED_BY` column."""
 
     kind: str
     of: Counted
     number: str | Callable[[], Column]
-    """What a row adds, in SQL that every engine reads, or as a column; a condition adds one where it holds."""
+    """Number that a row adds, as SQL that every engine accepts or as a column; a condition adds 1 where it is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a check must know beside its findings."""
+    """State of the run and its evidence, which decides what findings prove."""
 
     namespaces: Mapping[str, Namespace]
     damaged_regions: frozenset[str] = frozenset()
-    """Their logs are incomplete: what is absent there is not proven lost."""
+    """Regions with incomplete logs: a copy that is absent there is not proven lost."""
     history_damaged: bool = False
-    """Something was asked, history or received that we do not know of."""
+    """Whether the history may lack requests, responses or received messages."""
     away: frozenset[str] = frozenset()
     """Regions that were down when the history ended."""
     lost: frozenset[str] = frozenset()
-    """Regions that were lost and did not come back. What that cost is a figure, never a defect."""
+    """Regions that were lost and never started again. Messages lost with them are a figure, never a violation."""
     cut: frozenset[tuple[str, str]] = frozenset()
-    """Links (from, to) that passed nothing when the history ended."""
+    """Links (from, to) that were cut or held when the history ended."""
     read_at_ms: float = float("inf")
-    """When the logs were read, on the history's clock."""
+    """Time at which the logs were read, minus twice the longest latency, on the history's clock."""
 
     def deduplicates(self, namespace: str | None) -> bool:
         policy = self.namespaces.get(namespace or "")
@@ -83,7 +83,7 @@ def circumstances_of(
     latency_ms_max = folder.latency_ms_max
     for fact in history.facts:
         op, region, other = fact["op"], fact["region"], fact["other_region"]
-        # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
+        # A run ends by stopping all regions. Only a stop before the last client event explains an absent copy.
         if op in DOWN and not (op == "stop" and fact["at_ms"] > history.last_client_ms):
             down[region] = DOWN[op]
         elif op == "latency":
@@ -112,16 +112,16 @@ class Check:
     """One guarantee and how to check it."""
 
     name: str
-    """For programs, and in docs/INVARIANTS.md."""
+    """Identifier, as in report.json and docs/INVARIANTS.md."""
     title: str
-    """For people."""
+    """Title, as in report.html."""
     invariant: str
     counts: Sequence[Count]
-    """How much is checked. All counts of a frame, of all checks, are computed in one pass."""
+    """Counts of the checked objects. All counts of a frame, of all checks, are computed in one pass."""
     find: Callable[[Evidence], DataFrame | None] | None
-    """What is wrong, in the shape of `finding`; runs inside Spark. None: nothing can be, so no plan is made of it."""
+    """Query for violations, in the schema of `finding`; returns None if the run cannot have any. None: no query."""
     conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
-    """Runs afterwards, on what was found."""
+    """Function that computes the result from the collected findings."""
 
     def result(self, verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
         return CheckResult(self.name, self.title, self.invariant, verdict, sentence, witness)
@@ -140,7 +140,7 @@ def examples(found: Iterable[FindingGroup]) -> tuple[Witness, ...]:
 
 
 def per_region(found: Iterable[FindingGroup]) -> str:
-    """`eu-west 3, us-west 1`."""
+    """Return the number of findings in each region: `eu-west 3, us-west 1`."""
     sums: dict[str, int] = {}
     for one in found:
         sums[one.region or "?"] = sums.get(one.region or "?", 0) + one.n
@@ -150,8 +150,8 @@ def per_region(found: Iterable[FindingGroup]) -> str:
 def violations(
     found: Iterable[FindingGroup], kinds: Mapping[str, tuple[str, str]], *, by_region: bool = True
 ) -> tuple[list[FindingGroup], list[str]]:
-    """The findings of these kinds, and a sentence for each kind of which there are any. `kinds`: noun, what is wrong
-    with it."""
+    """Return the findings of these kinds, and a sentence for each kind that was found. `kinds`: the noun and the
+    description of each kind of violation."""
     wrong, sentences = of_kind(found, *kinds), []
     for kind, (noun, text) in kinds.items():
         if n := total(wrong, kind):
@@ -170,8 +170,8 @@ def conclude_violations(
     nothing: str,
     unproven: str = UNPROVEN,
 ) -> CheckResult:
-    """The result of a check whose findings are violations of these kinds, and groups of `checked`. `valid`, `nothing`:
-    the sentence without violations, and when there was nothing to check."""
+    """Return the result of a check whose findings are violations of these kinds and `checked` groups. `valid`: the
+    sentence without violations; `nothing`: the sentence when nothing was checked."""
     wrong, sentences = violations(found, kinds)
     proven = [one for one in wrong if is_proven(one)]
     if not wrong:
@@ -184,7 +184,7 @@ def conclude_violations(
 
 
 def why_unproven(absent: FindingGroup, circumstances: Circumstances) -> str | None:
-    """Why copies that are absent are not proven lost; None when they are."""
+    """Return why absent copies are not proven lost; None if they are proven lost."""
     region, origin = absent.region or "", absent.origin_region or ""
     if region in circumstances.damaged_regions:
         return hint("log-unread", region=region)
@@ -203,7 +203,7 @@ def why_unproven(absent: FindingGroup, circumstances: Circumstances) -> str | No
 def absence_verdict(
     absent: Sequence[FindingGroup], circumstances: Circumstances
 ) -> tuple[Verdict, list[FindingGroup], str]:
-    """Lost, not proven lost, or nothing absent: the verdict, the findings that prove it, and the reasons."""
+    """Return the verdict on absent copies, its findings, and the reasons why copies are not proven lost."""
     absent, _ = explained_by_loss(absent, circumstances)
     checked = [(one, why_unproven(one, circumstances)) for one in absent]
     lost = [one for one, reason in checked if reason is None]
@@ -221,9 +221,9 @@ def unless_unchecked(verdict: Verdict, checked: int) -> Verdict:
 def explained_by_loss(
     absent: Sequence[FindingGroup], circumstances: Circumstances
 ) -> tuple[list[FindingGroup], list[FindingGroup]]:
-    """Those that the loss of a region does not explain, and those that it does: copies owed to a lost region, and
-    copies of its messages that had not arrived where they were to go. A hole in front of something that did arrive is
-    a defect all the same."""
+    """Split absent copies into those that the loss of a region does not explain, and those that it explains: copies
+    owed to a lost region, and messages of that region that were not replicated yet. A missing copy before a later
+    copy that arrived is a violation nevertheless."""
     explained = [one for one in absent if _went_with_a_region(one, circumstances)]
     return [one for one in absent if one not in explained], explained
 
@@ -231,7 +231,7 @@ def explained_by_loss(
 def _went_with_a_region(absent: FindingGroup, circumstances: Circumstances) -> bool:
     lost = circumstances.lost
     if absent.region == absent.origin_region:
-        # Its own log, if it can still be read, must hold what it acknowledged.
+        # The region's own log, if readable, must contain the messages that the region acknowledged.
         return absent.region in lost and absent.region in circumstances.damaged_regions
     return absent.region in lost or (absent.kind == "behind" and absent.origin_region in lost)
 

@@ -1,13 +1,13 @@
 """INV-5: a subscription received every acknowledged message at least once.
 
-Checked are acknowledged messages for a region in which the subscription exists: all of them when it began at the
-earliest message, else those published after it existed. A replicated subscription is one subscription, in however many
-regions it is used; any other is a separate one in each region. A subscription that was moved by a seek or an
-unsubscribe is not checked, and of one with compacted reads only what it received.
+The check covers acknowledged messages of regions in which the subscription exists: all messages if it began at the
+earliest, else those published after its creation. A replicated subscription is one subscription in all regions; any
+other is a separate one in each region. Not checked: subscriptions moved by a seek or an unsubscribe, and messages that
+a subscription with compacted reads did not receive.
 
-A message that was never received is *skipped*, and lost to the consumer, if the region where the consumer was last
-stores it in front of a message that was received there. Behind everything received, the consumer may not have reached
-it when the history ended.
+A message that was never received is *skipped*, and lost to the consumer, if the consumer's last region stores it before
+a message that was received there. If it is stored after all received messages, the consumer may not have reached it
+when the history ended.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
     checked = total(found, CHECKED)
     skipped, not_stored = of_kind(found, "skipped"), of_kind(found, "not stored")
     gone = [one for one in not_stored if one.origin_region in circumstances.lost]
-    # A consumer may still receive them: the loss of their origin region does not explain them.
+    # Messages that a consumer may still receive: the loss of their origin region does not explain them.
     waiting = [*of_kind(found, "not reached"), *(one for one in not_stored if one not in gone)]
     verdict, sentences = _failures(found, skipped, waiting, checked, circumstances)
     if gone:

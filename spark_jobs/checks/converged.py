@@ -1,6 +1,6 @@
-"""INV-6: the regions of a namespace hold the same messages, acknowledged or not, with the same bytes.
+"""INV-6: the regions of a namespace store the same messages, acknowledged or not, with the same bytes.
 
-Needs no history: it holds for traffic of any application.
+The check requires no history, so it applies to traffic of any application.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find(evidence: Evidence) -> DataFrame:
     once = F.size("copies") == regions
     contents = F.size(F.array_distinct(fields_of("copies", "bytes_digest")))
     differing = evidence.messages.where(once & (contents > 1))
-    # Several messages under one number: every region has as many different ones as all together.
+    # Several messages with one sequence id: each region must store as many different contents as all regions together.
     several = evidence.messages.where(
         ~once & (F.col("sessions") > 1) & (contents * regions > F.size("copies"))
     )

@@ -1,7 +1,7 @@
 """The findings of the checks: one frame for all checks, so that one Spark job computes all of them.
 
-A row is one offending message, or another object of a check; `kind` separates the rows of a check. Rows of one kind and
-place are grouped to a `FindingGroup`. The amount that was checked is a group without examples.
+A row is one violation, or another object that a check reports; `kind` distinguishes the rows of a check. Rows with
+equal `GROUP` columns form a `FindingGroup`. The number of checked objects is a group without examples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, str] = {
     "transaction": "string",
     "transaction_key": "string",
 }
-"""Name and type. Groups are made by the first five and `origin_region`."""
+"""Name and SQL type of each column of a finding."""
 
 GROUP = ("kind", "region", "other_region", "namespace", "subscription", "origin_region")
 WITNESS = (
@@ -53,12 +53,12 @@ WITNESS = (
 )
 EXAMPLES = f"ARRAY<STRUCT<rank: INT, {', '.join(f'{name}: {COLUMNS[name]}' for name in WITNESS)}>>"
 WITNESSES_MAX = 5
-"""Per group; enough to see a pattern."""
+"""Maximum number of examples per group; enough to see a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindingGroup:
-    """Equal findings of one check, summed up."""
+    """The findings of one check with equal `GROUP` columns."""
 
     kind: str
     n: int
@@ -70,18 +70,18 @@ class FindingGroup:
     first_ms: float | None = None
     last_ms: float | None = None
     examples: tuple[Witness, ...] = ()
-    """The first few, earliest first; without the fields that do not apply."""
+    """The first few findings in order of time, without the fields that do not apply."""
 
 
 def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int) -> DataFrame:
-    """`frame` in the common shape. Columns given by keyword are columns of `frame` or literals' Columns;
-    those not named are taken over where `frame` has them, and null elsewhere."""
+    """Return `frame` in the schema `COLUMNS`. Keyword arguments are SQL text, columns or integers; other columns are
+    taken from `frame`, or null if `frame` lacks them."""
     given = {"kind": F.lit(kind) if isinstance(kind, str) else kind, **columns}
     present = set(frame.columns)
 
     def column(name: str, type_name: str) -> Column:
         value = given.get(name, name if name in present else "NULL")
-        # Text where it can be text: a column built piece by piece costs a trip to Java for each piece.
+        # SQL text where possible: each part of a column expression costs Spark a call to Java.
         if isinstance(value, str):
             return F.expr(f"CAST({value} AS {type_name})").alias(name)
         return F.lit(value).cast(type_name).alias(name)
@@ -90,7 +90,8 @@ def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int)
 
 
 def all_of(frames: Iterable[DataFrame]) -> DataFrame:
-    """By halves: an engine that looks at a whole plan whenever it grows looks at short ones most of the time."""
+    """Return the union of frames, built by halves: engines analyse the whole plan at each union, so most plans
+    should be short."""
     frames = list(frames)
     if len(frames) == 1:
         return frames[0]
@@ -99,7 +100,7 @@ def all_of(frames: Iterable[DataFrame]) -> DataFrame:
 
 
 def group_findings(findings: DataFrame) -> DataFrame:
-    """One row per check and group: how many, from when to when, the first examples. Wants a column `check`."""
+    """Return one row per check and group: number, first and last time, examples. Requires a column `check`."""
     keys = ["check", *GROUP]
     order = Window.partitionBy(*keys).orderBy("at_ms", "topic", "producer", "sequence_id", "position")
     example = F.when(F.col("rank") <= WITNESSES_MAX, F.struct("rank", *WITNESS))
@@ -117,7 +118,7 @@ def group_findings(findings: DataFrame) -> DataFrame:
 
 
 def finding_group(row: Mapping[str, Any]) -> FindingGroup:
-    """A collected row of `group_findings`."""
+    """Convert a collected row of `group_findings`."""
     shared = {name: row[name] for name in ("region", "other_region", "subscription") if row[name] is not None}
     examples = tuple(
         {"kind": row["kind"], **shared} | {name: one[name] for name in WITNESS if one[name] is not None}

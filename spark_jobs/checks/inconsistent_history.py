@@ -1,6 +1,6 @@
-"""Find history lines whose beginning is missing: a response without a request, a publish in a session that no client
-opened, a delivery to a subscription without a subscribe. Lines are lost or forged, so each is a damage: the checks
-evaluate what was read, but it is incomplete.
+"""Find history lines without the line that must precede them: a response without a request, a publish in a session that
+no client opened, a delivery to a subscription without a subscribe. Each is reported as damage, because a line is lost
+or forged; the checks evaluate the other lines.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from spark_jobs.sources.run_folder import EvidenceDamage
 PUBLISH = ("region", "topic", "producer", "session", "sequence_id")
 SUBSCRIPTION = ("region", "topic", "subscription")
 SHOWN_MAX = 5
-"""Of each kind; further ones are counted."""
+"""Maximum number of sentences per kind of contradiction; further ones are only counted."""
 
 
 def find_inconsistencies(events: DataFrame) -> list[EvidenceDamage]:
-    """A sentence each. `events`: good lines in the shape of ROW_SCHEMA, with the numbers that their program wrote."""
+    """Return a damage for each contradiction. `events`: readable lines in ROW_SCHEMA, with the sequence ids that their
+    program wrote."""
     used = _used(events)
     return [*_never_asked(events), *_never_opened(used), *_never_subscribed(used)]
 
@@ -44,7 +45,7 @@ def _never_asked(events: DataFrame) -> list[EvidenceDamage]:
 
 
 def _used(events: DataFrame) -> list[Mapping[str, Any]]:
-    """Which sessions and subscriptions there are at all: as few as programs."""
+    """Return the distinct sessions and subscriptions of each operation; there are about as many as programs."""
     of_interest = F.col("op").isin("connect", "publish", "subscribe", "receive", "acknowledge")
     columns = ("op", "outcome", "region", "topic", "producer", "session", "subscription")
     return [row.asDict() for row in events.where(of_interest).select(*columns).distinct().collect()]
@@ -63,7 +64,7 @@ def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
 
 
 def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
-    """A subscribe without an answer may have come about."""
+    """Find subscriptions without a subscribe. One without a response counts, because it may have taken effect."""
     used = list(used)
     begun = {_subscription(row) for row in used if row["op"] == "subscribe" and row["outcome"] != "failed"}
     given = {_subscription(row) for row in used if row["op"] in ("receive", "acknowledge")}
@@ -76,7 +77,8 @@ def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]
 
 
 def _subscription(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A consumer of a partitioned topic subscribes to the topic and receives from its partitions."""
+    """Return the subscription of a row, without the partition in its topic: a consumer subscribes to a partitioned
+    topic and receives from its partitions."""
     region, topic, name = (str(row[column]) for column in SUBSCRIPTION)
     head, dash, number = topic.rpartition("-partition-")
     return region, head if dash and number.isdigit() else topic, name

@@ -1,7 +1,7 @@
-"""INV-70, INV-71: only the newest client of a transaction key goes on, and the key's epochs, which identify it, grow.
+"""INV-70, INV-71: only the newest client of a transaction key can continue, and the epochs of each key increase.
 
-The logs of the coordinators are compared with themselves, entry by entry in order, and with the responses that clients
-received when transactions began and ended.
+The entries of each coordinator's log are compared with its earlier entries, and with the responses that clients
+received to begin and end requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FALLS, TWICE, UNGRANTED, RETURNED_TWICE, NOT_STORED = (
 
 
 def find_unfenced(evidence: Evidence) -> DataFrame | None:
-    """Transactions that a newer one of their key did not end."""
+    """Find transactions that a newer transaction of their key did not fence."""
     if not evidence.keys.is_known:
         return None
     entries, begun = evidence.keys.entries, _begun_by_clients(evidence)
@@ -41,7 +41,7 @@ def find_unfenced(evidence: Evidence) -> DataFrame | None:
 
 
 def _two_open(entries: DataFrame) -> DataFrame:
-    """Transactions that began, in the order of the log, while another one of the key was not decided."""
+    """Find transactions that began, in the order of the log, while another one of their key was undecided."""
     by = ["region", "transaction", "generation"]
     decided = entries.where(F.col("what") == DECIDED).groupBy(*by).agg(F.min("number").alias("decided"))
     before = Window.partitionBy(*_KEY, "coordinator", "generation").orderBy("number")
@@ -56,7 +56,7 @@ def _two_open(entries: DataFrame) -> DataFrame:
 
 
 def _begun_by_clients(evidence: Evidence) -> DataFrame:
-    """Transactions that began under a key, according to the responses that clients received."""
+    """Return the transactions that began under a key, according to the responses that clients received."""
     return (
         operations(evidence.events, "begin_transaction", "ok")
         .where(F.col("transaction_key").isNotNull())
@@ -72,7 +72,7 @@ def _begun_by_clients(evidence: Evidence) -> DataFrame:
 
 
 def _committed_late(evidence: Evidence, begun: DataFrame) -> DataFrame:
-    """Commits that were accepted although another client had already received the response that began a newer
+    """Find successful commits that were invoked after another client had received the begin response of a newer
     transaction of the key."""
     ends = (
         operations(evidence.events, "end_transaction")
@@ -105,7 +105,7 @@ def _committed_late(evidence: Evidence, begun: DataFrame) -> DataFrame:
 
 
 def find_epochs(evidence: Evidence) -> DataFrame | None:
-    """Epochs that did not grow, and those that were granted to no client."""
+    """Find epochs that did not increase, were granted twice, or were never granted."""
     if not evidence.keys.is_known:
         return None
     entries = evidence.keys.entries
@@ -132,13 +132,13 @@ def _falling(entries: DataFrame) -> DataFrame:
 
 
 def _falling_over_checkpoints(granted: DataFrame) -> DataFrame:
-    """A checkpoint lists again which processes had a key; its highest epoch must be there again."""
+    """Find checkpoints that lower a key's highest epoch: each checkpoint must repeat the keys with their epochs."""
     highest = granted.groupBy(*_KEY, "coordinator", "generation").agg(F.max("epoch").alias("epoch"))
     return _below_highest(highest, "generation", *_KEY, "coordinator")
 
 
 def _below_highest(entries: DataFrame, order: str, *by: str) -> DataFrame:
-    """Entries with a lower epoch than one before them, in this order."""
+    """Find entries with a lower epoch than an earlier entry, by the column `order`."""
     earlier = Window.partitionBy(*by).orderBy(order).rowsBetween(Window.unboundedPreceding, -1)
     falling = entries.withColumn("highest", F.max("epoch").over(earlier))
     return finding(falling.where(F.col("epoch") < F.col("highest")), FALLS)
@@ -162,7 +162,7 @@ def _begun_ungranted(entries: DataFrame, granted: DataFrame) -> DataFrame:
 
 
 def _wrong_responses(returned: DataFrame, entries: DataFrame, granted: DataFrame) -> list[DataFrame]:
-    """Wrong responses to clients. A history contains no roles: a key has the same role everywhere, or all are tried."""
+    """Find wrong epochs in responses. A history contains no roles, so keys of different roles are not distinguished."""
     highest = granted.groupBy("region", "transaction_key").agg(F.max("epoch").alias("highest"))
     floors = entries.where(F.col("what") == FLOOR).groupBy("region").agg(F.max("epoch").alias("floor"))
     beyond = (
@@ -201,7 +201,7 @@ _EPOCHS = {
     NOT_STORED: ("epoch", "returned to a client, not stored by the region"),
 }
 _OF_LOGS_ALONE = (TWO_OPEN, FALLS, TWICE, UNGRANTED)
-"""These need no history."""
+"""Kinds of violation that the logs prove without the history."""
 _NOTHING = "No client used a transaction key."
 
 
@@ -230,7 +230,7 @@ def conclude_epochs(found: Sequence[FindingGroup], circumstances: Circumstances)
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """A region that was lost and came back empty begins its epochs anew."""
+    """Return whether the evidence is complete. A lost region that restarted empty grants its epochs from the start."""
     if found.region in circumstances.damaged_regions | circumstances.lost:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged

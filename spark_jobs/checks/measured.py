@@ -1,4 +1,4 @@
-"""Figures that are computed like checks and break no guarantee: outcomes of publishes, redelivered messages, fail-over
+"""Figures that are computed like checks, without a guarantee: outcomes of publishes, redelivered messages, fail-over
 gaps."""
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ REDELIVERED = Check(
 
 
 def find_gaps(evidence: Evidence) -> DataFrame:
-    """Gaps of subscriptions, each in a region that was killed, stopped or paused.
+    """Find the gaps of subscriptions whose region was killed, stopped or paused.
 
-    A gap lasts from that moment to the first message received in another region, or in the same one after it came back.
-    What a client still returns from its receiver queue does not end it."""
+    A gap lasts from that moment to the first message received in another region, or in the same one after its restart.
+    A message that the client returns from its receiver queue does not end the gap."""
     outages = evidence.outages.withColumnRenamed("region", "lost_region")
     received = (
         operations(evidence.events, "receive", "ok")

@@ -1,9 +1,8 @@
-"""INV-53: once all that was published has arrived, every cluster's configuration store equals the fold of all metadata
-events that the logs of the event topic hold (docs/components/metadata-sync.md).
+"""INV-53: once all published metadata events are delivered, every cluster's configuration store equals the fold of the
+events in the logs of the event topic (docs/components/metadata-sync.md).
 
-A store that claims to have an event and differs from the fold is wrong. A store without that claim is behind. That is
-normal for a while, and while a region is down, lost or cut off; after that it is unknown whether the event would have
-arrived.
+A store that claims to have applied an event and differs from the fold is wrong. A store without that claim is behind.
+Being behind is normal for `UNDER_WAY_MS`, and while a region is down, lost or cut off; later the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from spark_jobs.wording import count
 
 NAME, TITLE, INVARIANT = "metadata-converged", "clusters have the same metadata", "INV-53"
 UNDER_WAY_MS = 10_000.0
-"""How long a store may lack what was published, or the event topic what was stored."""
+"""Time for which a store may lack a published event, or the event topic a stored change."""
 WITNESSES_MAX = 5
 
 Why = Literal["differs", "not received", "not published"]
-"""differs: the store has the events, but other values."""
+"""Reason of a difference. `differs`: the store has applied the events, but has other values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class MetadataDifference:
     stored: Any
     expected: Any
     events: tuple[EventStamp, ...]
-    """That make it what is expected."""
+    """Events that determine the expected value."""
 
     def as_witness(self) -> Witness:
         full = as_written("/".join(filter(None, (self.path, self.element))))
@@ -71,10 +70,10 @@ class MetadataDifference:
 
 @dataclass(frozen=True, slots=True)
 class SharedMetadata:
-    """All that is checked."""
+    """The evidence of the check: configuration stores, and the fold of all events."""
 
     settings: Mapping[str, ClusterSync]
-    """By cluster."""
+    """Settings of metadata synchronisation, by cluster."""
     stores: tuple[ClusterStore, ...]
     folded: Mapping[str, Folded]
     stamps: Collection[EventStamp]
@@ -82,8 +81,8 @@ class SharedMetadata:
 
 
 def read_evidence(folder: RunFolder) -> SharedMetadata | None:
-    """None: there are no two clusters that share anything, or their stores are not kept with the run. Stores are read
-    before the logs: what a store has is then among what the logs have."""
+    """Read stores and events; None if fewer than two clusters share metadata, or the run directory has no store. Stores
+    are read before the logs, so that the logs contain every event that a store has applied."""
     settings = read_settings(folder)
     kept = [
         name for name, one in settings.items() if one.is_in_run_dir or store_path(folder.path, name).exists()
@@ -104,7 +103,7 @@ def read_evidence(folder: RunFolder) -> SharedMetadata | None:
 
 
 def metadata_converged(folder: RunFolder, circumstances: Circumstances, end_ms: float) -> CheckResult | None:
-    """`end_ms`: of the history. None where there is nothing to check."""
+    """Return the result of the check; None if there is nothing to check. `end_ms`: end of the history."""
     evidence = read_evidence(folder)
     return None if evidence is None else conclude(evidence, circumstances, end_ms)
 

@@ -1,7 +1,7 @@
-"""INV-25, INV-26: while one producer has exclusive access to a topic, the region's clients store only its messages.
+"""INV-25, INV-26: while one producer has exclusive access to a topic, the region's other producers store nothing.
 
-Grants are compared with each other (epochs grow, their ranges follow one another), with the region's own log (without
-replicated entries: two regions may have two owners) and with the responses that clients received.
+Grants are compared with each other (epochs increase, ranges do not overlap), with the entries of the region's own log
+(except replicated ones: two regions may have two owners), and with the responses that clients received.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _interleaved(stored: DataFrame, ownership: Ownership) -> DataFrame:
-    """Entries of the region's own clients, within a grant of another owner."""
+    """Find entries of the region's own clients within a grant of another owner."""
     grants = ownership.grants.where(
         (F.col("until").isNotNull() | ~F.col("is_bounded")) & (F.col("owner") != "")
     ).select("region", "log_topic", "epoch", "owner", "first_entry", "until")
@@ -84,7 +84,7 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """What is not there proves nothing where the region's store could not be read."""
+    """Return whether the finding is proven: a missing grant proves nothing if the region's store is unreadable."""
     if found.kind in _UNPROVEN:
         return False
     return found.kind != UNGRANTED or found.region not in circumstances.damaged_regions | circumstances.lost

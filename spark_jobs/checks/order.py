@@ -1,8 +1,8 @@
 """INV-4: every region stores the messages of one origin region in the order of the origin's log, and those of one
 producer in the order of their sequence ids.
 
-A replicated entry carries its position in its origin's log; that is compared with that log. A second copy of a message
-follows its first, out of order by nature; it is a duplicate, which INV-2 covers.
+A replicated entry contains its position in its origin's log, which is compared with that log. Only the first copy of a
+message is checked for order: a second one is a duplicate, which INV-2 covers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _late(stored: DataFrame, order: Column, *by: str) -> DataFrame:
-    """Rows that follow, in the order of the log, one that ought to be behind them."""
+    """Return the rows that the log stores after a row with a higher `order`."""
     earlier = Window.partitionBy(*by).orderBy(*_PLACE).rowsBetween(Window.unboundedPreceding, -1)
     return (
         stored.withColumn("highest_before", F.max(order).over(earlier))
@@ -59,7 +59,7 @@ def _late(stored: DataFrame, order: Column, *by: str) -> DataFrame:
 def _first_copies(evidence: Evidence, late: DataFrame, kind: str) -> DataFrame:
     here = F.filter("copies", lambda copy: copy["region"] == F.col("region"))
     places = F.transform(here, lambda copy: F.struct(*(copy[name].alias(name) for name in _PLACE)))
-    # Few or none: broadcast them, so that the messages need not be shuffled.
+    # There are few late rows or none: broadcasting them avoids a shuffle of the messages.
     first_copies = evidence.messages.join(late.hint("broadcast"), list(ORIGIN)).where(
         F.col("place") == F.array_min(places)
     )
@@ -67,7 +67,7 @@ def _first_copies(evidence: Evidence, late: DataFrame, kind: str) -> DataFrame:
 
 
 def _wrong_sources(messages: DataFrame) -> DataFrame:
-    """Copies that claim another place in the origin's log than the message has there."""
+    """Find copies whose source position differs from the message's position in the origin's log."""
     own = F.transform(
         F.filter("copies", lambda copy: copy["region"] == F.col("origin_region")),
         lambda copy: _pair(copy["ledger_id"], copy["entry_id"]),
@@ -119,7 +119,7 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
         unsourced = total(found, "unsourced")
         if unsourced:
             sentences.append(f"Checked by producer only: {count(unsourced)} without a source position.")
-    # What one producer's own order shows is shown again by its region's: one cause, one witness.
+    # A message out of order within its producer is often out of its region's order too: show one witness.
     late = of_kind(wrong, "out of order") or of_kind(wrong, "out of the origin's order")
     return CHECK.result(verdict, " ".join(sentences), examples([*late, *of_kind(wrong, "wrong source")]))
 

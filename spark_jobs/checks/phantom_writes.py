@@ -1,9 +1,9 @@
 """INV-3: every stored message was sent by a client, and has the content that the client sent.
 
-Only producers in the history are checked. Other producers, and topics without history, are either foreign or a sign
-that a part of the history is lost. Both look the same, so their messages make the verdict unknown, not invalid.
-Contents are compared by the digest of the payload before compression and encryption; where only an encrypted or
-unreadable form is stored they are not compared. An entry with a wrong checksum belongs to no producer.
+Only producers in the history are checked. Messages of other producers, or on topics without history, were published by
+another program, or a part of the history is lost: they make the verdict unknown, not invalid. Contents are compared by
+the digest of the payload before compression and encryption; a payload that is stored only encrypted or unreadable is
+not compared. An entry with a wrong checksum belongs to no producer.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _first(messages: DataFrame, copy: Column, kind: str | Column) -> DataFrame:
 
 
 def _other(stored: DataFrame, digest: str, asked: str, kind: str) -> DataFrame:
-    """Copies whose digest is known and matches no publish request."""
+    """Find messages with a copy whose digest is known and matches no publish request."""
     digests = F.transform(
         F.filter("copies", lambda copy: copy[digest].isNotNull()), lambda copy: copy[digest]
     )
@@ -83,7 +83,7 @@ def _corrupt(messages: DataFrame) -> DataFrame:
 
 
 def _restricted(stored: DataFrame) -> DataFrame:
-    """An entry that names regions for which its client did not ask."""
+    """Find messages stored with a list of target regions that no publish request of their client has."""
     named = stored.where(
         F.col("stored_to").isNotNull()
         & (F.col("asked_to").isNull() | (F.array_sort("asked_to") != F.array_sort("stored_to")))

@@ -1,5 +1,5 @@
-"""INV-13: every receipt and delivery names a stored message: the region's log holds it at that position, with the
-content that the consumer received."""
+"""INV-13: every receipt and delivery has the position of a stored message: the region's log stores the message there,
+with the content that the consumer received."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _receipts(messages: DataFrame) -> DataFrame:
-    """Messages that their region stores, but not at the position in the receipt. INV-1 covers the missing ones."""
+    """Find messages that their region stores at another position than the receipt's. INV-1 covers the missing ones."""
     own = F.filter("copies", lambda copy: copy["region"] == F.col("origin_region"))
     there = _places(own).cast(_RECEIPTS)
     elsewhere = messages.where((F.size("receipts") > 0) & (F.size(own) > 0)).withColumn(
@@ -97,8 +97,7 @@ def _strays(evidence: Evidence) -> DataFrame:
 
 
 def _places(copies: str | Column, *region: str) -> Column:
-    """Their places, and those of their entries: a receipt that names the entry of a batch without a message in it is
-    correct."""
+    """Return the positions of copies and of their entries: a receipt may name an entry without a batch index."""
 
     def place(copy: Column, index: Column) -> Column:
         fields = [copy[name].alias(name) for name in (*region, "ledger_id", "entry_id")]

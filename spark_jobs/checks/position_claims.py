@@ -1,11 +1,11 @@
 """Compare the positions in snapshots, updates and cursors with the stored logs and the consumers' acknowledgements.
 
-INV-12  A snapshot (P; b: X) of region a: every message of b up to X that is also in a is stored there at or before P.
-        An update claims acknowledgements only of messages that its source has.
-INV-18  A stored cursor counts as consumed only what the subscription acknowledged, and nothing beyond the log's end.
+INV-12  A snapshot (P; b: X) of region a: a stores every message that b stores up to X, if at all, at or before P.
+        An update counts a message of its source region as acknowledged only if a consumer acknowledged it.
+INV-18  A stored cursor counts only messages that the subscription acknowledged, and nothing beyond the log's end.
 
-There are many snapshots and even more messages. So positions are first aggregated by blocks of entries, and a snapshot
-is compared message by message only within the block that contains its X.
+There are many snapshots and even more messages. So the check first aggregates positions by blocks of entries, and
+compares a snapshot message by message only within the block that contains its X.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_snapshots(evidence: Evidence) -> DataFrame:
 
 
 def _broken_snapshots(evidence: Evidence) -> DataFrame:
-    """A message that b stores up to X, and a only behind P."""
+    """Find snapshots (P; b: X) of a with a message that b stores up to X, and a stores only after P."""
     snapshots = evidence.claims.snapshots
     pairs = snapshots.select("topic", "region", "other_region").distinct().hint("broadcast")
     copies = evidence.stored.select(
@@ -54,7 +54,7 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
         .groupBy(*ORIGIN, "other_region")
         .agg(F.min("other_at").alias("other_at"))
     )
-    # The first copy counts: a duplicate is stored behind it.
+    # The first copy is compared: a duplicate is stored after it.
     both = (
         copies.groupBy(*ORIGIN, "region")
         .agg(F.min("at").alias("at"))
@@ -87,7 +87,7 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
 
 
 def _broken_updates(evidence: Evidence) -> DataFrame:
-    """A message that the update's source has, which the update counts as acknowledged although no client did."""
+    """Find messages in the source region that an update counts as acknowledged, and no consumer acknowledged."""
     updates = evidence.claims.updates
     held_in = fields_of("copies", "region").alias("held_in")
     open_messages = _open_messages(evidence).where(F.col("home") == "")
@@ -105,7 +105,7 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
 
 
 def _open_messages(evidence: Evidence) -> DataFrame:
-    """The copies of messages that a subscription had to receive and did not acknowledge."""
+    """Return the copies of messages that a subscription had to receive and did not acknowledge."""
     return each_copy(evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged")))
 
 

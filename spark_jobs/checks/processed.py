@@ -2,8 +2,8 @@
 
 A client that reads, processes and writes in transactions processes each message once, within this guarantee. A
 cumulative acknowledgement beyond an earlier one is allowed, even if its transaction processed messages that the earlier
-one acknowledged; and a transaction belongs to one region. So messages that several committed transactions processed are
-counted, within a region and across regions; an acknowledgement that took effect twice is a defect.
+one acknowledged; and a transaction belongs to one region. So the check only counts messages that several committed
+transactions processed, within a region and across regions. An acknowledgement by two of them is a violation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def find(evidence: Evidence) -> DataFrame | None:
 
 
 def _committed(evidence: Evidence) -> DataFrame:
-    """Committed transactions by the logs. One that only acknowledged has no marker: its client's response counts."""
+    """Return the committed transactions. One that only acknowledged has no marker: its client's response counts."""
     in_log = evidence.stored.where(F.col("fate") == COMMITTED).select("region", "transaction")
     returned = returned_ends(evidence.events).where(F.col("returned_end") == COMMITTED)
     return in_log.unionByName(returned.select("region", "transaction")).distinct()
@@ -66,7 +66,7 @@ def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
 
 
 def _twice(acknowledged: DataFrame, events: DataFrame) -> DataFrame:
-    """A subscription that was moved by a seek or an unsubscribe is not checked."""
+    """Find positions acknowledged by two transactions, except in subscriptions moved by a seek or an unsubscribe."""
     moved = (
         events.where(F.col("op").isin("seek", "unsubscribe"))
         .select(*_SUBSCRIPTION, F.lit(True).alias("is_moved"))
@@ -169,7 +169,7 @@ def _of_subscription(name: str, found: Sequence[FindingGroup]) -> str:
     parts = [f"{again:,} of them more than once"] if again else []
     parts += [f"{under_a_key:,} of them more than once under one key"] if under_a_key else []
     parts = parts or ["each once"]
-    # A message of two regions was counted in each.
+    # A message that two regions processed is counted in each of them.
     elsewhere = total(own, ELSEWHERE)
     parts += [f"{elsewhere:,} in more than one region"] if elsewhere else []
     return f"{name}: {count(total(own, ONCE))} processed, {', '.join(parts)}."

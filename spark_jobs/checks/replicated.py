@@ -1,10 +1,10 @@
 """INV-1: every message that a region acknowledged is in its log.
 
-INV-2: every acknowledged message is in every region of its namespace, exactly once.
+INV-2: every acknowledged message is in the log of every region of its namespace, exactly once.
 
-Without deduplication a client that lost the receipt of a publish sends it again, and both are stored: a
-legitimate duplicate. Replication must not add any: a region with more copies than the origin region duplicated
-messages itself, whatever the policy.
+Without deduplication, a client that lost a publish's receipt sends the message again, and the region stores both: a
+legitimate duplicate. Replication must not add duplicates: more copies than in the origin region are a violation under
+any policy.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _doubles(messages: DataFrame) -> DataFrame:
             "sessions",
             F.array_join(F.array_sort(F.transform(here, position_text)), " and ").alias("position"),
         )
-        # What several sessions asked for under one number is several messages.
+        # Several sessions that published under one sequence id published several messages.
         .where((F.col("times") > 1) & (F.col("times") > F.col("sessions")))
     )
     by_replication = (F.col("sent") > 0) & (F.col("times") > F.col("sent"))

@@ -1,11 +1,11 @@
 """Positions of replicated subscriptions in each region: what another fail-over would redeliver, and which are split.
 
-A region's stored cursor counts what the subscription acknowledged in any region. What it does not count yet would be
-redelivered if the subscription moved there now. After a loss no snapshot completes any more. So positions no longer
-move between the remaining regions, and that number grows with everything that is consumed.
+A region's stored cursor contains the messages that the subscription acknowledged in any region. Acknowledged messages
+that it lacks would be redelivered if the subscription failed over to the region now. After the loss of a region no
+snapshot completes, so no cursor updates are replicated, and the number of such messages grows with consumption.
 
-A position is *split* when each of two regions counts messages that the other does not: in either region the
-subscription receives some again. A fail-back may leave that.
+A position is *split* when each of two regions' cursors contains messages that the other lacks: in either region the
+subscription receives some again. A fail-back can cause that.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from spark_jobs.wording import count, hint
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """One replicated subscription."""
+    """Positions of one replicated subscription."""
 
     subscription: str
     topic: str
     region: str
     """The region of its last delivery."""
     again: Mapping[str, int]
-    """Region that is left -> acknowledged messages in its log that its cursor does not count: what a fail-over there
-    would read again."""
+    """Remaining region -> acknowledged messages in its log that its cursor lacks: the number that a fail-over there
+    would redeliver."""
     split: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """Two regions -> how many the first counts and the second does not, and the other way round. Only where both."""
+    """Two regions -> number of messages that only the first cursor contains, and only the second. Both are positive."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -54,7 +54,7 @@ class SubscriptionState:
 def measure_replication_state(
     evidence: Evidence, regions: Collection[str], namespaces: Mapping[str, Namespace]
 ) -> tuple[SubscriptionState, ...]:
-    """`regions`: those that are left and whose cursors could be read."""
+    """Compute the state of each replicated subscription. `regions`: remaining regions whose cursors are readable."""
     if not regions:
         return ()
     acknowledged = evidence.owed.where(F.col("acknowledged") & (F.col("home") == ""))
@@ -73,7 +73,7 @@ def measure_replication_state(
 
 
 def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[str]) -> DataFrame:
-    """For each set of regions that store a message and do not count it, how many messages there are."""
+    """Count messages by the set of regions that store the message and whose cursor lacks it."""
     place = ["topic", "subscription", "region"]
     widest = cursors.groupBy(*place).agg(
         F.min("first").alias("since"), F.min_by("last", "first").alias("upto")
@@ -81,7 +81,7 @@ def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[s
     copies = each_copy(acknowledged.select("subscription", *ORIGIN, "copies")).where(
         F.col("region").isin(*regions)
     )
-    # Nearly all are before the mark-delete: only the others are compared with each range.
+    # Most messages are before the mark-delete position: only the others are compared with each range.
     behind = (
         copies.join(widest.hint("broadcast"), place, "left")
         .where(F.col("upto").isNull() | (F.col("at") < F.col("since")) | (F.col("at") > F.col("upto")))
@@ -127,7 +127,7 @@ def _state_of(
 def replication_state_result(
     subscriptions: Iterable[SubscriptionState], lost: Collection[str], namespaces: Mapping[str, Namespace]
 ) -> CheckResult | None:
-    """Their figure in the report; None where no subscription is replicated."""
+    """Return the figure of the report; None when there is nothing to print."""
     subscriptions = list(subscriptions)
     if not subscriptions:
         return None
@@ -156,7 +156,7 @@ def replication_state_result(
 
 
 def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -> bool:
-    """Whether the replication clusters of the topic name the lost region in the end."""
+    """Return whether the topic's replication clusters name the lost region at the end of the run."""
     namespace = namespaces.get(TopicName.parse(topic).full_namespace)
     if namespace is None:
         return False

@@ -1,12 +1,12 @@
 """INV-20: a service published a result of every message before it acknowledged the message.
 
 A service consumes one topic and publishes to another one. Its contract holds when each message that its subscription
-acknowledged has a result: a message with the same key in the other topic, which is stored or was acknowledged. With
-several messages of one key there must be as many results. A message that was not acknowledged is redelivered; no result
-is expected of it yet.
+acknowledged has a result: a message with the same key in the other topic that is stored or was acknowledged. Several
+messages with one key require as many results. A message without an acknowledgement is redelivered, so it requires no
+result yet.
 
-A witness names the region where the message was acknowledged, the region where its result was to be published, if that
-is another one, and the time from the earlier of both to the acknowledgement.
+A witness names the region where the message was acknowledged, the region of the last publish request of a result, if
+that is another one, and the time from the earlier of the two operations to the acknowledgement.
 
 Only runs with a contract of a service (`emulator.run.service_contract`) are checked.
 """
@@ -30,7 +30,7 @@ _PLACE = ("region", "ledger_id", "entry_id", "batch_index")
 
 
 def check_of(contracts: Sequence[Contract]) -> Check:
-    """The check for the contracts of a run."""
+    """Return the check for the contracts of a run."""
 
     def find(evidence: Evidence) -> DataFrame:
         return all_of([frame for one in contracts for frame in _of_one(evidence, one)])
@@ -78,7 +78,7 @@ def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
 
 
 def _with_key(evidence: Evidence, contract: Contract) -> DataFrame:
-    """What the subscription acknowledged, once each, with its key."""
+    """Return each message that the subscription acknowledged, once, with its key."""
     let_go = (
         evidence.owed.where(
             F.col("acknowledged")
@@ -92,7 +92,7 @@ def _with_key(evidence: Evidence, contract: Contract) -> DataFrame:
 
 
 def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: DataFrame) -> DataFrame:
-    """Where and when the subscription acknowledged each of `messages` first."""
+    """Return the region and time of the first acknowledgement of each of `messages`."""
     own = (F.col("topic") == contract.of) & (F.col("subscription") == contract.subscription)
     said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
     places = (
@@ -115,14 +115,14 @@ def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: Da
 
 
 def _publishes(evidence: Evidence, topic: str) -> DataFrame:
-    """Publish requests with a key."""
+    """Return the publish requests with a key."""
     return operations(evidence.events, "publish", "asked").where(
         (F.col("topic") == topic) & F.col("key").isNotNull()
     )
 
 
 def _attempts(evidence: Evidence, contract: Contract) -> DataFrame:
-    """By key, the region and time of the last publish request of a result."""
+    """Return the region and time of the last publish request of a result, by key."""
     last = (
         _publishes(evidence, contract.on).groupBy("key").agg(F.max(F.struct("at_ms", "region")).alias("last"))
     )
@@ -141,7 +141,7 @@ def _results(evidence: Evidence, contract: Contract) -> DataFrame:
 
 
 def _keys(evidence: Evidence, topic: str) -> DataFrame:
-    """By message: the key that its publisher gave it."""
+    """Return the key of each message in its publish request."""
     asked = _publishes(evidence, topic).withColumn("origin_region", F.col("region"))
     return asked.groupBy(*ORIGIN).agg(F.max("key").alias("key"))
 

@@ -1,7 +1,7 @@
 """INV-58, INV-59: a transaction is atomic, and invisible until committed.
 
-A transaction is committed in a topic when the topic's log has its marker. That is compared with the
-responses that clients received, with the other topics of the region, and with what consumers and other regions have.
+A transaction is committed in a topic when the topic's log has its commit marker. The checks compare the markers with
+the responses of clients, with the region's other topics, with deliveries, and with the logs of other regions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLACE = ("ledger_id", "entry_id", "batch_index")
 
 
 def find_torn(evidence: Evidence) -> DataFrame | None:
-    """Messages whose fate differs from what clients were answered, and transactions of two fates."""
+    """Find messages whose marker contradicts the client's response, and transactions with markers of both kinds."""
     if not evidence.transactional:
         return None
     own = (
@@ -34,7 +34,7 @@ def find_torn(evidence: Evidence) -> DataFrame | None:
     kind = (
         F.when((returned == COMMITTED) & F.col("unpublished"), "committed but not visible")
         .when((returned == ABORTED) & F.array_contains("fates", COMMITTED), "aborted but visible")
-        # Several sessions may have used one number, inside of transactions and outside.
+        # Several sessions may have used one sequence id, inside of transactions and outside.
         .when(
             F.col("asked_transaction").isNotNull()
             & F.array_contains("fates", PLAIN)
@@ -61,7 +61,7 @@ def _two_fates(stored: DataFrame) -> DataFrame:
 
 
 def find_visible(evidence: Evidence) -> DataFrame | None:
-    """What a consumer or another region has of a transaction that its log does not commit."""
+    """Find messages that were delivered or replicated although the log does not commit their transaction."""
     if not evidence.transactional:
         return None
     return all_of([_delivered(evidence), _elsewhere(evidence.messages)])
@@ -81,7 +81,8 @@ def _delivered(evidence: Evidence) -> DataFrame:
 
 
 def _elsewhere(messages: DataFrame) -> DataFrame:
-    """A message that was trimmed from its own log may have been committed, unless a client's response excludes it."""
+    """Find uncommitted messages in other regions. A message trimmed from its own log may have been committed, unless a
+    client's response excludes it."""
     certain = (F.size("fates") > 0) | (F.coalesce("returned_end", F.lit(OPEN)) == ABORTED)
     others = F.filter("copies", lambda copy: copy["region"] != F.col("origin_region"))
     held = (
@@ -120,7 +121,7 @@ _VISIBLE = {
     ),
 }
 _OF_LOGS_ALONE = ("partly committed", "replicated although not committed")
-"""These need no history."""
+"""Kinds of violation that the logs prove without the history."""
 _NOTHING = "No message was published in a transaction."
 
 
@@ -148,7 +149,7 @@ def conclude_visible(found: Sequence[FindingGroup], circumstances: Circumstances
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """Whether the evidence is complete: a partial log may lack the marker, a partial history the response."""
+    """Return whether the evidence is complete: a partial log may lack the marker, a partial history the response."""
     if {found.region, found.origin_region} & circumstances.damaged_regions:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged

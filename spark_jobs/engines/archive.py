@@ -1,8 +1,8 @@
 """`python -m spark_jobs.engines.archive`: write Spark's classes to one archive, so that Java need not load them one by
 one.
 
-Takes about half a minute and 180 MB, once per Java and Spark; afterwards a session starts in half the time and the
-first verdict takes two thirds. Without the archive everything works the same, only slower.
+It takes about half a minute and 180 MB, once per version of Java and Spark. With the archive a session starts in half
+the time and the first verdict takes two thirds of the time; the archive has no other effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
             warm_up(SparkEngine(spark))
             gateway = spark.sparkContext._gateway
             assert gateway is not None, "a live session has a gateway"
-        # Java writes the file when it ends, and it ends with us unless we wait for it.
+        # Java writes the file when it exits. Wait for it: Java is killed when this process exits.
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait()

@@ -21,7 +21,7 @@ class PartitionedSource(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def parts(self) -> Sequence[Any]:
-        """List the parts that there are now. Parts can be pickled."""
+        """Return the parts that exist now. Parts can be pickled."""
         ...
 
     def size_bytes(self) -> int | None:
@@ -35,9 +35,9 @@ class QueryEngine(Protocol):
     """Computes frames, for one verdict at a time."""
 
     functions: Any
-    """As `pyspark.sql.functions`."""
+    """Functions with the names and semantics of `pyspark.sql.functions`."""
     window: Any
-    """As `pyspark.sql.Window`."""
+    """Windows with the names and semantics of `pyspark.sql.Window`."""
     parallel_queries: int
     """Number of queries to submit at the same time."""
 

@@ -1,4 +1,4 @@
-"""The language of the checks: DataFrames, functions and windows as PySpark has them, of the engine that is bound.
+"""The query API of the checks: PySpark's DataFrames, functions and windows, implemented by the bound engine.
 
 `verify.evaluate_run` binds the engine (`use_engine`) for the duration of one verdict. The binding belongs to the
 current context and to the threads of `parallel`, not to the process: two threads may use two engines at once.
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def use_engine(engine: QueryEngine) -> Iterator[QueryEngine]:
-    """Bind the engine of all frames that are made within the block."""
+    """Bind the engine of all frames that are created within the block."""
     token = _engine.set(engine)
     try:
         yield engine
@@ -47,7 +47,7 @@ def bound_engine() -> QueryEngine:
 if not TYPE_CHECKING:
 
     class _Namespace:
-        """The attribute of the bound engine that has this name."""
+        """Forwards each access to the attribute of the bound engine with this name."""
 
         def __init__(self, name: str) -> None:
             self._name = name
@@ -82,47 +82,47 @@ def schema(columns: str) -> pa.Schema:
 
 
 def record_batch(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as columns."""
+    """Convert rows to columns."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def small_frame(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
-    """A few literal rows."""
+    """Return a frame of a few literal rows."""
     dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
     return bound_engine().table(pa.Table.from_pylist(dicts, schema=schema))
 
 
 def cached(frame: DataFrame) -> DataFrame:
-    """The same rows, computed once however often they are used."""
+    """Return the same rows, which are computed only once."""
     return bound_engine().cached(frame)
 
 
 def coalesced(frame: DataFrame) -> DataFrame:
-    """The same rows, in few tasks."""
+    """Return the same rows, in few tasks."""
     return bound_engine().coalesced(frame)
 
 
 def fields_of(array: str, field: str) -> Column:
-    """Of an array of structs, the array of one field."""
+    """Return the array of one field of an array of structs."""
     return bound_engine().fields_of(array, field)
 
 
 def parallel() -> Executor:
-    """An executor for queries: threads if the bound engine computes several at the same time, else this thread."""
+    """Return an executor of queries: threads if the bound engine computes several concurrently, else this thread."""
     queries = bound_engine().parallel_queries
     return SequentialExecutor() if queries == 1 else BoundThreads(queries)
 
 
 def split_for_threads(items: Sequence[T]) -> list[Sequence[T]]:
-    """Two halves if the bound engine computes several queries at the same time, else everything at once."""
+    """Return two halves if the bound engine computes several queries concurrently, else all items as one part."""
     half = (len(items) + 1) // 2 if bound_engine().parallel_queries > 1 else len(items)
     return [part for part in (items[:half], items[half:]) if part]
 
 
 class BoundThreads(ThreadPoolExecutor):
-    """Threads with the engine of the thread that submits."""
+    """Threads that use the bound engine of the submitting thread."""
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         context = copy_context()
@@ -130,7 +130,7 @@ class BoundThreads(ThreadPoolExecutor):
 
 
 class SequentialExecutor(Executor):
-    """Runs what is submitted at once in the calling thread, so that an interrupt of the thread ends it."""
+    """Executes submitted work immediately in the calling thread, so that an interrupt of the thread ends it."""
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         done: Future[T] = Future()

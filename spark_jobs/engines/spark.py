@@ -1,4 +1,4 @@
-"""Spark through PySpark."""
+"""The query engine that runs Spark through PySpark."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ SMALL_WORKS = 3
 
 @contextlib.contextmanager
 def spark_engine(master: str | None = None, *, evidence_bytes: int = 0) -> Iterator[SparkEngine]:
-    """Over a session of its own that ends with the block. Raises SparkUnavailable, also for what fails within."""
+    """Start an engine whose session ends with the block. Raises SparkUnavailable, also for Spark's errors within it."""
     with spark_session(master, evidence_bytes=evidence_bytes) as session:
         try:
             yield SparkEngine(session)
         except (PySparkException, Py4JError) as problem:
-            # Raised inside of the session's block, which may know a better reason.
+            # Raised inside of the session's block, which replaces it if the cluster provides no executor.
             raise SparkUnavailable(
                 f"Spark failed, so there is no verdict: {in_a_sentence(problem)}"
             ) from problem
 
 
 class SparkEngine:
-    """An engine over a session that the caller ends."""
+    """An engine that uses a session of the caller, who ends it."""
 
     functions: Any = functions
     window: Any = Window
@@ -52,15 +52,15 @@ class SparkEngine:
 
     def tune(self, evidence_bytes: int) -> None:
         self._is_small = evidence_bytes < LARGE_BYTES
-        # Most of a small verdict is loading and compiling Java classes: on as many cores as there are. A large one has
-        # enough tasks for all of them, and memory for one query.
+        # A small verdict mostly loads and compiles Java classes, which concurrent queries spread over the cores. A
+        # large one has enough tasks for all cores, and memory for one query only.
         self.parallel_queries = SMALL_WORKS if self._is_small else 1
         tune(self.session, evidence_bytes)
 
     def table(self, rows: pa.Table) -> DataFrame:
-        """From columns, because Spark sends rows through a Python worker that it must start first. Where there are few,
-        one task is quicker than two and their exchange."""
-        # A column without a piece has no type.
+        """Return a frame from columns, because for rows Spark must start a Python worker. For small evidence one task
+        is faster than two and their exchange."""
+        # A column without chunks has no type.
         rows = rows if rows.num_rows else rows.schema.empty_table()
         frame = self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
         return frame.coalesce(1) if self._is_small else frame
@@ -74,12 +74,12 @@ class SparkEngine:
         return self.session.read.format(SOURCE_FORMAT).load()
 
     def cached(self, frame: DataFrame) -> DataFrame:
-        """Unlike `persist` this also ends the plan, which would otherwise be analysed anew for each of the dozens of
-        frames that are made from it. Computed at the first use."""
+        """Return a checkpoint, computed at its first use. Unlike `persist` it truncates the plan, which Spark would
+        otherwise analyse again for each of the dozens of frames derived from it."""
         return frame.localCheckpoint(eager=False)
 
     def coalesced(self, frame: DataFrame) -> DataFrame:
-        """Every task of a stage carries the plans of all its branches: few tasks, many branches each."""
+        """Return the frame in few tasks, because every task of a stage contains the plans of all its branches."""
         return frame.coalesce(int(self.session.conf.get("spark.sql.shuffle.partitions") or 1))
 
     def fields_of(self, array: str, field: str) -> Column:
@@ -90,7 +90,7 @@ SOURCE_FORMAT = "evidence"
 
 
 def register_source(session: SparkSession, source: PartitionedSource) -> None:
-    """As the data source of that format, until the next one."""
+    """Register a source as the data source SOURCE_FORMAT, which replaces the previous one."""
 
     class EvidenceSource(DataSource):
         @classmethod
@@ -107,11 +107,11 @@ def register_source(session: SparkSession, source: PartitionedSource) -> None:
 
 
 class SourcePartition(InputPartition):
-    """What one task reads."""
+    """The part of a source that one task reads."""
 
 
 class PartReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks."""
+    """Lists the parts on the driver, and reads each in a task."""
 
     def __init__(self, source: PartitionedSource) -> None:
         self._source = source

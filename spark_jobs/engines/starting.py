@@ -1,7 +1,7 @@
 """Start and stop the chosen engine, and warm it up until there is a run to verify.
 
-Spark is the default. Where it is not installed, or finds no Java, the embedded engine computes the verdict and prints
-a note: the verdict is the same.
+Spark is the default. If it is not installed, or finds no Java, the embedded engine computes the same verdict, and the
+program prints a note.
 
 The caller of `--wait` writes a line to standard input when the run can be verified. If it closes standard input
 instead, it has exited or needs no verdict. A starting Spark would notice that only after its start, which takes a
@@ -28,7 +28,7 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineName, str | None]:
-    """The engine that was named, or else the one that can work; and a remark if that is not the usual one."""
+    """Return the requested engine, else the one that can run here, and a remark if that is not the default."""
     if name is not None or master is not None:
         return name or "spark", None
     problem = _spark_problem()
@@ -38,7 +38,7 @@ def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineNa
 
 
 def why_not(name: EngineName) -> str | None:
-    """Why an engine cannot work here, as one sentence; None when it can."""
+    """Return why an engine cannot run here, as one sentence; None when it can."""
     if name == "spark":
         problem = _spark_problem()
         return problem and f"{problem} Or use --engine embedded."
@@ -55,7 +55,7 @@ def _spark_problem() -> str | None:
 
 @contextlib.contextmanager
 def started(name: EngineName, *, master: str | None = None, evidence_bytes: int = 0) -> Iterator[QueryEngine]:
-    """The engine, ready, until the end of the block. Raises EngineUnavailable, also for what fails within."""
+    """Start an engine that ends with the block. Raises EngineUnavailable, also for errors of the engine within it."""
     if problem := why_not(name):
         raise EngineUnavailable(problem)
     if name == "spark":
@@ -71,7 +71,7 @@ def started(name: EngineName, *, master: str | None = None, evidence_bytes: int 
 
 
 class ReadySignal:
-    """Reads standard input in a thread of its own. Constructed in the main thread."""
+    """The line on standard input that requests the verdict, read in a thread. Must be created in the main thread."""
 
     def __init__(self) -> None:
         self._given = threading.Event()
@@ -82,7 +82,7 @@ class ReadySignal:
         return self._given.is_set()
 
     def wait(self) -> None:
-        """Block until the line arrives. If it never does, this program ends."""
+        """Block until the line arrives. If standard input is closed instead, this program exits."""
         self._given.wait()
 
     def _listen(self) -> None:
@@ -95,7 +95,7 @@ class ReadySignal:
 def _end(*_: object) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if os.getpgrp() == os.getpid():
-        # Only processes that this program started; it ends by itself.
+        # The group contains only this program, which ignores the signal, and the processes that it started.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
     sys.exit(EXIT_CODES["unknown"])

@@ -1,10 +1,10 @@
-"""Readers of what regions store, independent of the broker's own code: bytes in, values out, no engine.
+"""Decoders of the values that regions store, independent of the broker's code and of the engines.
 
-A check that read them with the code that wrote them would share its defects. The verdict and the checkers of
-tests/swarm use the same readers.
+A check that used the broker's code would share its defects. The verdict and the checkers of tests/swarm use the same
+decoders.
 
 cursors.py               positions of subscriptions
 grants.py                exclusive access
-metadata_fold.py         which documents metadata events mean
+metadata_fold.py         the documents that result from metadata events
 transaction_journals.py  transaction keys
 """

@@ -1,8 +1,7 @@
 """Stored positions of subscriptions, in the format of `emulator/core/cursor/stored_format.py`.
 
-They are read by code of its own: a check that used the code that wrote them would share its defects. A cursor is a head
-and parts of 4,096 ids each; parts of another generation than the head's mean nothing. An older head (format 1) had all
-ids in itself.
+Independent of the broker's code: a check that used it would share its defects. A cursor is a head and parts of 4,096
+entry ids each; parts of another generation than the head's are ignored. A head of format 1 contains all ids itself.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, pars
 
 PART_IDS = 4096
 _PART = struct.Struct(">BQqBB")
-"""Format, number of the write, highest id, a flag, form of the ids."""
+"""Header of a part: format, number of the write, highest entry id, a flag, encoding of the ids."""
 _BITMAP = 1
 _COUNT, _RANGE, _BATCH = struct.Struct(">H"), struct.Struct(">HH"), struct.Struct(">HI")
 
 Range = tuple[int, int]
-"""First and last id."""
+"""First and last entry id, inclusive."""
 Parts = Mapping[tuple[int, int], bytes]
-"""By generation and number."""
+"""Parts of a cursor by generation and part number."""
 
 
 class DecodedCursor(NamedTuple):
@@ -33,12 +32,12 @@ class DecodedCursor(NamedTuple):
     mark_delete: int
     """Everything up to and including this entry is acknowledged."""
     acked: Mapping[int, int]
-    """Part -> a bit for each of its ids that is acknowledged."""
+    """Part number -> bitmap of the acknowledged entry ids in the part."""
     open_messages: Mapping[int, int]
-    """Entry id -> a bit for each message of the batch that is not acknowledged."""
+    """Entry id -> bitmap of the messages in its batch that are not acknowledged."""
 
     def is_done(self, entry: int, batch_index: int) -> bool:
-        """Whether a message counts as consumed: its entry, or its part of the batch (`batch_index` >= 0)."""
+        """Return whether a message is acknowledged: its entry, or its index in the batch (`batch_index` >= 0)."""
         if entry <= self.mark_delete:
             return True
         part, offset = divmod(entry, PART_IDS)
@@ -49,7 +48,7 @@ class DecodedCursor(NamedTuple):
 
     @property
     def acked_ranges(self) -> list[Range]:
-        """Ranges of acknowledged ids beyond mark-delete, ascending, adjacent ones joined."""
+        """Ranges of acknowledged entry ids after mark-delete, ascending, adjacent ones merged."""
         joined: list[Range] = []
         for part, bits in sorted(self.acked.items()):
             for first, last in _ranges_in(bits, part * PART_IDS):
@@ -62,12 +61,12 @@ class DecodedCursor(NamedTuple):
 
 
 def cursors_of(values: Iterable[tuple[str, bytes]]) -> list[tuple[CursorKey, bytes, Parts]]:
-    """The cursors among a region's keys and values: key, head and parts. Parts without a head are nothing."""
+    """Return the cursors among a region's keys and values: key, head and parts. Parts without a head are ignored."""
     return _grouped((parse_key(text), value) for text, value in values)
 
 
 def cursors_in(rows: Iterable[tuple[StoredKey | None, bytes]]) -> dict[CursorKey, DecodedCursor]:
-    """The same of parsed keys, decoded."""
+    """Return the decoded cursors among parsed keys and values."""
     return {key: read_cursor(head, parts) for key, head, parts in _grouped(rows)}
 
 
@@ -100,8 +99,8 @@ def read_cursor(head: bytes, parts: Parts) -> DecodedCursor:
 
 
 def consumed_ranges(head: bytes, parts: Parts) -> list[Range]:
-    """Ids that a stored cursor counts as consumed as a whole, of each part its own ranges. ValueError for what is no
-    cursor."""
+    """Return the ranges of entry ids that a stored cursor counts as completely acknowledged; ranges of different parts
+    are not merged. ValueError if the values are not a cursor."""
     try:
         state = json.loads(head)
         ranges = [(0, int(state["mark_delete"]))]
@@ -120,7 +119,7 @@ def consumed_ranges(head: bytes, parts: Parts) -> list[Range]:
 
 
 def _acked_bits(data: bytes) -> tuple[int, int]:
-    """Of a part: a bit for each acknowledged id, and where the batches acknowledged in part begin."""
+    """Return a part's bitmap of acknowledged ids, and the offset at which its partly acknowledged batches begin."""
     version, _, _, _, form = _PART.unpack_from(data)
     if version != 2:
         raise ValueError(f"a part of format {version}; known is 2")
@@ -148,5 +147,5 @@ def _open_messages(data: bytes, at: int, base: int) -> dict[int, int]:
 
 
 def _ranges_in(bits: int, base: int) -> list[Range]:
-    """The runs of ones."""
+    """Return the ranges of consecutive one bits."""
     return [(base + run.start(), base + run.end() - 1) for run in re.finditer("1+", f"{bits:b}"[::-1])]

@@ -1,8 +1,8 @@
-"""Grants of exclusive access, as regions store them: which owner had a topic in which epoch.
+"""Stored grants of exclusive access: the owner of a topic in each epoch.
 
-Rows `grant/<topic>/<epoch>` are read by code of its own: a check that used the code that wrote them would share its
-defects. A grant covers the entries from its first one to its end; one without an end lasts until the next one begins.
-What a grant in front of a gap covers is not known.
+Rows `grant/<topic>/<epoch>` are decoded independently of the broker's code: a check that used it would share its
+defects. A grant covers the entries from its first one to its end, or without an end to the first entry of the next
+grant. If the next grant is missing, that range is unknown.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ UNREADABLE, MISSING, FALLING, OVERLAPPING = (
     "epoch decreases",
     "grants overlap",
 )
-"""What can be wrong with a grant, whatever the log holds."""
+"""Problems of a grant that are visible without the region's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGrant:
-    """As its region stored it, and what is wrong with it."""
+    """A grant as its region stored it, the range that it covers, and its problem."""
 
     region: str
     topic: str
     epoch: int
-    """Of its key."""
+    """Epoch in the key of the grant."""
     owner: str = ""
     first_entry: int = 0
     end_entry: int | None = None
@@ -40,7 +40,7 @@ class StoredGrant:
 
 
 def stored_grants(values: Iterable[tuple[str, tuple[str, bytes]]]) -> list[list[StoredGrant]]:
-    """The grants among keys and values of regions, by region and topic, each in the order of epochs."""
+    """Return the grants among keys and values of regions, grouped by region and topic, each group by epoch."""
     grants = []
     for region, (text, value) in values:
         key = parse_key(text)
@@ -61,8 +61,8 @@ def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant
 
 
 def checked(grants: Sequence[StoredGrant]) -> Iterable[StoredGrant]:
-    """The grants of one topic of one region, each with what it covers and what is wrong with it; those that are missing
-    in between, too."""
+    """Yield the grants of one topic of one region, each with its range and problem, and one for each missing epoch
+    between them."""
     expected = 0
     for number, grant in enumerate(grants):
         for epoch in range(expected, grant.epoch):

@@ -1,8 +1,8 @@
-"""Which metadata a set of events means, whatever order they came in (PIP-136, docs/components/metadata-sync.md).
+"""The metadata that results from a set of events, in any order (PIP-136, docs/components/metadata-sync.md).
 
-Written without a look at the regions' own code: the later event of an element wins; of equal times the cluster whose
-name sorts first; of one cluster the later number. What is not later than the latest deletion of its document is gone.
-Of the numbers of partitions that a topic was given the largest counts.
+Implemented independently of the regions' code. The latest event of an element wins: at equal times that of the cluster
+whose name sorts first, within a cluster the one with the higher sequence. Events not later than the latest deletion of
+their document have no effect. The number of partitions of a topic is the largest of all its events.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesP
 DELETED = "Deleted"
 TYPES = ("Created", "Modified", DELETED)
 EXISTENCE = ""
-"""The element of whether there is a document."""
+"""Element that states whether the document exists."""
 WHOLE = "="
-"""Fields of a document that mean nothing apart from each other."""
+"""Element with the fields of a document that are valid only together."""
 PARTITIONS = "partitions"
-"""How many a partitioned topic has: the largest of the numbers that it was given, each of which is an element."""
+"""Element with a topic's number of partitions: the largest number of its events, each of which is an element."""
 
 
 class EventStamp(NamedTuple):
@@ -58,11 +58,11 @@ class MetadataEvent(NamedTuple):
     is_deletion: bool
     stamp: EventStamp
     published_ms: float
-    """When it was published first."""
+    """Time of the event's first publish."""
 
 
 def read_events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterator[MetadataEvent]:
-    """The events of a pack, as the event topic holds them. KeyError, TypeError or ValueError for what is none."""
+    """Decode the events in one message of the event topic. KeyError, TypeError or ValueError if one is not an event."""
     for one in raw:
         kind, name, element = (*one["path"].split("/", 2), "")[:3]
         path, is_deletion = f"{kind}/{name}", one["type"] == DELETED
@@ -77,7 +77,7 @@ def read_events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterat
 
 
 def read_record(path: str, stored: bytes) -> Iterator[MetadataEvent]:
-    """The events that a store's record of a document names, each with the time when the store applied it."""
+    """Decode the events in a store's record of a document, each with the time at which the store applied it."""
     raw = json.loads(stored)
     for element, (*stamp, is_deletion, value, at_ms) in raw["entries"].items():
         yield MetadataEvent(path, element, value, is_deletion, EventStamp(*stamp), float(at_ms))
@@ -86,17 +86,17 @@ def read_record(path: str, stored: bytes) -> Iterator[MetadataEvent]:
 
 
 Document = Mapping[str, Any]
-"""Values by element; EXISTENCE is true."""
+"""Values of a document by element; the value of EXISTENCE is true."""
 
 
 @dataclass(slots=True)
 class Folded:
-    """What events say of one document."""
+    """The events that determine one document."""
 
     winners: dict[str, MetadataEvent] = field(default_factory=dict)
-    """By element."""
+    """Winning event of each element."""
     deletion: MetadataEvent | None = None
-    """The latest one of the whole document."""
+    """Latest deletion of the whole document."""
 
     def take(self, event: MetadataEvent) -> None:
         winner = self.winners.get(event.element)
@@ -107,7 +107,7 @@ class Folded:
             self.deletion = event
 
     def document(self) -> Document:
-        """Nothing where there is none."""
+        """Return the document; empty if it does not exist."""
         counting = {name: one for name, one in self.winners.items() if self._counts(one)}
         if EXISTENCE not in counting:
             return {}
@@ -119,18 +119,18 @@ class Folded:
         return not event.is_deletion and (self.deletion is None or event.stamp.beats(self.deletion.stamp))
 
     def deciding(self, element: str) -> list[MetadataEvent]:
-        """The events that make an element what it is."""
+        """Return the events that determine the value of an element."""
         found = [one for name, one in self.winners.items() if decides(name, element)]
         return [*found, self.deletion] if self.deletion is not None else found
 
 
 def decides(name: str, element: str) -> bool:
-    """Whether the winner for `name` makes an element what it is: itself, existence, one of the numbers."""
+    """Return whether the winner for `name` determines `element`: itself, existence, or a number of partitions."""
     return name in (element, EXISTENCE) or (element == PARTITIONS and name.startswith(f"{PARTITIONS}/"))
 
 
 def fold(events: Iterable[MetadataEvent]) -> dict[str, Folded]:
-    """By path."""
+    """Fold the events of each path."""
     folded: dict[str, Folded] = {}
     for event in events:
         folded.setdefault(event.path, Folded()).take(event)
@@ -138,12 +138,12 @@ def fold(events: Iterable[MetadataEvent]) -> dict[str, Folded]:
 
 
 def is_shared(path: str) -> bool:
-    """Whether clusters share this path of their stores."""
+    """Return whether clusters share this path of their stores."""
     return isinstance(parse_path(path), SHARED)
 
 
 def document_in(path: str, stored: bytes) -> Document:
-    """A stored document, by element. ValueError for what is none."""
+    """Decode a stored document into elements. ValueError if it is not a document."""
     parsed = json.loads(stored)
     if not isinstance(parsed, dict):
         raise ValueError(f"the value stored at {path} is not a document")
@@ -156,7 +156,7 @@ def document_in(path: str, stored: bytes) -> Document:
 
 
 def as_written(path: str) -> str:
-    """As a person writes it: `namespace/acme/orders`."""
+    """Return a path without escapes, as users write it: `namespace/acme/orders`."""
     return path.replace("%2F", "/").replace("%25", "%")
 
 

@@ -1,9 +1,9 @@
-"""What the journals of transaction coordinators say of transaction keys: which epochs were granted, which transactions
-began under a key, and when each was decided.
+"""Transaction keys in the journals of transaction coordinators: granted epochs, transactions that began under a key,
+and the decisions on them.
 
-The journals (docs/components/transactions.md) are read by code of its own: a check that used the code that wrote them
-would share its defects. A checkpoint begins a *generation*: what follows it repeats everything that still counts, and
-what is in front of it may be missing.
+The journals (docs/components/transactions.md) are decoded independently of the broker's code: a check that used it
+would share its defects. A checkpoint begins a *generation*: the entries after it repeat all state that is still valid,
+and entries before it may have been trimmed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ JournalRow = tuple[Any, ...]
 """Region, coordinator, generation, number, what, transaction, role, transaction key, epoch, process; None where a field
 does not apply."""
 CoordinatorEntry = tuple[str, str, int, bytes]
-"""Region, name of the journal, id and content of the entry."""
+"""An entry of a journal: region, name of the journal, entry id and content."""
 
 
 def rows_of(region: str, name: str, entries: Iterable[CoordinatorEntry]) -> Iterator[JournalRow]:
-    """The rows of one journal. ValueError for an entry that cannot be read."""
+    """Yield the rows of one journal. ValueError for an entry that cannot be decoded."""
     coordinator, generation = int(name.rpartition("_")[2]), 0
     for _, _, number, data in entries:
         try:

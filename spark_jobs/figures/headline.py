@@ -10,7 +10,7 @@ from spark_jobs.verdict import INFORMATION, CheckResult, Verdict
 from spark_jobs.wording import count
 
 EVIDENCE = "evidence-complete"
-"""Name of the check that logs, history and scenario are whole."""
+"""Name of the check that logs and history are complete, and that no step of the scenario failed."""
 SCENARIO_FAILED = "The scenario failed: "
 
 ONE_RUN = (
@@ -25,7 +25,7 @@ def headline(
     figures: Mapping[str, Any],
     limits: Sequence[LimitResult],
 ) -> str:
-    """`Valid: no guarantee was broken. 873 acknowledged messages were lost with us-east.`"""
+    """Return for example `Valid: no guarantee was broken. 873 acknowledged messages were lost with us-east.`"""
     sentences = [
         _verdict_sentence(verdict, checks),
         loss_sentence(figures.get("loss")),
@@ -35,7 +35,7 @@ def headline(
 
 
 def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
-    """How much was checked, and what the verdict does not prove."""
+    """Return how many checks had something to check, and what the verdict does not prove."""
     checks = [check for check in checks if check.invariant != INFORMATION]
     verdicts = [check.verdict for check in checks]
     checked = len(verdicts) - verdicts.count("not applicable")
@@ -66,7 +66,7 @@ def _verdict_sentence(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
 
 
 def _doubts(evidence: CheckResult) -> list[str]:
-    """Why a run is unknown, whatever its checks find."""
+    """Return why the evidence makes a run unknown, independently of the other checks."""
     is_missing = "evidence is missing" if evidence.witness else ""
     return list(
         filter(None, [is_missing, "the scenario failed" if SCENARIO_FAILED in evidence.sentence else ""])
@@ -78,7 +78,7 @@ def _name(check: CheckResult) -> str:
 
 
 def loss_sentence(loss: Mapping[str, Any] | None) -> str:
-    """`loss` as in report.json; empty when no region was lost for good."""
+    """Return the sentence on the loss; empty when no region was lost for good. `loss`: as in report.json."""
     if loss is None:
         return ""
     regions, lost = " and ".join(loss["regions"]), loss["unrecovered"]
@@ -88,7 +88,7 @@ def loss_sentence(loss: Mapping[str, Any] | None) -> str:
 
 
 def limits_sentence(limits: Sequence[LimitResult]) -> str:
-    """Empty when every limit was kept, or there is none."""
+    """Return the missed and the unknown limits; empty when there are none."""
     missed = [result.limit.text for result in limits if result.outcome == "missed"]
     unknown = [result.limit.text for result in limits if result.outcome == "unknown"]
     parts = [f"missed: {', '.join(missed)}"] * bool(missed) + [f"unknown: {', '.join(unknown)}"] * bool(

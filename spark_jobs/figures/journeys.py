@@ -1,7 +1,7 @@
 """The journeys of the messages that witnesses name: published, acknowledged, stored, delivered, acknowledged.
 
-Only those few are included, so a report of a million messages stays small. A log does not record when an entry arrived;
-known are two moments before and after it.
+Only those few are included, so a report of a million messages stays small. A log does not record when an entry was
+stored; a journey has a time before and a time after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100
 STOPS_MAX = 60
-"""Of one message; further ones are counted."""
+"""Maximum number of stops of one message; further ones are only counted."""
 
 Origin = tuple[str, str, str, int]
 
@@ -30,11 +30,11 @@ _PLACE_SCHEMA = schema(f"{_ORIGIN}, region string, ledger_id bigint, entry_id bi
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Something that happened to a message."""
+    """An operation of a client on a message, or the response to it."""
 
     at_ms: float
     op: str
-    """publish, receive, acknowledge."""
+    """Operation: publish, receive or acknowledge."""
     outcome: str
     region: str
     subscription: str | None = None
@@ -45,19 +45,19 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class StoredCopy:
-    """Where it is stored, and what is known of since when."""
+    """A stored copy of a message, and the bounds of the time at which it was stored."""
 
     region: str
     position: str
     after_ms: float | None
-    """It cannot have been there before: it had not been published yet."""
+    """Time of the publish request: the copy was stored later."""
     by_ms: float | None
-    """It was there by then: the region had acknowledged or delivered it."""
+    """Time of the region's first receipt or delivery of the message: the copy was stored earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """All that is known of one message."""
+    """The copies of one message, and the operations on it."""
 
     topic: str
     origin_region: str
@@ -65,9 +65,9 @@ class Journey:
     sequence_id: int
     stored: tuple[StoredCopy, ...]
     absent: tuple[str, ...]
-    """Regions that were to store it, and do not."""
+    """Regions that must store the message, and do not."""
     stops: tuple[Stop, ...]
-    """By time."""
+    """Operations and responses, sorted by time."""
     stops_left_out: int = 0
 
     @property
@@ -79,18 +79,18 @@ class Journey:
 
 
 def origin_of(witness: Witness) -> Origin | None:
-    """Of the message that it names; None where it names none."""
+    """Return the origin of the message that a witness names; None if it names none."""
     values = tuple(witness.get(name) for name in ORIGIN)
     return None if None in values else values  # type: ignore[return-value]
 
 
 def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[Journey, ...]:
-    """In the order of the witnesses. Costs nothing where they name no message."""
+    """Return the journeys of the witnesses' messages, in their order. Runs no query if they name no message."""
     return _journeys(evidence, list(dict.fromkeys(filter(None, map(origin_of, witnesses))))[:JOURNEYS_MAX])
 
 
 def follow_messages(evidence: Evidence, named: Iterable[tuple[str, int]]) -> tuple[Journey, ...]:
-    """Of all messages that were published or are stored under these producers and sequence ids."""
+    """Return the journeys of all messages published or stored under these producers and sequence ids."""
     found: set[Origin] = set()
     for producer, number in named:
         of_them = (F.col("producer") == producer) & (F.col("sequence_id") == number)
@@ -122,7 +122,7 @@ def _key(row: Mapping[str, Any]) -> Origin:
 
 
 def _stops(events: DataFrame, wanted: DataFrame, at_places: DataFrame) -> DataFrame:
-    """Operations of clients on these messages and their responses, by origin or by place."""
+    """Return the operations on these messages and the responses, matched by origin or by position."""
     publishes = operations(events, "publish").withColumn("origin_region", F.col("region"))
     named = operations(events, "receive").where(F.col("producer").isNotNull())
     place = ["topic", "region", "ledger_id", "entry_id", "batch_index"]
@@ -145,7 +145,7 @@ def _as_stops(frame: DataFrame) -> DataFrame:
 
 
 def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
-    """The first cumulative acknowledgement of each subscription that a place is covered by."""
+    """Return each subscription's first cumulative acknowledgement that covers a position."""
     cumulative = (
         operations(events, "acknowledge")
         .where(F.col("how") == "cumulative")

@@ -21,7 +21,7 @@ MISSED_EXIT_CODE = 1
 
 @dataclass(frozen=True, slots=True)
 class LimitResult:
-    """One limit and the figure that decided."""
+    """The result of comparing one limit with its figures."""
 
     limit: Limit
     outcome: Outcome
@@ -32,12 +32,12 @@ class LimitResult:
 
 
 def check_limits(limits: Iterable[Limit], figures: Mapping[str, Any]) -> tuple[LimitResult, ...]:
-    """`figures` as in report.json."""
+    """Compare limits with figures. `figures`: as in report.json."""
     return tuple(_hold(limit, _figures_of(limit.measure, figures)) for limit in limits)
 
 
 def exit_code(verdict: Verdict, limits: Sequence[LimitResult]) -> int:
-    """invalid, missed, unknown, valid: the gravest decides."""
+    """Return the exit code of the gravest result, in the order invalid, missed, unknown, valid."""
     outcomes = {result.outcome for result in limits}
     if verdict == "invalid" or "missed" in outcomes:
         return MISSED_EXIT_CODE
@@ -70,7 +70,7 @@ def _without_figures(limit: Limit) -> LimitResult:
 
 
 def _figures_of(measure: str, figures: Mapping[str, Any]) -> dict[str, float]:
-    """Actor -> figure; the empty name where it belongs to no actor."""
+    """Return actor -> figure; the name is empty for a figure without an actor."""
     measures = figures["measures"]
     match measure.split("."):
         case ["unrecovered"]:

@@ -1,8 +1,8 @@
-"""Messages lost with a region that never came back: the price of the loss, never a defect.
+"""Messages lost with a region that never started again: a figure, never a violation.
 
 A message is *unrecovered* when its origin region is lost and no remaining region stores it. The recovery point (RPO)
-is the age of the oldest of them: from its acknowledgement to the moment of the loss. Messages that the lost region's
-log still holds would return with the region.
+is the age of the oldest of them: from its acknowledgement to the loss. A restart of the region would recover the
+messages that its log still stores.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ TOPICS_SHOWN_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Messages of one producer in one topic that went with a region."""
+    """Messages of one producer in one topic that were lost with a region."""
 
     region: str
     topic: str
     producer: str
     acknowledged: int
-    """Publishes that the region had acknowledged and no region that is left stores."""
+    """Number of publishes that the region acknowledged and no remaining region stores."""
     unanswered: int
-    """Publishes without an answer that only the lost log holds."""
+    """Number of publishes without a receipt that only the lost region's log stores."""
     kept: int
-    """Of both, how many the lost region's log still holds."""
+    """Number of all these messages that the lost region's log still stores."""
     first_sequence_id: int
     last_sequence_id: int
     oldest_ms: float | None
-    """When the oldest acknowledged one was acknowledged, on the history's clock."""
+    """Time at which the oldest of them was acknowledged, on the history's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Loss:
     """The loss of one or more regions."""
 
     lost: Mapping[str, float] = field(default_factory=dict)
-    """Region -> when it was lost, on the history's clock, in milliseconds."""
+    """Region -> time of its loss, in milliseconds on the history's clock."""
     gone: tuple[Gone, ...] = ()
     lacking: Mapping[str, int] = field(default_factory=dict)
-    """Region that is left -> messages of lost regions that another one of those left holds and this one does not."""
+    """Remaining region -> messages of lost regions that it lacks and another remaining region stores."""
 
     @property
     def unrecovered(self) -> int:
@@ -59,7 +59,7 @@ class Loss:
 
     @property
     def recovery_point_seconds(self) -> float:
-        """Of all lost regions the largest; 0 when nothing that was acknowledged is gone."""
+        """The largest recovery point of all lost regions; 0 when no acknowledged message was lost."""
         ages = [self.lost[one.region] - one.oldest_ms for one in self.gone if one.oldest_ms is not None]
         return round(max([*ages, 0.0]) / 1000, 3)
 
@@ -83,7 +83,7 @@ class Loss:
 
 
 def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
-    """Look for what is gone. Costs nothing when no region was lost."""
+    """Compute the loss. Runs no query when no region was lost."""
     if not lost:
         return Loss()
     names = [F.lit(name) for name in sorted(lost)]
@@ -118,7 +118,7 @@ def _lacking(evidence: Evidence, lost: Mapping[str, float]) -> dict[str, int]:
 
 
 def loss_result(loss: Loss) -> CheckResult | None:
-    """Its figure in the report; None when no region was lost."""
+    """Return the figure of the report; None when no region was lost."""
     if not loss.lost:
         return None
     regions = " and ".join(sorted(loss.lost))
@@ -154,7 +154,7 @@ def _cost(loss: Loss, regions: str) -> str:
 
 
 def _of_topics(loss: Loss) -> str:
-    """`of persistent://public/default/orders`, or each topic with its number."""
+    """Return `of persistent://public/default/orders`, or several topics with their numbers of messages."""
     numbers: dict[str, int] = {}
     for one in loss.gone:
         numbers[one.topic] = numbers.get(one.topic, 0) + one.acknowledged

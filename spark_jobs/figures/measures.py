@@ -1,7 +1,7 @@
-"""Durations of interruptions, latencies and redeliveries: figures, never defects, unless a limit is set.
+"""Durations of interruptions, latencies and redeliveries: figures, never violations, unless a limit is set.
 
     gap        of a subscription: from the moment its region went down to its next message elsewhere
-    stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
+    stall      of a subscription: the longest time with a pending acknowledged message in which it received nothing
     outage     of a producer: the longest time in which it had pending publishes and received no receipt; it ends when
                a step of the scenario ends, pauses or moves the producer's program
     latency    of a subscription: from the publish request of a message to its first delivery (figures/curves.py)
@@ -25,33 +25,33 @@ from spark_jobs.frames.history import operations
 
 _MOMENTS_SCHEMA = schema("actor string, at_ms double, comes boolean")
 STRETCHES_MAX = 5
-"""Of one actor."""
+"""Maximum number of periods per actor."""
 STRETCH_SECONDS_MIN = 0.25
-"""Shorter ones are listed only where they are an actor's longest."""
+"""Minimum length of a listed period, except of the longest one of an actor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time in which nothing came."""
+    """A period in which an actor waited for a message or a receipt and got none."""
 
     seconds: float
     from_ms: float
-    """When it began, on the history's clock."""
+    """Start of the period, on the history's clock."""
     ended: bool
-    """False: nothing had come when the history ended."""
+    """Whether the wait was over before the history ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """By the name of the actor: a subscription or a producer."""
+    """The figures by the name of the actor: a subscription or a producer."""
 
     outages: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
-    """The longest first, and the others that were long."""
+    """The longest outage of each producer, then its other long ones."""
     stalls: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
     latency_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Percentile, or `max` -> seconds."""
+    """Subscription -> percentile, or `max` -> seconds."""
     lag_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The same of links, by `us-east > us-west`."""
+    """Link, as `us-east > us-west` -> percentile, or `max` -> seconds."""
     repeated: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +70,8 @@ def take_measures(
     curves: Collection[Curve],
     down_on_purpose: Mapping[str, Iterable[float]] | None = None,
 ) -> Measures:
-    """`end_ms`: when the history ended. `down_on_purpose`: program -> when steps ended, paused or moved it."""
+    """Compute all figures. `end_ms`: end of the history. `down_on_purpose`: program -> times at which steps ended,
+    paused or moved it."""
     received = operations(evidence.events, "receive", "ok")
     return Measures(
         outages=_longest(_publishing(evidence, down_on_purpose or {}), end_ms),
@@ -82,7 +83,7 @@ def take_measures(
 
 
 def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
-    """The publish requests of each producer, and their outcomes."""
+    """Return the times of each producer's publish requests and receipts."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
     publishing = _moments(asked, "producer", "asked_ms", comes=False).union(
         _moments(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms", comes=True)
@@ -94,7 +95,7 @@ def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float
 def _ends(
     evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
 ) -> list[tuple[str, float, bool]]:
-    """For each producer of a program, when a step ended the program: no client waits for earlier requests."""
+    """Return the times at which steps ended the program of each producer: then no client waits for earlier requests."""
     asked = operations(evidence.events, "publish", "asked")
     rows = asked.select("producer", "history_file").distinct().collect()
     return [
@@ -107,13 +108,13 @@ def _ends(
 
 
 def _writes(program: str, history_file: str) -> bool:
-    """Whether it is the program's history, or that of a further process of it (`billing-4711`)."""
+    """Return whether the history is the program's, or that of a further process of it (`billing-4711`)."""
     name, _, process = history_file.rpartition("-")
     return history_file == program or (name == program and process.isdecimal())
 
 
 def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
-    """What waited for each subscription, and what it received."""
+    """Return the times at which each subscription's messages were acknowledged, and at which it received messages."""
     due = evidence.owed.where(F.col("due") & (F.col("times") > 0))
     return _moments(due, "subscription", "acked_ms", comes=False).union(
         _moments(received, "subscription", "at_ms", comes=True)
@@ -121,13 +122,13 @@ def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
 
 
 def _moments(frame: DataFrame, actor: str, at: str, *, comes: bool) -> DataFrame:
-    """When something began to wait for the actor, or came."""
+    """Return the times at which the actor began to wait, or with `comes` at which it got what it waited for."""
     return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(comes).alias("comes"))
 
 
 def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
-    """For each actor the longest times from the first wait to whatever comes next: one at least."""
-    # Backwards: a frame that reaches to the end of its partition is computed anew for each row.
+    """Return the longest periods of each actor from the start of a wait to the next arrival, at least one."""
+    # In descending order: a window that extends to the end of its partition is evaluated again for each row.
     later = (
         Window.partitionBy("actor")
         .orderBy(F.desc("at_ms"), F.desc("comes"))

@@ -1,12 +1,12 @@
-"""Topics owned by each host before and after a host died, and the time topics had no owner: figures, never defects.
+"""Topics that each host owned before and after the fault of a host, and the times without an owner: figures only.
 
-    contest    hosts that requested exclusive access to the same topics, directly or by way of others
+    contest    hosts that requested exclusive access to the same topics, directly or through other hosts
     grant      a host receives exclusive access and its epoch: `connect`, ok, with `topic_epoch`
-    fault       a fault of a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
-    moment     faults of hosts of one contest at about the same time
+    fault      a fault of a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
+    moment     faults of hosts of one contest, each within SAME_MOMENT_MS of the one before
 
-All is computed from the history, on the clock of the machine that drove the run: a host is an owner once it received
-the grant.
+All figures are computed from the history, on the clock of the machine that drove the run: a host is an owner from the
+time at which it received the grant.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from spark_jobs.engines.frames import F
 from spark_jobs.frames.evidence import Evidence
 
 SHOWN_MAX = 12
-"""Contests in the report."""
+"""Maximum number of contests in the report."""
 MOMENTS_MAX = 3
-"""Of one contest: the first ones."""
+"""Maximum number of moments of one contest: the first ones."""
 SAME_MOMENT_MS = 100.0
 NAMES_MAX = 3
 _ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}
-"""Faults that end what a host owns."""
+"""Faults that end a host's ownership of its topics."""
 
 Place = tuple[str, str]
 """Region and topic."""
 
 
 class Asked(NamedTuple):
-    """A host requested exclusive access; `at_ms`: when it received the grant, if it did."""
+    """A host's request for exclusive access; `at_ms`: the time at which it received the grant, if it did."""
 
     place: Place
     host: str
@@ -44,33 +44,33 @@ class Asked(NamedTuple):
 class HostFault(NamedTuple):
     at_ms: float
     what: str
-    """As in `kill`."""
+    """Verb of the fault, as in `kill`."""
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Hosts were gone, and others took over."""
+    """Faults of hosts at about the same time, and the takeover of their topics."""
 
     words: str
-    """`checker-1 killed`."""
+    """Text of the faults: `checker-1 killed`."""
     orphaned: int
     """Topics that lost their owner."""
     still_without: int
-    """Those that had none when the history ended, or the next moment came."""
+    """Number of them without an owner at the next moment, or at the end of the history."""
     without_owner_p50: float | None
-    """Seconds; half of those that found another owner had none for less long."""
+    """Median time without an owner, in seconds, of the topics that got another owner."""
     without_owner_max: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Hosts, and the topics that they want."""
+    """Hosts that request the same topics, and the number of topics that each owns."""
 
     name: str
     topics: int
     loads: Mapping[str, tuple[int, ...]]
-    """For each host the topics that it owned before the first moment, and after each when all had owners again."""
+    """Host -> number of topics that it owned before the first moment, and after the takeover of each moment."""
     moments: tuple[Moment, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) ->
 
 
 def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[HostFault]:
-    """The faults of hosts, by time."""
+    """Return the faults of hosts, sorted by time."""
     known, found = set(hosts), []
     for fact in facts:
         verb, _, host = (fact["detail"] or "").partition(" ")
@@ -115,7 +115,7 @@ def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[
 
 
 def contests(asked: Sequence[Asked], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
-    """The first `SHOWN_MAX` contests with faults, by name."""
+    """Return the first `SHOWN_MAX` contests with faults, by name."""
     made = []
     for hosts in _rivals(asked):
         mine = [one for one in asked if one.host in hosts]
@@ -126,7 +126,7 @@ def contests(asked: Sequence[Asked], faults: Sequence[HostFault]) -> tuple[Conte
 
 
 def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
-    """Hosts that want the same topics."""
+    """Return the groups of hosts that request the same topics, directly or through other hosts."""
     wanted: dict[Place, set[str]] = {}
     for one in asked:
         wanted.setdefault(one.place, set()).add(one.host)
@@ -176,7 +176,7 @@ def _contest(hosts: Sequence[str], asked: Sequence[Asked], faults: Sequence[Host
 def _until(
     grants: Sequence[tuple[float, Place, str]], at_ms: float, owner: dict[Place, str], start: int = 0
 ) -> int:
-    """Bring `owner` up to that time; return the index of the next grant."""
+    """Apply the grants before that time to `owner`; return the index of the next grant."""
     while start < len(grants) and grants[start][0] < at_ms:
         _, place, host = grants[start]
         owner[place] = host
@@ -206,6 +206,6 @@ def _moment(done: Sequence[HostFault], orphaned: int, waits: Sequence[float]) ->
 
 
 def _name(hosts: Sequence[str]) -> str:
-    """Their names without their numbers."""
+    """Return the names of the hosts without their numbers."""
     bases = sorted({host.rstrip("-_.0123456789") or host for host in hosts})
     return " and ".join(bases) if len(bases) <= NAMES_MAX else f"{bases[0]} and {len(hosts) - 1} others"

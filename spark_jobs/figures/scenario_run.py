@@ -1,4 +1,4 @@
-"""What was played: the head of the report, and the steps of the scenario with what became of them. Names no engine."""
+"""The scenario of a run: the head of the report, and the steps with their outcomes. Uses no engine."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class ScenarioStep:
     text: str
     outcome: StepOutcome
     at_s: float | None = None
-    """When it began; None: never."""
+    """Start of the step, in seconds since the start of the run; None: it never began."""
     seconds: float | None = None
-    """How long it took; None: it did not end."""
+    """Duration of the step; None: it did not end."""
     error: str | None = None
 
     @property
     def phase(self) -> str | None:
-        """The heading, if it is one."""
+        """Heading of a `phase` step; None for other steps."""
         verb, _, words = self.text.partition(": ")
         return words.strip("'\"") if verb == "phase" else None
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What identifies a run. Fields are empty where no file of the run has them."""
+    """Scenario, topology, version and command of a run. Fields are empty if no file of the run has them."""
 
     scenario: str = ""
     description: str = ""
@@ -51,14 +51,14 @@ class RunInfo:
     created_at: str = ""
     version: str = ""
     command: str = ""
-    """What makes another run like it."""
+    """Command that repeats the run."""
     folder: str = ""
-    """Where that is typed."""
+    """Working directory of the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRun:
-    """Head and steps."""
+    """Head of the report and steps of the scenario."""
 
     head: RunInfo = RunInfo()
     steps: tuple[ScenarioStep, ...] = ()
@@ -68,7 +68,7 @@ class ScenarioRun:
 
 
 def read_scenario_run(folder: RunFolder, facts: Sequence[Mapping[str, Any]], start_ms: float) -> ScenarioRun:
-    """From the files of the run directory, whatever their state, and the facts of its history, by time."""
+    """Read head and steps from the files of the run directory, also if damaged, and from its facts, sorted by time."""
     made_by = read_made_by(folder.path) or MadeBy("", "")
     head = RunInfo(
         scenario=made_by.scenario or _scenario_played(facts),

@@ -1,4 +1,4 @@
-"""What happened when: counts in equal slices of time, by region and by actor, and the faults of the run."""
+"""The timeline of a run: counts in equal slices of time, by region and by actor, and the faults."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
 
 BINS = 240
-"""Slices of the whole run; about as many as the picture has room for."""
+"""Number of slices of a run; about as many as fit into the picture."""
 ACTORS_MAX = 12
-"""Actors with a lane of their own: those that waited longest."""
+"""Maximum number of actors with a lane of their own: those that waited longest."""
 
 Series = Literal["published", "unanswered", "received", "again"]
 SERIES: tuple[Series, ...] = ("published", "unanswered", "received", "again")
-"""Acknowledged publishes; publishes that were never answered with certainty; first deliveries; later ones."""
+"""Acknowledged publishes; publishes without a receipt; first deliveries; redeliveries."""
 Kind = Literal["subscription", "producer"]
 SERIES_OF: Mapping[Kind, tuple[Series, Series]] = {
     "producer": ("published", "unanswered"),
@@ -30,10 +30,10 @@ SERIES_OF: Mapping[Kind, tuple[Series, Series]] = {
 
 
 class TimelineCount(NamedTuple):
-    """How many of a series fell into a slice."""
+    """The number of messages of a series in one slice."""
 
     actor: str | None
-    """None: one that has no lane."""
+    """Producer or subscription; None: an actor without a lane."""
     region: str
     series: Series
     number: int
@@ -42,30 +42,30 @@ class TimelineCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegionLane:
-    """One region's part."""
+    """The lane of one region."""
 
     region: str
     cluster: str | None
     counts: Mapping[Series, Sequence[int]]
-    """Per series one number per slice."""
+    """Series -> number of messages in each slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorLane:
-    """What one producer or one subscription did, wherever it was."""
+    """The lane of one producer or subscription, in all regions."""
 
     name: str
     kind: Kind
     counts: Mapping[Series, Sequence[int]]
     places: tuple[tuple[int, str], ...]
-    """From which slice on most of it was in which region."""
+    """Slice, and the region with most of the actor's messages from that slice on."""
     waits: tuple[Interval, ...]
     """Its longest stalls or outages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All of it. Times are seconds since `start_ms` on the history's clock."""
+    """The lanes and faults of a run. Times are seconds since `start_ms` on the history's clock."""
 
     start_ms: float
     seconds: float
@@ -75,9 +75,9 @@ class Timeline:
     gaps: tuple[Interval, ...] = ()
     marks: tuple[TimelineMark, ...] = ()
     stores: tuple[Interval, ...] = ()
-    """When configuration stores were away; their `region` is the cluster."""
+    """Outages of configuration stores; `region` is the cluster."""
     programs: tuple[Interval, ...] = ()
-    """When steps had ended or paused programs; `actor` is the program."""
+    """Periods in which programs were ended or paused by steps; `actor` is the program."""
     actors: tuple[ActorLane, ...] = ()
     actors_left_out: int = 0
     """Number of actors without a lane."""
@@ -89,11 +89,11 @@ class Timeline:
 def collect_counts(
     evidence: Evidence, start_ms: float, end_ms: float, actors: Iterable[str]
 ) -> list[TimelineCount]:
-    """`actors`: names of those that are counted separately."""
+    """Count messages by actor, region, series and slice. `actors`: names of the actors with a lane."""
     width_ms = max((end_ms - start_ms) / BINS, 0.001)
     received = operations(evidence.events, "receive", "ok")
     named = F.col("producer").isNotNull()
-    # What names no origin is identified by its place.
+    # A delivery without an origin is identified by its position.
     what: list[str | Column] = [*ORIGIN]
     what += (F.when(~named, F.col(name)) for name in ("region", "ledger_id", "entry_id", "batch_index"))
     turn = F.row_number().over(Window.partitionBy("subscription", *what).orderBy("at_ms"))
@@ -117,7 +117,7 @@ def collect_counts(
 
 
 def actors_shown(measures: Measures) -> tuple[list[tuple[Kind, str]], int]:
-    """Those that waited longest, and how many others there are."""
+    """Return the actors that waited longest, and the number of the others."""
     waited = [
         (-stretches[0].seconds, kind, name)
         for kind, by_name in _waits(measures).items()
@@ -125,7 +125,7 @@ def actors_shown(measures: Measures) -> tuple[list[tuple[Kind, str]], int]:
         if stretches
     ]
     shown = [(kind, name) for _, kind, name in sorted(waited)[:ACTORS_MAX]]
-    # Subscriptions first: they are whom it is about.
+    # Subscriptions first, because the report is mostly about them.
     return sorted(shown, key=lambda actor: (actor[0] != "subscription", actor[1])), len(waited) - len(shown)
 
 
@@ -144,7 +144,7 @@ def make_timeline(
     measures: Measures | None = None,
     stores: tuple[Interval, ...] = (),
 ) -> Timeline:
-    """`facts` by time; `gaps` as the check of that name found them."""
+    """Build the timeline. `facts`: sorted by time; `gaps`: the witnesses of check `failover-gap`."""
     marks = marks_of(facts, start_ms)
     end_s = round((end_ms - start_ms) / 1000, 3)
     actors, left_out = actors_shown(measures or Measures())
@@ -192,7 +192,7 @@ def _interval(what: str, name: str, wait: Stretch, start_ms: float) -> Interval:
 
 def _gap(gap: Mapping[str, Any], start_ms: float) -> Interval:
     from_s = round((gap["at_ms"] - start_ms) / 1000, 3)
-    # From the length to the end: both rounded would be another length.
+    # The end is start plus length: the difference of two rounded times may differ from the rounded length.
     to_s = round(from_s + round((gap["until_ms"] - gap["at_ms"]) / 1000, 3), 3)
     return Interval(from_s, to_s, "gap", gap["region"], gap["other_region"], actor=gap["subscription"])
 
@@ -205,7 +205,7 @@ def _counts(slices: Iterable[TimelineCount], series: Sequence[Series]) -> dict[S
 
 
 def _places(slices: Iterable[TimelineCount]) -> Iterable[tuple[int, str]]:
-    """Changes of the region that most of each slice is in."""
+    """Yield the slices at which the region with most of the actor's messages changes, and that region."""
     by_slice: dict[int, dict[str, int]] = {}
     for one in slices:
         of_slice = by_slice.setdefault(one.number, {})

@@ -1,6 +1,6 @@
-"""Deliveries: what each subscription had to receive, and what it received.
+"""Deliveries: the messages that each subscription had to receive, and those that it received.
 
-Messages that a policy may have expired were not delivered to a subscription, and need not be.
+A subscription need not receive messages that TTL or a quota may have expired.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.sources.policies import Lifetime, Namespace
 
 SUBSCRIPTION = ("topic", "subscription", "home")
-"""`home` is the region of a subscription that is not replicated, and empty for one that is: that one is everywhere."""
+"""Columns that identify a subscription. `home` is its region, or empty if it is replicated and so in every region."""
 
 
 def with_homes(events: DataFrame) -> DataFrame:
-    """Events of subscriptions with their `home`. A name is replicated when any of its
-    subscribe requests is."""
+    """Return the events of subscriptions with their `home`. A subscription is replicated if any of its subscribe
+    requests is."""
     of_clients = events.where(F.col("subscription").isNotNull())
     replicated = (
         operations(of_clients, "subscribe")
@@ -35,8 +35,8 @@ def with_homes(events: DataFrame) -> DataFrame:
 
 
 def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFrame:
-    """Receives and acknowledgements, a row per place, with the origin of what was delivered there: from the history, or
-    else from the region's log. `producer` is null where neither has it."""
+    """Return receives and acknowledgements, one row per subscription and position, with the message's origin: from the
+    history, else from the region's log. `producer` is null if neither has it."""
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
@@ -73,8 +73,8 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
 
 
 def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
-    """Which subscription was `given` which message, where, how many `times`, when first (`came`) and last, and whether
-    it acknowledged it, on its own or together with what stood before."""
+    """Return one row per subscription and delivered message: its positions (`given`), the number of deliveries
+    (`times`), the first in each region (`came`) and the last, and whether it was acknowledged in any way."""
     cumulative = (
         of_subscriptions.where(
             (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
@@ -104,9 +104,9 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
 
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
-    """`since_ms`, in which `regions`, its `initial` position, whether a client `moved` it (seek, unsubscribe), whether
-    it `reads_compacted`, and how far its consumer came in `last_region`, where it was last (`reached`: the last message
-    received there, per ledger)."""
+    """Return one row per subscription: `since_ms`, its `regions`, its `initial` position, whether a client `moved` it
+    (seek, unsubscribe), whether it `reads_compacted`, the `last_region` where it received a message, and the last
+    message received there in each ledger (`reached`)."""
     is_ok = F.col("outcome") == "ok"
     subscribed = (
         of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
@@ -132,7 +132,7 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
         F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
     )
     reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
-    # One that was never seen to subscribe is owed nothing, but what it received is known all the same.
+    # A subscription without a subscribe in the history is owed nothing, but the deliveries to it are known.
     return subscribed.join(
         places.select(*SUBSCRIPTION, "last_region", reached.alias("reached")),
         list(SUBSCRIPTION),
@@ -145,10 +145,10 @@ def _received(events: DataFrame) -> DataFrame:
 
 
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """What a subscription was to be given, or was given. Due is what was acknowledged and meant for one of its regions,
-    and asked for after it existed, unless it began at the earliest message. What was asked for `before` it existed is
-    not due to one that began at the latest. What one that reads compacted was not given is `left_out`: compaction keeps
-    the newest message of a key. A subscription that is not replicated is one in each region."""
+    """Return the messages that a subscription had to receive, or received. `due`: acknowledged, expected in one of its
+    regions, and published after it existed, or it began at the earliest message. `before`: published before a
+    subscription that began at the latest. `left_out`: not received by one with compacted reads, because compaction
+    keeps only the newest message of a key. A subscription that is not replicated is a separate one in each region."""
     asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
     meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
     in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
@@ -179,8 +179,8 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
 
 
 def without_expired(owed: DataFrame, namespaces: Mapping[str, Namespace], end_ms: float) -> DataFrame:
-    """`aged`: when the history ended it was older than TTL or a quota of its topic allows, so its subscription may have
-    passed it. `expired`: and it never came; such a message is not `due`."""
+    """Add `aged` and `expired`. `aged`: at the end of the history the message was older than TTL or a quota of its
+    topic allows, so its subscription may have skipped it. `expired`: aged, never received, and so not `due`."""
     may_expire = _may_expire(namespaces, end_ms)
     aged = F.lit(False) if may_expire is None else F.coalesce(may_expire, F.lit(False))
     return (
@@ -191,7 +191,7 @@ def without_expired(owed: DataFrame, namespaces: Mapping[str, Namespace], end_ms
 
 
 def _may_expire(namespaces: Mapping[str, Namespace], end_ms: float) -> Column | None:
-    """None: nothing ever does."""
+    """Return the condition under which a message may have expired; None if no policy expires messages."""
     found = [
         (F.col("namespace") == name) & _is_older(namespace.lifetime, end_ms)
         for name, namespace in namespaces.items()

@@ -1,23 +1,23 @@
 """The frames that every check starts from: logs and history joined.
 
-    stored          one row per message that is in some region's log, markers left out
+    stored          one row per message in each region's log, without markers
     events          operations of clients and their responses, one row per line of the history
     messages        one row per origin: the published message, its response, and its copies
-    missing         one row per copy that must exist and does not, what that absence proves, and how many
-                    copies are `held` elsewhere
+    missing         one row per copy that must exist and does not, what that absence proves, and the number of
+                    stored copies (`held`)
     owed            one row per subscription and message that it had to receive, or received: whether it is `due`
                     to it, how many `times` it was delivered
     strays          one row per position of a delivery at which no message is stored
-    claims        the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
+    claims          the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
     ownership       grants of exclusive access, and the responses to clients (`evidence/grants.py`)
-    outages         one row per time that a region was down
-    trimmed         where retention removed entries
-    transactional   whether there is any transaction
-    keys            what coordinators stored of transaction keys (`evidence/transaction_journals.py`)
+    outages         one row per outage of a region
+    trimmed         the entry ids below which retention removed entries
+    transactional   whether the run has any transaction
+    keys            transaction keys in the coordinators' journals (`evidence/transaction_journals.py`)
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
-log of its origin region; replication keeps that order, so a region that holds something later of the same origin
-has passed over everything earlier that it does not hold.
+log of its origin region. Replication keeps that order, so a region that stores a later message of the same origin
+region has skipped every earlier one that it does not store.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OUTAGE_SCHEMA = schema("region string, down_ms double, up_ms double")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The frames of the module's description."""
+    """The frames that the module's docstring describes."""
 
     stored: DataFrame
     events: DataFrame
@@ -74,7 +74,7 @@ def gather(
     *,
     transactional: bool,
 ) -> Evidence:
-    """Bring together what the logs and the history say. `end_ms`: when the history ended."""
+    """Join the logs and the history. `end_ms`: time at which the history ended."""
     with parallel() as workers:
         of_clients = workers.submit(_by_place, counting(events, transactional=transactional), stored)
         joined = join_messages(publishes(events), stored, namespaces)
@@ -106,8 +106,8 @@ def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFram
 
 
 def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
-    """Of places (topic, region, ledger_id, entry_id) those that retention did not trim: what was there is not known
-    any more."""
+    """Return the positions (topic, region, ledger_id, entry_id) that retention did not trim: the former message at a
+    trimmed one is unknown."""
     gone = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
     return places.join(trimmed.hint("broadcast"), ["topic", "region"], "left").where(
         ~F.coalesce(gone, F.lit(False))
@@ -115,11 +115,11 @@ def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
 
 
 def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
-    """`absence` tells what a missing copy proves:
+    """Return the expected copies that are not stored. `absence` is what the absence of a copy proves:
 
-    trimmed    retention may have removed it: neither lost nor proof
-    missing    the region holds later messages of that origin, or is the origin itself: it is lost there
-    behind     the region holds nothing later of that origin: lost, or not there yet
+    trimmed    retention may have removed the copy: nothing is proven
+    missing    the region stores later messages of that origin region, or is the origin region: the copy is lost
+    behind     the region stores no later message of that origin region: lost, or not replicated yet
     """
     reach = (
         messages.select(

@@ -1,11 +1,11 @@
 """Faults of regions, links and configuration stores, with start, end and direction.
 
-Those of regions and links are computed from the facts of a run. A link has two directions, each with its own state:
-whole, held or cut, and a latency. A change of both at once is one fault.
+Faults of regions and links are computed from the facts in the history. A link has two directions, each with its own
+state (whole, held or cut) and latency. A change of both directions at once is one fault.
 
-Outages of a cluster's configuration store are those that its regions noticed (`regions/<name>/metadata.jsonl`). A
-region whose store is unavailable goes on with its mirror, so nothing else in a run shows the outage. The next line of
-the region ends it: a region receives changes only from a store that responds.
+Outages of a cluster's configuration store are those that its regions recorded (`regions/<name>/metadata.jsonl`). A
+region whose store is unavailable continues with its mirror, so nothing else in a run shows the outage. The region's
+next line ends it: a region receives changes only from a store that responds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REGION_ENDS = {
     "stop": ("start", "restart"),
     "pause": ("resume", "start", "restart", "kill", "lose", "stop"),
 }
-"""What ends a time of being down."""
+"""Facts that end each kind of outage of a region."""
 PROGRAM_ENDS = ("kill", "stop", "restart", "pause")
 PROGRAM_VERBS = (*PROGRAM_ENDS, "start", "resume", "finish")
 LINK_FAULTS = ("cut", "hold", "latency")
@@ -34,24 +34,24 @@ LINK_FAULTS = ("cut", "hold", "latency")
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch of the run, in seconds since its start."""
+    """A period of the run, in seconds since the start of the run."""
 
     from_s: float
     to_s: float
     what: str
-    """kill, lose, stop, pause: why a region was down. cut, hold, latency: what was done to a link. gap: the fail-over.
-    stall, outage: what an actor waited for."""
+    """Kind of period. kill, lose, stop, pause: an outage of a region or program. cut, hold, latency: a fault of a link.
+    away: an outage of a configuration store. gap: a fail-over. stall, outage: the wait of an actor."""
     region: str
     other_region: str | None = None
-    """Of a link: where it leads."""
+    """The other end of a link; None for other kinds."""
     actor: str | None = None
     """The actor that waited, or the program that was ended or paused."""
     ended: bool = True
-    """False: it went on beyond the end of the history."""
+    """Whether the period ended before the end of the history."""
     one_way: bool = False
-    """Of a link: only what goes from `region` to `other_region`."""
+    """Whether the fault affects only the direction from `region` to `other_region`."""
     detail: str | None = None
-    """Of a latency: how long."""
+    """Latency of a link, with its unit."""
 
     @property
     def seconds(self) -> float:
@@ -60,7 +60,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class TimelineMark:
-    """Something that happened at one moment."""
+    """A fact of the history, with its time in seconds since the start of the run."""
 
     at_s: float
     op: str
@@ -74,7 +74,7 @@ class TimelineMark:
 
 
 def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Region -> when it was lost, of those that were lost and did not come back. `facts` by time."""
+    """Return each region that was lost and did not start again -> time of its loss. `facts`: sorted by time."""
     lost: dict[str, float] = {}
     for fact in facts:
         if fact["op"] == "lose":
@@ -85,7 +85,7 @@ def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[TimelineMark, ...]:
-    """All facts but the steps of the scenario, which are reported separately. `facts` by time."""
+    """Return all facts except the steps of the scenario, which are reported separately. `facts`: sorted by time."""
     return tuple(
         TimelineMark(
             round((fact["at_ms"] - start_ms) / 1000, 3),
@@ -100,7 +100,7 @@ def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[Timel
 
 
 def down_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
-    """Each time that a region was down. By what happened first."""
+    """Return the outages of regions, sorted by start."""
     intervals = []
     for index, mark in enumerate(marks):
         ends = REGION_ENDS.get(mark.op)
@@ -114,7 +114,7 @@ def down_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, .
 
 
 def program_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
-    """Each time that a step ended or paused a program, a host or a task, until a step started it again."""
+    """Return each period from a step that ended or paused a program, host or task to its next start."""
     intervals = []
     for index, mark in enumerate(marks):
         verb, name = done_to_program(mark.op, mark.detail)
@@ -134,13 +134,13 @@ def _goes_on(mark: TimelineMark, name: str) -> bool:
 
 
 def done_to_program(op: str, detail: str | None) -> tuple[str, str]:
-    """Verb and name in the fact `kill billing`; empty for any other fact."""
+    """Return verb and name of a fact such as `kill billing`; empty strings for any other fact."""
     verb, _, name = (detail or "").partition(" ")
     return (verb, name) if op == "note" and verb in PROGRAM_VERBS and name else ("", "")
 
 
 def down_on_purpose(facts: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Program, host or task -> when steps ended, paused or moved it, on the history's clock, in milliseconds."""
+    """Return program, host or task -> times at which steps ended, paused or moved it, in ms on the history's clock."""
     found: dict[str, list[float]] = {}
     for fact in facts:
         verb, name = done_to_program(fact["op"], fact["detail"])
@@ -150,9 +150,9 @@ def down_on_purpose(facts: Iterable[Mapping[str, Any]]) -> dict[str, list[float]
 
 
 def link_faults(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
-    """Each time that a link was cut, held or slow. By when it began."""
+    """Return each period in which a link was cut, held or slow, sorted by start."""
     open_faults: dict[tuple[str, str, bool], Interval] = {}
-    """By direction, and whether it is about the latency."""
+    """Current faults by source, target, and whether the fault is a latency."""
     done: list[Interval] = []
 
     def end(direction: tuple[str, str], slow: bool, at_s: float) -> None:
@@ -187,7 +187,7 @@ def _directions(mark: TimelineMark) -> list[tuple[str, str]]:
 
 
 def _both_ways_once(faults: Sequence[Interval]) -> tuple[Interval, ...]:
-    """What began and ended in both directions at once is one fault; the others are one of each direction."""
+    """Merge faults that began and ended in both directions at once; every other fault is one-way."""
     once: list[Interval] = []
     for fault in sorted(faults, key=lambda one: (one.from_s, one.what, one.region, one.other_region or "")):
         there_and_back = not fault.one_way and _mirrored(fault) in faults
@@ -205,8 +205,8 @@ def _mirrored(fault: Interval) -> Interval:
 def store_absences(
     run: Path, clusters: Mapping[str, str], start_ms: float, end_s: float
 ) -> tuple[Interval, ...]:
-    """Return each time that any region of a cluster missed its store, by start. `clusters`: the cluster of each region.
-    Unreadable lines are skipped; the checks that use the frame report them."""
+    """Return each outage of a cluster's store that any of its regions recorded, by start. `clusters`: the cluster of
+    each region. Unreadable files are skipped; `sources.policies` reports them."""
     stretches: dict[str, list[tuple[float, float | None]]] = {}
     for file in sorted((run / "regions").glob(f"*/{DELIVERIES_FILE}")):
         region = file.parent.name
@@ -222,7 +222,7 @@ def store_absences(
 
 
 def _noticed(file: Path) -> Iterable[tuple[float, float | None]]:
-    """Yield start and end of each time that this region missed its store; None: until the end of the run."""
+    """Yield start and end of each store outage in a region's file; end None: it lasted until the end of the run."""
     since: float | None = None
     for line in _lines(file):
         if line.get("away"):
@@ -243,7 +243,7 @@ def _lines(file: Path) -> list[dict[str, float]]:
 
 
 def _joined(stretches: Iterable[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Stretches that overlap are one."""
+    """Merge overlapping periods."""
     joined: list[tuple[float, float | None]] = []
     for from_ms, to_ms in sorted(stretches, key=lambda one: one[0]):
         last = joined[-1] if joined else None

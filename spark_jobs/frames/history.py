@@ -1,10 +1,10 @@
 """The history as a DataFrame: operations of clients and their responses, one row per line (`history_files`).
 
-*Producers that were opened again under one name.* Where deduplication is on, a region's numbering under a name goes on
-where it stopped, and a program that counts its messages from 0 each time it runs records other numbers than were
-stored. Its receipts show the offset: they name positions, and if every message of a session is stored at its position
-under a number that is higher by one constant, that constant is the session's offset. Only sessions that use the same
-numbers under the same name are checked.
+*Producers reopened under one name.* With deduplication, a region continues the sequence ids of a producer name. A
+program that counts its messages from 0 in each session then records other sequence ids than the region stores. Its
+receipts show the offset: if the messages stored at all receipts of a session have sequence ids that are higher by one
+constant, that constant is the session's offset. Only sessions of one producer name with overlapping sequence ids are
+checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
 
 
 def read_history(folder: RunFolder) -> tuple[DataFrame, list[EvidenceDamage]]:
-    """Every line as a row in the shape of ROW_SCHEMA, and why the files are not whole."""
+    """Return every line as a row in ROW_SCHEMA, and the damages of the files."""
     there, run = {file.stem for file in folder.history}, run_name(folder.path)
     files = [look_at(file, run, there) for file in folder.history]
     slices = tuple(part for file in files for part in file.slices)
@@ -32,19 +32,19 @@ def read_history(folder: RunFolder) -> tuple[DataFrame, list[EvidenceDamage]]:
 
 
 def events_of(lines: DataFrame) -> DataFrame:
-    """The readable lines."""
+    """Return the readable lines."""
     return lines.where(F.col("damage").isNull())
 
 
 def operations(events: DataFrame, op: str, outcome: str | None = None) -> DataFrame:
-    """The lines of one operation, with one outcome or any."""
+    """Return the lines of one operation, with one outcome or any."""
     is_wanted = F.col("op") == op
     return events.where(is_wanted if outcome is None else is_wanted & (F.col("outcome") == outcome))
 
 
 @dataclass(frozen=True)
 class HistoryLines:
-    """The lines of whole files, as a source."""
+    """Source of the lines of history files, read by slices."""
 
     slices: tuple[Slice, ...]
     regions: tuple[str, ...]
@@ -62,7 +62,7 @@ class HistoryLines:
 
 
 def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[str]]:
-    """The events under the numbers that were stored, and a sentence for each session that was renumbered."""
+    """Return the events with the sequence ids that regions stored, and a sentence for each session that changed."""
     contested = _contested(_ranges(events))
     if not contested:
         return events, []
@@ -89,7 +89,7 @@ def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
 
 
 def _contested(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Sessions that used numbers which another session of the same name used, too."""
+    """Return the sessions whose range of sequence ids overlaps that of another session of the same producer name."""
     by_name: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for one in ranges:
         by_name.setdefault((one["topic"], one["region"], one["producer"]), []).append(one)

@@ -1,7 +1,7 @@
-"""Messages: what clients published, and its stored copies.
+"""Messages: the publish requests of clients, joined with the stored copies.
 
-A message is its *origin*: (topic, origin region, producer, sequence id). A place is (region, ledger, entry, index in
-its batch).
+A message is identified by its *origin*: (topic, origin region, producer, sequence id). A place is the position of a
+copy: (region, ledger, entry, index in its batch).
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.ite
 
 
 def position_text(place: Column) -> Column:
-    """`ledger:entry:batch_index`, as message ids are written in the history."""
+    """Return `ledger:entry:batch_index`, the form of message ids in the history."""
     return F.concat_ws(":", place["ledger_id"], place["entry_id"], place["batch_index"])
 
 
 def entry_text(position: Column) -> Column:
-    """`ledger:entry`, null where there is none."""
+    """Return `ledger:entry`, or null for a null position."""
     return F.when(position.isNotNull(), F.concat_ws(":", position["ledger_id"], position["entry_id"]))
 
 
 def place_number(ledger: Column, entry: Column) -> Column:
-    """Orders places of one log, as `stored_values.place_number` does."""
+    """Return a number that orders the entries of one log, as `stored_values.place_number` does."""
     return ledger * F.lit(LEDGER) + entry
 
 
 def each_copy(messages: DataFrame) -> DataFrame:
-    """A row per copy of each message: its `region`, and its place there as a number (`at`)."""
+    """Return one row per copy of each message: its `region`, and its position there as a number (`at`)."""
     each = messages.withColumn("copy", F.explode("copies")).withColumn("region", F.col("copy.region"))
     return each.withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
 
@@ -59,8 +59,8 @@ def each_copy(messages: DataFrame) -> DataFrame:
 def stored_messages(
     rows: DataFrame, log_topics: Collection[str], history_topics: Collection[str], *, transactional: bool
 ) -> DataFrame:
-    """Rows of `region_log` without markers and system topics. `log_topic` is the topic as stored, `topic` as the
-    history calls it; `fate` as in `transactions`. `transactional`: some row is of a transaction."""
+    """Return rows of `region_log` without markers and system topics. `log_topic` is the stored topic, `topic` its name
+    in the history; `fate`: see `transactions`. `transactional`: whether any row belongs to a transaction."""
     names = {topic: history_topic(topic, history_topics) for topic in sorted(log_topics)}
     system = [topic for topic, name in names.items() if name is None]
     renamed = {topic: name for topic, name in names.items() if name not in (None, topic)}
@@ -93,9 +93,9 @@ def stored_messages(
 
 
 def publishes(events: DataFrame) -> DataFrame:
-    """One row per message that a client published or tried to. `acked_ms` is null unless it certainly was published;
-    `refused` means that every attempt certainly was not. A number may have been asked for in several `sessions`, with
-    several contents: `asked_payloads` has the digest of each. `receipts` are the places that they named."""
+    """Return one row per message of a publish request. `acked_ms` is null unless a client received a receipt; `refused`
+    means that every attempt certainly failed. Several `sessions` may have published under one sequence id, with
+    different contents: `asked_payloads` has the digest of each. `receipts` are the positions in the receipts."""
     is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
 
     def count(outcome: str) -> Column:
@@ -131,11 +131,11 @@ def publishes(events: DataFrame) -> DataFrame:
 
 
 def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace]) -> DataFrame:
-    """One row per message that was published or stored. `copies` is empty for a message that no region stores."""
+    """Return one row per message that was published or stored. `copies` is empty if no region stores the message."""
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
-        # Sorted, so that the first of several is the same one every time.
+        # Sorted, so that the first copy is the same in every evaluation.
         F.array_sort(F.collect_list(place)).alias("copies"),
         F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
         F.min(
@@ -180,7 +180,7 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
 
 
 def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
-    """The origin region, and those of its namespace, or its topic, that the message itself does not leave out."""
+    """Return the origin region, and the regions of its topic's or namespace's policy that the message allows."""
     own = F.array("origin_region")
     if not namespaces:
         return own
@@ -191,7 +191,7 @@ def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
     of_topics = {topic: policy for one in namespaces.values() for topic, policy in one.own_topics.items()}
     place = F.col("namespace")
     if of_topics:
-        # Partitions have the policies of their topic.
+        # Partitions have the policies of their partitioned topic.
         base = F.regexp_extract("topic", r"^(.+)-partition-[0-9]+$", 1)
         owner = F.when(base != "", base).otherwise(F.col("topic"))
         place = F.when(owner.isin(sorted(of_topics)), owner).otherwise(place)
@@ -207,7 +207,7 @@ def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
 
 
 def _without_added(place: Column, policies: Mapping[str, ReplicationPolicy], declared: Column) -> Column:
-    """Without the regions that policies did not name when the message was published, or do not name any more."""
+    """Remove the regions that the policy did not name when the message was published, or no longer names."""
     pairs = [
         F.lit(part)
         for name, policy in sorted(policies.items())
@@ -217,7 +217,7 @@ def _without_added(place: Column, policies: Mapping[str, ReplicationPolicy], dec
     if not pairs:
         return declared
     since_ms = F.create_map(*pairs)
-    # What no client published is expected only by a policy that held all the time.
+    # A message without a publish request is expected only in regions that the policy named during the whole run.
     asked_ms = F.coalesce("asked_ms", F.lit(0.0))
 
     def is_expected(region: Column) -> Column:

@@ -25,41 +25,41 @@ _CLIENT_OPS = ("publish", "receive", "acknowledge", "end_transaction")
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """What is in one region's log, in numbers."""
+    """Counts, topics and damages of one region's log."""
 
     messages: int
     markers: int
     topics: tuple[str, ...]
     damages: tuple[str, ...]
     in_transactions: int = 0
-    """Messages and markers."""
+    """Number of messages and markers of transactions."""
     origins: tuple[str, ...] = ()
-    """Regions that its messages were first published in."""
+    """Origin regions of its messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySummary:
-    """What must be known of the history before it is compared with anything."""
+    """Contents of the history that are required before it is joined with the logs."""
 
     topics: frozenset[str]
     epochs: frozenset[tuple[str, str, str, int]]
-    """Region, topic, producer and the epoch in its response."""
+    """Region, topic, producer and topic epoch of each response that has an epoch."""
     facts: tuple[Mapping[str, Any], ...]
-    """By time."""
+    """Facts of the run, sorted by time."""
     damages: tuple[str, ...]
-    """Lines that are wrong, a sentence each."""
+    """One sentence for each kind of unreadable line."""
     start_ms: float
     end_ms: float
     last_client_ms: float
-    """When a client last sent a request or received a response."""
+    """Time at which a client last sent a request or received a response."""
     in_transactions: int = 0
-    """Lines about transactions."""
+    """Number of lines that name a transaction."""
     with_keys: int = 0
-    """Lines that name a transaction key."""
+    """Number of lines that name a transaction key."""
 
 
 def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
-    """Reads every log once, which also fills the cache."""
+    """Summarise every log in one pass, which also fills the cache."""
     is_message = F.col("damage").isNull() & F.col("marker_type").isNull()
     summed = rows.groupBy("region").agg(
         F.count_if(is_message).alias("messages"),
@@ -83,7 +83,7 @@ def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
 
 
 def summarise_history(lines: DataFrame) -> HistorySummary:
-    """One pass over the history."""
+    """Summarise the history in one pass."""
     good = F.col("damage").isNull()
     at_ms = F.when(good, F.col("at_ms"))
     row = lines.agg(
@@ -111,7 +111,7 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
 
 
 def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:
-    """Each time that a region went down: where, when, and when it came back. `facts` by time."""
+    """Return each outage: region, start, and end, or None if the region stayed down. `facts`: sorted by time."""
     found: list[tuple[str, float, float | None]] = []
     for fact in facts:
         region, at_ms, goes_down = fact["region"], fact["at_ms"], DOWN.get(fact["op"])

@@ -1,13 +1,14 @@
-"""Transactions: which stored messages count as published, and which acknowledgements count.
+"""Transactions: which stored messages are published, and which acknowledgements take effect.
 
-A transaction belongs to one region, and is known by that region and its two numbers, `most,least`. A stored message of
-one has a *fate*, which the markers in the same log decide:
+A transaction belongs to one region, and is identified by the region and its transaction id `most,least`. A stored
+message of a transaction has a *fate*, which the marker in the same log decides:
 
     committed  published, like any other message
     aborted    never published: no consumer and no other region receives it
-    open       as aborted, for as long as there is no marker
+    open       not published: there is no marker yet
 
-The fate of a message without a transaction is null. A region stores what it acknowledged, whatever its fate.
+The fate of a message without a transaction is null. A region must store a message that it acknowledged, whatever its
+fate.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from spark_jobs.frames.history import operations
 
 COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
 PLAIN = "plain"
-"""In `fates`: a copy that belongs to no transaction."""
+"""Value in `fates` for a copy that belongs to no transaction."""
 
 
 def with_fates(rows: DataFrame, *, transactional: bool) -> DataFrame:
-    """Rows of region logs, with `fate`. The first marker of a transaction in a log counts; a second means nothing.
-    What came from another region belongs to no transaction here."""
+    """Add `fate` to rows of region logs. The first marker of a transaction in a log decides; later ones are ignored. A
+    replicated message belongs to no transaction of this region."""
     if not transactional:
         return rows.withColumn("fate", F.lit(None).cast("string"))
     by = ["region", "topic", "transaction"]
@@ -40,8 +41,8 @@ def with_fates(rows: DataFrame, *, transactional: bool) -> DataFrame:
 
 
 def returned_ends(events: DataFrame) -> DataFrame:
-    """By region and transaction, the outcome in the responses to clients (`returned_end`): committed or aborted. Two
-    transactions of one id, of a region that was lost and began anew, may have both: their outcome is unknown."""
+    """Return the outcome in the responses to clients (`returned_end`: committed or aborted) by region and transaction.
+    A region that was lost and restarted empty may reuse an id; an id with both outcomes is left out."""
     ends = (
         operations(events, "end_transaction", "ok")
         .groupBy("region", "transaction")
@@ -53,8 +54,8 @@ def returned_ends(events: DataFrame) -> DataFrame:
 
 
 def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) -> DataFrame:
-    """Messages with `returned_end`, and whether they are `unpublished`: of those only their own region's copy is
-    `expected`. The log decides; where a message was trimmed from it, the responses that clients received."""
+    """Add `returned_end` and `unpublished` to messages; of an unpublished message only the origin region's copy is
+    `expected`. The log decides, or the clients' responses if the message was trimmed from the log."""
     if not transactional:
         return messages.withColumn("returned_end", F.lit(None).cast("string")).withColumn(
             "unpublished", F.lit(False)
@@ -72,7 +73,7 @@ def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) ->
 
 
 def counting(events: DataFrame, *, transactional: bool) -> DataFrame:
-    """Events without the acknowledgements of transactions that were aborted: they never happened."""
+    """Return events without the acknowledgements of aborted transactions, which have no effect."""
     if not transactional:
         return events
     aborted = returned_ends(events).where(F.col("returned_end") == ABORTED)

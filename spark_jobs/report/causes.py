@@ -1,8 +1,8 @@
 """Possible causes of a violated guarantee: the faults near a check's witnesses.
 
 A fault is listed with a witness when it affected a region or link that the witness names, at that time or shortly
-after: messages that a region had acknowledged and not yet sent are lost a moment later. That is no proof, but the
-first thing to check. The texts are in `hints`.
+after: a region that fails loses messages that it acknowledged before and had not replicated yet. That is no proof, but
+the first thing to check. The texts are in `wording`.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _DONE = {
 }
 _PLACES = ("region", "other_region", "origin_region")
 _PLACES_OF: Mapping[str, Sequence[str]] = {"without a result": ("region", "other_region")}
-"""By kind of witness, where it happened: the origin of an order has no part in its answer."""
+"""Kind of witness -> fields with its regions, if not all: the origin region of a message does not affect its result."""
 _AT_ANY_TIME_LATER = frozenset({"skipped", "not reached"})
-"""Kinds of witness that name when a message was acknowledged: a consumer passes it at any time from then on."""
+"""Kinds of witness with the time of a receipt: a consumer may miss the message at any time after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What the witnesses of a check name."""
+    """The regions and the period that the witnesses of a check name."""
 
     regions: frozenset[str]
     from_s: float
     to_s: float
     of_subscription: bool = False
-    """Programs may have a part in it."""
+    """Whether a witness names a subscription, so that a fault of a program is a possible cause."""
 
 
 def causes(check: CheckResult, timeline: Timeline) -> list[str]:
-    """A sentence for each fault near the witnesses of a check, or one that there is none."""
+    """Return a sentence for each fault near the witnesses of a check, or one sentence that there is none."""
     scene = _scene(check.witness, timeline)
     if scene is None:
         return []
     near = [fault for fault in (*timeline.down, *timeline.links) if _is_beside(fault, scene)]
     if scene.of_subscription:
         near += [fault for fault in timeline.programs if _is_beside(fault, scene)]
-    # A cluster's store is about each of its regions.
+    # An outage of a cluster's store affects all regions of the cluster.
     of_clusters = frozenset(
         lane.cluster for lane in timeline.lanes if lane.cluster and lane.region in scene.regions
     )
@@ -76,7 +76,7 @@ def _no_fault(scene: _Scene, timeline: Timeline) -> str:
 
 
 def sentence_of(fault: Interval) -> str:
-    """`us-east was killed at 4.000 s, for 5.000 s.`"""
+    """Return the text of a fault: `us-east was killed at 4.000 s, for 5.000 s.`"""
     until = f", for {duration_text(fault.seconds)}" if fault.ended else ", until the end"
     fields: dict[str, object] = {"region": fault.region, "at": f"{fault.from_s:.3f}", "until": until}
     if fault.what == "away":
@@ -113,6 +113,6 @@ def _times(witnesses: Iterable[Mapping[str, Any]]) -> list[float]:
 
 def _is_beside(fault: Interval, scene: _Scene) -> bool:
     ends = {fault.region, *filter(None, [fault.other_region])}
-    # A link between two regions that are named, or any of one that is named alone.
+    # If witnesses name several regions, both ends of a link must be among them; else one end is enough.
     about = ends <= scene.regions if len(scene.regions) > 1 else bool(ends & scene.regions)
     return about and fault.from_s <= scene.to_s + AFTERWARDS_SECONDS and fault.to_s >= scene.from_s

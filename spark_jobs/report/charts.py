@@ -1,11 +1,11 @@
 """The charts of the report besides the timeline: curves of latency and lag, and the loads of hosts.
 
 A panel for each curve shows the median, the 99th percentile and the maximum of each slice of time. The scale is
-logarithmic: a stall of a second and a median of five milliseconds are both seen. Behind it are the times when a region
-was down.
+logarithmic, so that a stall of a second and a median of five milliseconds are both visible. The background shows the
+outages of regions.
 
-The loads are those of each host before and after others died: a row for each host, a bar for each moment, all on one
-scale.
+The loads are the numbers of topics of each host before and after faults of hosts: a row for each host, a bar for each
+moment, all on one scale.
 
 checker-1  ░░░░░░░░            8 → 0
 checker-2  ░░░░░░░░            8 → 16
@@ -42,17 +42,17 @@ from spark_jobs.wording import duration_text
 
 PANEL_PX = 84
 LEAST_SECONDS = 0.001
-"""What is quicker is drawn as this."""
+"""Shorter times are drawn as this one."""
 BAR_PX = 8
 GAP_PX = 9
 NARROW_NAME_MAX = 16
 COLOURS = ("soft", "published", "gap", "wait")
-"""Before, and after each moment."""
+"""Colours of the bars: before the first moment, and after each."""
 
 
 def draw_curves(curves: Sequence[Curve], timeline: Timeline, width: int, names: Iterable[str] = ()) -> str:
-    """An `<svg>` element with a panel for each, all on one scale. All text in it is escaped. `names`: those of other
-    pictures that time is to run in step with."""
+    """Return an `<svg>` element with a panel for each curve, all on one scale. Its text is escaped. `names`: the names
+    in other pictures, so that the time axes are aligned."""
     titles = [*names, *map(title_of_curve, curves)]
     frame = frame_for(width, timeline.seconds, titles, ["p99 100.000 s"])
     highest = math.ceil(math.log10(max([LEAST_SECONDS * 10, *(curve.whole.max for curve in curves)])))
@@ -86,7 +86,7 @@ def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, hi
 
 
 def _line(frame: PlotArea, points: Sequence[Point], name: str, y: float, highest: int) -> str:
-    """Broken where a slice has no message; a slice alone is a short dash."""
+    """Return the line of one statistic, broken at slices without a message; an isolated slice is a short dash."""
     moves, last = [], None
     half = frame.seconds / POINTS / 2
     for point in points:
@@ -111,7 +111,7 @@ def _power_text(power: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Where bars begin and how long they are, in all pictures of a page."""
+    """Start and scale of the bars, equal in all pictures of a page."""
 
     name_max: int
     left: float
@@ -119,7 +119,7 @@ class _Scale:
 
 
 def draw_loads(contest: Contest, width: int, beside: Sequence[Contest]) -> str:
-    """An `<svg>` element. All text in it is escaped. `beside`: all contests of the page, this one too."""
+    """Return an `<svg>` element with the loads of a contest. Text is escaped. `beside`: all contests of the page."""
     scale = _scale(beside, width)
     row_px = (len(contest.moments) + 1) * BAR_PX
     parts, y = [], 4.0
@@ -157,7 +157,7 @@ def _label(loads: Sequence[int]) -> str:
 
 
 def _in_order(host: str) -> tuple[str, int]:
-    """`checker-10` behind `checker-9`."""
+    """Return a sort key that places `checker-10` after `checker-9`."""
     base, _, number = host.rpartition("-")
     return (base, int(number)) if number.isdecimal() else (host, 0)
 
@@ -167,13 +167,13 @@ def title_of_contest(contest: Contest) -> str:
 
 
 def legend_of(contest: Contest) -> list[tuple[str, str]]:
-    """(colour, meaning) of the bars."""
+    """Return (colour, meaning) of the bars."""
     words = ["before", *(moment.words for moment in contest.moments)]
     return list(zip(COLOURS, words, strict=False))
 
 
 def sentences_of(contest: Contest) -> list[str]:
-    """How long topics had no owner."""
+    """Return a sentence for each moment: how long topics had no owner."""
     return [_sentence(moment) for moment in contest.moments]
 
 

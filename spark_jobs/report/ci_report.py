@@ -1,4 +1,4 @@
-"""An evaluation for continuous integration: JUnit's XML for programs, Markdown for people.
+"""Reports of an evaluation for continuous integration: JUnit XML for programs, Markdown for people.
 
 A check or limit is a test case. Invalid and missed are failures, unknown is an error, a check with nothing to check is
 skipped. A figure is a property of the suite in JUnit, and a row without a sign in Markdown.
@@ -26,7 +26,7 @@ _SIGNS: Mapping[Case, str] = {"passed": "✅", "failure": "❌", "error": "❔",
 
 
 def _rows(evaluation: Evaluation) -> list[tuple[str, str, Case, str, str]]:
-    """(group, name, case, outcome, sentence)."""
+    """Return (group, name, case, outcome, sentence) of each check and limit."""
     checks = [
         (check.invariant, check.title, _CASE_OF[check.verdict], check.verdict, check.sentence)
         for check in evaluation.checks
@@ -39,7 +39,7 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, str, Case, str, str]]:
 
 
 def junit(evaluation: Evaluation) -> str:
-    """One test suite. Its text may hold anything: what XML cannot hold is left out."""
+    """Return one test suite. Characters that XML cannot contain are removed."""
     figures = [row for row in _rows(evaluation) if row[2] == "measured"]
     rows = [row for row in _rows(evaluation) if row[2] != "measured"]
     cases = [case for _, _, case, _, _ in rows]
@@ -64,7 +64,7 @@ def junit(evaluation: Evaluation) -> str:
 
 
 def markdown(evaluation: Evaluation) -> str:
-    """A heading and a table."""
+    """Return a heading and a table."""
     lines = [
         f"## geoemu: {evaluation.verdict}",
         "",

@@ -39,17 +39,17 @@ from spark_jobs.wording import count, duration_text
 
 WIDE_PX = 1180
 NARROW_PX = 356
-"""What the page leaves for the picture on a screen of 1400 and of 400 pixels."""
+"""Widths of the pictures on screens of 1400 and of 400 pixels."""
 
 EXAMPLES_MAX = 3
-"""Witnesses of a check that the terminal shows."""
+"""Maximum number of witnesses of a check in the output of the command line."""
 
 _GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not applicable")
-"""Checks that failed come first."""
+"""Order of the checks in the report: failed ones first."""
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> Path:
-    """Write both files into `folder`; the path of the page. A reader never sees half a file."""
+    """Write both files into `folder` atomically; return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "report.json", json.dumps(evaluation.as_json(), indent=1) + "\n")
     page = folder / "report.html"
@@ -58,7 +58,7 @@ def write_report(evaluation: Evaluation, folder: Path) -> Path:
 
 
 def render_page(evaluation: Evaluation) -> str:
-    """One page without scripts that loads nothing from anywhere."""
+    """Return the page, which contains no scripts and loads no other file."""
     templates = Environment(
         loader=PackageLoader("spark_jobs"),
         autoescape=True,
@@ -115,7 +115,7 @@ def render_page(evaluation: Evaluation) -> str:
 
 
 def summary(evaluation: Evaluation, page: Path) -> str:
-    """What the command line prints."""
+    """Return the text that the command line prints."""
     lines = [f"{evaluation.verdict.upper()}  {evaluation.run}", f"  {evaluation.headline}"]
     for check in evaluation.checks:
         if check.verdict != "not applicable":
@@ -147,7 +147,7 @@ def _lines_of(check: CheckResult) -> list[str]:
 
 
 def _one_line(witness: Mapping[str, Any]) -> str:
-    """`missing in us-west: orders-us-east 981 of us-east, there at 1:703; topic persistent://…`"""
+    """Return a text such as `missing in us-west: orders-us-east 981 of us-east, there at 1:703; topic persistent://…`"""
     if "damage" in witness:
         return str(witness["damage"])
     place = f" in {witness['region']}" if "region" in witness else ""
@@ -167,18 +167,18 @@ _WITNESS_TEXTS = (
     ("epoch", ", epoch {epoch}"),
     ("transaction", ", transaction {transaction}"),
 )
-"""The fields of a witness, in this order."""
+"""Texts of the fields of a witness, in this order."""
 
 
 def _reasons(evaluation: Evaluation) -> list[CheckResult]:
-    """The checks that made the verdict what it is."""
+    """Return the checks with the verdict on the run; none if it is valid."""
     if evaluation.verdict == "valid":
         return []
     return [check for check in evaluation.checks if check.verdict == evaluation.verdict]
 
 
 def _beside(check: CheckResult, timeline: Timeline) -> list[str]:
-    """The faults beside what a check found to be wrong."""
+    """Return the possible causes of what a check found."""
     return causes(check, timeline) if check.verdict in ("invalid", "unknown") else []
 
 
@@ -189,8 +189,8 @@ def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 def _witness_table(
     check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
 ) -> tuple[str, list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
-    """The topic that all are about, if it is one; column names; and for each witness its cells and the lines of its
-    message's journey. Only columns that some witness has, times as seconds since the start."""
+    """Return the topic that all witnesses name, or an empty text; the column names; and for each witness its cells and
+    the lines of its message's journey. Columns without a value are left out; times are seconds since the start."""
     topics = {witness.get("topic") for witness in check.witness}
     shared = str(*topics) if len(topics) == 1 and None not in topics else ""
     names = [name for name in _ordered(check.witness) if name != "topic" or not shared]

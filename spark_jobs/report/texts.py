@@ -14,11 +14,11 @@ from spark_jobs.figures.timeline import Series, Timeline
 from spark_jobs.wording import duration_text
 
 Tile = tuple[str, str, str]
-"""(figure, what it counts, a remark)"""
+"""A key figure: its value, its name, a remark."""
 
 
 def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
-    """(name, text, whether it is typed), of what is known."""
+    """Return (name, text, whether the text is for a terminal) of each known property of the run."""
     head = evaluation.scenario.head
     topology = f"{head.topology}: {head.clusters}" if head.clusters else head.topology
     ran = f"{duration_text(evaluation.timeline.seconds)}, from {head.created_at.replace('T', ' ')}"
@@ -35,7 +35,7 @@ def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
 
 
 def steps_in_short(steps: Sequence[ScenarioStep]) -> str:
-    """`11 steps: all done`, or how many had which outcome."""
+    """Return `11 steps: all done`, or the number of steps of each outcome."""
     outcomes = Counter(step.outcome for step in steps if step.phase is None)
     known: tuple[StepOutcome, ...] = ("done", "failed", "interrupted", "not tried")
     each = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in known if outcomes[outcome])
@@ -44,7 +44,7 @@ def steps_in_short(steps: Sequence[ScenarioStep]) -> str:
 
 
 def tiles(figures: Mapping[str, Any]) -> list[Tile]:
-    """The key figures; of what did not occur only what one would look for."""
+    """Return the key figures. Those without an occurrence are left out, unless a reader would look for them."""
     published, received = figures["published"], figures["received"]
     measures = figures.get("measures", {})
     found: list[Tile | None] = [
@@ -103,7 +103,7 @@ def _latency_tile(latencies: Mapping[str, Any] | None) -> Tile | None:
 
 
 def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
-    """The worst that another fail-over could do."""
+    """Return the largest number of messages that another fail-over would redeliver."""
     again = [
         (number, f"{one['subscription']}, to {region}")
         for one in standings
@@ -116,7 +116,7 @@ def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
-    """Under the headings of the report; nothing of a kind without curves."""
+    """Return the curves under the headings of the report, without headings of no curves."""
     found = [(heading, [curve for curve in curves if curve.what == what]) for what, heading in _HEADINGS]
     return [(heading, of_kind) for heading, of_kind in found if of_kind]
 
@@ -128,7 +128,7 @@ _HEADINGS = (
 
 
 def legend(timeline: Timeline) -> list[tuple[str, str]]:
-    """(colour, meaning) of what is in the picture."""
+    """Return (colour, meaning) of the elements in the picture."""
 
     def drawn(series: Series) -> bool:
         return any(any(lane.counts[series]) for lane in timeline.lanes)
@@ -153,7 +153,7 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
 
 
 Line = tuple[float | None, str]
-"""Milliseconds on the history's clock, None where they are not known; what happened."""
+"""Time in milliseconds on the history's clock, or None if unknown; text of the event."""
 
 _PUBLISH = {
     "asked": "{producer} publishes it to {region}",
@@ -174,10 +174,10 @@ def title_of_journey(journey: Journey) -> str:
 
 
 def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
-    """(when, what), in the order in which it happened; a copy is listed when it was seen first."""
+    """Return (time, text) of each event, sorted by time; a copy is listed at the time of `by_ms`."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
     lines += zip((stop.at_ms for stop in journey.stops), _stop_lines(journey), strict=True)
-    # What happened at one moment keeps its order, and what no client saw comes last.
+    # The sort is stable, and events without a time are last.
     lines.sort(key=lambda line: float("inf") if line[0] is None else line[0])
     found = [("" if at_ms is None else _at(at_ms, start_ms), words) for at_ms, words in lines]
     found += [("", f"{region} does not store it, although it should") for region in journey.absent]

@@ -41,9 +41,9 @@ from spark_jobs.report.picture import (
 )
 
 STACKS: tuple[tuple[Series, Series, int], ...] = (("published", "unanswered", -1), ("received", "again", 1))
-"""What is drawn on the line, what is stacked on that, and whether it grows down or up."""
+"""Series at the line, series stacked on it, and the direction: -1 up, 1 down."""
 STACKED_PX_MIN = 4
-"""Least height of a stacked bar, so that small values remain visible."""
+"""Minimum height of a stacked bar, so that small values remain visible."""
 BARS_PX = 34
 """Height of the tallest bar, above as below the line."""
 MARK_WORDS = {
@@ -58,12 +58,12 @@ MARK_WORDS = {
 ACTOR_PX = 38
 ACTOR_BARS_PX = 16
 PLACE_SHIFT_PX = 130
-"""How far a region's name may be behind the moment when the actor came there, when a label is in the way."""
+"""Maximum distance of a region's name from the time of the actor's move there, if another label is in between."""
 LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "unavailable"}
 
 
 def draw_timeline(timeline: Timeline, width: int) -> str:
-    """An `<svg>` element. All text in it is escaped."""
+    """Return the timeline as an `<svg>` element. Its text is escaped."""
     away = [*timeline.links, *timeline.stores]
     names = [*map(_link_name, away), *(lane.name for lane in timeline.actors)]
     names += ["fail-over", *(lane.region for lane in timeline.lanes)]
@@ -83,7 +83,7 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
     actors, y = _draw_actors(frame, timeline, y)
     grid, end = axis(frame, y, first_lane)
     phases = _draw_phases(frame, phase_marks, 4.0, y)
-    # From the ground up: areas, grid, bars, labels.
+    # In drawing order: areas, grid, bars, labels.
     parts = [_ground(frame, lane, timeline.down, tops[lane.region]) for lane in timeline.lanes]
     parts += [grid, *phases, *gaps]
     highest = full_height_count(timeline)
@@ -96,8 +96,8 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
 
 
 def full_height_count(timeline: Timeline) -> int:
-    """Messages in a slice from which on a bar has its full height. A few bursts are taller than the picture, so
-    that they do not flatten all the rest."""
+    """Return the number of messages per slice at which a bar has its full height. The highest 3 % of the slices are cut
+    off, so that bursts do not flatten all other bars."""
     return _full_height(
         count for lane in timeline.lanes for base, other, _ in STACKS for count in _stacked(lane, base, other)
     )
@@ -126,7 +126,7 @@ def _draw_actors(frame: PlotArea, timeline: Timeline, y: float) -> tuple[list[st
 def _gap_guides(
     frame: PlotArea, gaps: Iterable[Interval], first_lane: float, tops: dict[str, float]
 ) -> list[str]:
-    """From the ends of a bracket down to where the region was lost and where the next message came."""
+    """Return lines from each bracket's ends down to the lanes of the lost region and of the next message's region."""
     parts = []
     for gap in gaps:
         for at_s, region in ((gap.from_s, gap.region), (gap.to_s, gap.other_region)):
@@ -143,7 +143,7 @@ def _lane(frame: PlotArea, y: float, height: float) -> str:
 
 
 def _ground(frame: PlotArea, lane: RegionLane, down: Iterable[Interval], y: float) -> str:
-    """The lane, its name, and the times when its region was down."""
+    """Return the area of a lane, its name, and the outages of its region."""
     height = _lane_height(frame) - 6
     parts = [_lane(frame, y, height)]
     parts += [
@@ -156,7 +156,7 @@ def _ground(frame: PlotArea, lane: RegionLane, down: Iterable[Interval], y: floa
 
 
 def _lane_bars(frame: PlotArea, lane: RegionLane, y: float, highest: int) -> str:
-    """Publishes above the line, deliveries below. What is stacked on top is drawn first, as the sum."""
+    """Return publishes above the line and deliveries below. The stacked series is drawn first, as the sum of both."""
     middle, parts = _middle(frame, y), []
     for base, other, direction in STACKS:
         sizes = [bar_px(count, highest, BARS_PX) for count in lane.counts[base]]
@@ -172,8 +172,8 @@ def _lane_bars(frame: PlotArea, lane: RegionLane, y: float, highest: int) -> str
 
 
 def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark], y: float) -> str:
-    """What was done to the region, each label in the first row where it touches no other; one that fits nowhere keeps
-    its line and loses its text."""
+    """Return the faults and starts of a region as lines with labels, each label in the first row with room for it.
+    Without room only the line is drawn."""
     own = [mark for mark in marks if mark.region == lane.region and mark.op in MARK_WORDS]
     top, bottom = y + frame.name_height, y + _lane_height(frame) - 6
     parts = [path("mark", f"M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}") for mark in own]
@@ -189,12 +189,12 @@ def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark]
 
 
 def _middle(frame: PlotArea, y: float) -> float:
-    """Of the lane that begins at `y`: its line."""
+    """Return the position of the line in the lane that begins at `y`."""
     return y + _lane_height(frame) - BARS_PX - 10
 
 
 def _lane_height(frame: PlotArea) -> float:
-    """Room for the name if it is above, two rows of labels, bars up and bars down."""
+    """Return the height of a name above the lane, two rows of labels, bars up and bars down."""
     return frame.name_height + 2 * LABEL_PX + 2 * BARS_PX + 16
 
 
@@ -207,7 +207,7 @@ def _stacked(lane: RegionLane, base: Series, other: Series) -> Sequence[int]:
 
 
 def _link_name(fault: Interval) -> str:
-    """`us-east → us-west`, or with `↔` for both directions. Of a configuration store: whose it is."""
+    """Return `us-east → us-west`, with `↔` for both directions, or the cluster of a configuration store."""
     if fault.what == "away":
         return f"store of {shortened(fault.region, 20)}"
     arrow = "→" if fault.one_way else "↔"
@@ -215,7 +215,7 @@ def _link_name(fault: Interval) -> str:
 
 
 def _draw_phases(frame: PlotArea, phases: Iterable[TimelineMark], y: float, bottom: float) -> list[str]:
-    """Headings of the scenario, and a line where each begins."""
+    """Return the headings of the scenario, and a line at the start of each."""
     row, parts = LabelRow(), []
     for mark in phases:
         x = frame.x(mark.at_s)
@@ -226,7 +226,7 @@ def _draw_phases(frame: PlotArea, phases: Iterable[TimelineMark], y: float, bott
 
 
 def _draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[list[str], float]:
-    """A bracket for each fail-over."""
+    """Return a bracket for each fail-over, and the position below them."""
     parts = []
     for index, gap in enumerate(gaps):
         if index == 0:
@@ -239,7 +239,7 @@ def _draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[lis
 
 
 def _draw_links(frame: PlotArea, faults: Sequence[Interval], y: float) -> tuple[list[str], float]:
-    """A strip for each link with faults, and for each configuration store with outages."""
+    """Return a strip for each link or configuration store with faults, and the position below them."""
     parts: list[str] = []
     by_link: dict[str, list[Interval]] = {}
     for fault in faults:
@@ -261,7 +261,7 @@ def _strip_height(frame: PlotArea) -> float:
 
 
 def _strip(frame: PlotArea, interval: Interval, words: str, y: float, kind: str, row: LabelRow) -> list[str]:
-    """A bracket with its label: beside it where names are, above it on a narrow picture."""
+    """Return a bracket with its label: beside it in a wide picture, above it in a narrow one."""
     beside = frame.names_beside
     line, baseline = (y + 11, y + 15) if beside else (y + 23, y + 13)
     drawn = bracket(frame, interval.from_s, interval.to_s, line, kind)
@@ -279,7 +279,7 @@ def _actor_height(frame: PlotArea) -> float:
 
 
 def _draw_actor(frame: PlotArea, lane: ActorLane, y: float, highest: int) -> list[str]:
-    """Where it was, how much it did, and how long it waited."""
+    """Return the lane of an actor: its bars, its waits, and its regions."""
     below = "" if frame.names_beside else lane.kind
     parts = [name_of(frame, lane.name, y + (24 if frame.names_beside else 13), below)]
     y += frame.name_height
@@ -296,7 +296,7 @@ def _draw_actor(frame: PlotArea, lane: ActorLane, y: float, highest: int) -> lis
 
 
 def _labels(frame: PlotArea, lane: ActorLane, y: float) -> list[str]:
-    """Its longest waits, then where it was: what has no room is left out."""
+    """Return the labels of an actor's longest waits, then of its regions; labels without room are left out."""
     row, parts = LabelRow(), []
     for wait in lane.waits:
         words = f"{wait.what} {lasted(wait.seconds, wait.ended)}"

@@ -1,6 +1,6 @@
 """The interface that `region_log` requires of a backend's reader: a module with these functions.
 
-Each raises LogDamaged for unreadable data; what was yielded before remains valid.
+Each raises LogDamaged for unreadable data; groups yielded before the error remain valid.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ class LogDamaged(Exception):
 
 
 class RowRange(NamedTuple):
-    """A part of a log, in the backend's own counting; `stop` does not belong to it."""
+    """A range of a log in the backend's numbering; `stop` is exclusive."""
 
     start: int
     stop: int
     part: str = ""
-    """Which part of the log is counted, where a log has several; in the backend's own words."""
+    """The part of the log to which the numbers belong, in the backend's own format; empty if a log has one part."""
 
 
 class Group(NamedTuple):
@@ -33,11 +33,11 @@ class Group(NamedTuple):
     trimmed_below: int
     """Entries with a smaller id were trimmed, even if their bytes are still there."""
     data: bytes
-    """In the group codec."""
+    """The entries in the group codec."""
 
 
 class LogHead(NamedTuple):
-    """Where a topic's log begins."""
+    """The first entry of a topic's log that was not trimmed."""
 
     topic: str
     ledger_id: int
@@ -46,32 +46,32 @@ class LogHead(NamedTuple):
 
 StoredValue = bytes
 RegionValue = tuple[str, tuple[str, StoredValue]]
-"""A region, and a key with its value that the region stores beside its logs."""
+"""A region, and a key with its value that the region stores besides its logs."""
 
 
 class LogReader(Protocol):
-    """A backend's module."""
+    """The functions of a backend's module."""
 
     def plan(self, log: RegionLog) -> list[RowRange]:
         """Divide the log into ranges, one per task."""
         ...
 
     def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]:
-        """Called in any task, on any machine."""
+        """Yield the entries of a range, in any task on any machine."""
         ...
 
     def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]:
-        """All entries of one topic."""
+        """Yield all entries of one topic."""
         ...
 
     def read_heads(self, log: RegionLog) -> list[LogHead]:
-        """Where each topic's log begins."""
+        """Return the head of each topic's log."""
         ...
 
     def read_ends(self, log: RegionLog) -> dict[str, int]:
-        """The highest id by topic, where it may be more than that of the newest entry."""
+        """Return the highest entry id by topic, where it may be larger than that of the newest entry."""
         ...
 
     def read_values(self, log: RegionLog) -> list[tuple[str, StoredValue]]:
-        """Cursors and grants, by key, that a region stores besides logs."""
+        """Return the cursors and grants that a region stores besides logs, with their keys."""
         ...

@@ -1,17 +1,17 @@
 """Convert entries to columns: one row per message.
 
-A log of millions of messages passes through here. The usual entry, one message without special metadata, takes a
-shortcut: one regular expression extracts its producer, sequence id and publish time, and another one the property with
-its position in its origin's log. The rest of its metadata is nearly always bytes that were parsed before. All other
-entries are parsed by `wire.metadata`. A test compares both ways on every kind of entry.
+The module must be fast for logs of millions of messages. The usual entry, one message without special metadata, takes a
+shortcut: a regular expression extracts producer, sequence id and publish time, and a search the source position. The
+other metadata nearly always consists of bytes that were parsed before. All other entries are parsed by
+`wire.message_metadata`. A test compares both paths on every kind of entry.
 
 An entry is compared with the publish request and between regions by digests:
 
     payload     of the payload as the application published it: decompressed, never encrypted
     attributes  of key, ordering key, event time and properties; 0 when there are none (emulator.run.history)
-    bytes       of all that every region must store alike: those two, the rest of the metadata, the publish time
+    bytes       of all that is equal in every region: those two, the rest of the metadata, the publish time
 
-Replication adds two fields to the metadata, the origin region and the source position; they are left out.
+Replication adds two fields to the metadata, the origin region and the source position; no digest contains them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ ROW_SCHEMA = schema(
     " transaction string"
 )
 """`damage` is null except in rows for unreadable data; those set only `region` besides. `batch_index` is -1 outside
-batches, as in message ids. The source is the position in the origin's log that the entry carries. The
-digest of a payload is null where only an encrypted or otherwise unreadable form is known, or one chunk
+batches, as in message ids. `source_ledger`, `source_entry`: the position in the origin's log that the entry contains.
+The digest of a payload is null if only an encrypted or unreadable form is stored, or one chunk
 of several. `is_sound`: the entry matches its checksum. `marker`: the content of a snapshot or an update, as JSON.
 `transaction`: `most,least` of the transaction that a message belongs to, or that a marker ends."""
 
@@ -65,7 +65,7 @@ _OF_THE_REGION = (
     "txnid_least_bits",
     "txnid_most_bits",
 )
-"""Known by other columns; what a transaction publishes leaves its region without it."""
+"""Fields outside the digest: other columns have them. A message leaves its region without its transaction id."""
 
 _VARINT = rb"([\x80-\xff]*[\x00-\x7f])"
 _HEAD = re.compile(
@@ -82,20 +82,20 @@ _SINGLE = re.compile(rb"\x18" + _VARINT + rb"(?:\x40" + _VARINT + rb")?")
 
 _KEY = SOURCE_POSITION_PROPERTY.encode()
 _SOURCE = b"\x0a" + bytes([len(_KEY)]) + _KEY + b"\x12"
-"""Begins the property that `with_replication` leaves as the last field of the metadata; then come one length byte
-and the position."""
+"""Start of the property that `with_replication` appends as the last field of the metadata. One length byte and the
+position follow."""
 
 
 class _Kind(NamedTuple):
-    """What entries with the same remaining metadata have in common."""
+    """Values that are equal for all entries with equal remaining metadata."""
 
     is_plain: bool
-    """One whole message. If not, the other fields mean nothing and the entry must be read in full."""
+    """Whether the entry is one plain message. If not, the other fields are invalid and `_add_scanned` is required."""
     route: tuple[str | None, str, int | None, tuple[str, ...] | None]
     """`replicated_from`, `origin_region`, `marker_type`, `replicate_to`."""
     attributes: int
     rest: int
-    """Digests of what remains of the metadata."""
+    """`attributes` and `rest` are digests of the remaining metadata."""
     transaction: str | None = None
 
 
@@ -106,13 +106,13 @@ class EntryColumns:
         self._region = region
         self._rows: list[tuple[Any, ...]] = []
         self._kind_of = lru_cache(maxsize=4096)(self._read_kind)
-        """By what remains of the metadata; filled from the first entry of each kind."""
+        """Kind by remaining metadata; computed at the first entry of each kind."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def take(self) -> pa.RecordBatch:
-        """The rows so far, as columns; begins anew."""
+        """Return the collected rows as columns, and clear them."""
         rows, self._rows = self._rows, []
         return record_batch(rows, ROW_SCHEMA)
 
@@ -120,7 +120,7 @@ class EntryColumns:
         self._rows.append((self._region, sentence, *[None] * (len(ROW_SCHEMA) - 2)))
 
     def add_group(self, group: Group) -> None:
-        """All messages of a group commit that were not trimmed; what cannot be read becomes a damage."""
+        """Add all messages of a group commit that were not trimmed; unreadable data becomes a damage."""
         place = f"the log of {self._region}, topic {group.topic}, entries from {group.ledger_id}"
         try:
             entries = decode_group(group.data, f"{place}:{group.first_entry_id}")
@@ -169,7 +169,7 @@ class EntryColumns:
         return None
 
     def _read_kind(self, rest: bytes) -> _Kind:
-        """Read the optional fields alone: an entry made of them and of required ones that do not matter."""
+        """Parse the optional fields, in an entry with dummy values for the required ones."""
         metadata = b"\x0a\x01p\x10\x01\x18\x01" + rest
         try:
             return self._kind(read_entry(len(metadata).to_bytes(4, "big") + metadata), metadata)
@@ -191,12 +191,12 @@ class EntryColumns:
         )
 
     def _add_scanned(self, topic: str, ledger_id: int, entry_id: int, data: bytes) -> None:
-        """Any entry there may be."""
+        """Add the messages of any kind of entry, without the shortcut."""
         info = read_entry(data)
         start, is_sound = _metadata_start(data)
         kind = self._kind(info, data[start : info.payload_offset])
         if info.is_chunk and info.chunk_id != info.num_chunks - 1:
-            return  # the message counts where its last piece is
+            return  # a message has the position of its last chunk
         payload = data[info.payload_offset :]
         marker = _marker_text(data, info) if info.marker_type is not None else None
         at_ms = _signed(info.publish_time_ms)
@@ -216,13 +216,13 @@ class EntryColumns:
 
 
 Message = tuple[int, int, int, int, int | None, int]
-"""Batch index, sequence id, payload size, digest of the payload as it is stored, digest of it opened, digest of its
-attributes."""
+"""Batch index, sequence id, payload size, digest of the stored payload, digest of the decompressed payload (None if
+unreadable), digest of the attributes."""
 
 
 def _messages(info: EntryDetails, payload: bytes, attributes: int) -> Iterator[Message]:
-    """The messages of an entry. Of a batch that cannot be decoded (encrypted, or an unknown compression) the first and
-    last sequence id are known; its messages share the digest and the size of the whole.
+    """Yield the messages of an entry. Those of a batch that cannot be decoded (encrypted, or unknown compression) have
+    consecutive sequence ids, and share the digest and the size of the batch.
     """
     first = _signed(info.sequence_id)
     opened = None if info.is_encrypted or info.is_chunk else _opened(info, payload)
@@ -246,7 +246,7 @@ def _opened(info: EntryDetails, payload: bytes) -> bytes | None:
 
 
 def _split(info: EntryInfo, payload: bytes) -> list[Message]:
-    """The messages of a batch. ProtocolError when it is damaged."""
+    """Return the messages of a batch. ProtocolError if it is damaged."""
     first, at = _signed(info.sequence_id), 0
     messages: list[Message] = []
     for index in range(info.num_messages):
@@ -259,7 +259,7 @@ def _split(info: EntryInfo, payload: bytes) -> list[Message]:
         at = end + _varint(size)
         if at > len(payload):
             return _split_fully(info, payload)
-        # A batch of one need not repeat its number.
+        # A message in a batch may omit its sequence id.
         number = first + index if sequence_id is None else _varint(sequence_id)
         digest = digest_of(payload[end:at])
         messages.append((index, number, at - end, digest, digest, NO_ATTRIBUTES))
@@ -277,9 +277,9 @@ def _split_fully(info: EntryInfo, payload: bytes) -> list[Message]:
 
 
 def _metadata_start(data: bytes) -> tuple[int, bool]:
-    """Where the metadata begins, and whether the checksum, if there is one, is right."""
+    """Return the offset of the metadata, and whether the checksum is correct or absent."""
     at = 0
-    if data[:2] == b"\x0e\x02":  # a block of the broker's own
+    if data[:2] == b"\x0e\x02":  # broker entry metadata
         at = 6 + int.from_bytes(data[2:6], "big")
     if data[at : at + 2] != b"\x0e\x01":
         return at + 4, True
@@ -287,7 +287,7 @@ def _metadata_start(data: bytes) -> tuple[int, bool]:
 
 
 def _marker_text(data: bytes, info: EntryInfo) -> str | None:
-    """Null for markers that promise nothing."""
+    """Return a snapshot or an update as JSON; None for other markers."""
     try:
         marker = decode_marker(data, info)
     except ProtocolError as problem:
@@ -303,7 +303,7 @@ def _marker_text(data: bytes, info: EntryInfo) -> str | None:
 
 
 def _position(text: str | None) -> tuple[int | None, int | None]:
-    """`ledger:entry`; nothing for anything else."""
+    """Parse `ledger:entry`; return two times None for any other text."""
     if text is None:
         return None, None
     ledger, _, entry = text.partition(":")
@@ -314,12 +314,12 @@ def _position(text: str | None) -> tuple[int | None, int | None]:
 
 @lru_cache(maxsize=4096)
 def _text(value: bytes) -> str:
-    """Names are few and come again."""
+    """Decode a producer name; cached, because there are few names."""
     return value.decode(errors="replace")
 
 
 def _signed(value: int) -> int:
-    """Spark has no unsigned numbers; markers of transactions have sequence id -1."""
+    """Convert to a signed number, because Spark has no unsigned ones; transaction markers have sequence id -1."""
     return value if value < 2**63 else value - 2**64
 
 
@@ -331,21 +331,21 @@ def _varint(encoded: bytes) -> int:
 
 
 _time = lru_cache(maxsize=64)(_varint)
-"""Where it matters, many messages share their millisecond."""
+"""Cached, because in large logs many messages share a millisecond."""
 
 
 def digest_of(data: bytes) -> int:
-    """64 bits, signed; as `emulator.run.history.payload_digest` writes them."""
+    """Return a signed 64-bit digest, the number that `emulator.run.history.payload_digest` writes as text."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
 def bytes_digest(payload: int, attributes: int, rest: int, publish_time_ms: int) -> int:
-    """Python's hash of numbers: quick, 64 bits, the same in every process."""
+    """Return Python's hash of the numbers: fast, 64 bits, and equal in every process."""
     return hash((payload, attributes, rest, publish_time_ms))
 
 
 def metadata_digests(metadata: bytes) -> tuple[int, int]:
-    """(attributes, everything else but producer, sequence id, publish time and transaction) of an entry's metadata."""
+    """Return the digests of an entry's attributes, and of its other metadata except the fields in `_OF_THE_REGION`."""
     try:
         message = pb.MessageMetadata.FromString(metadata)
     except UNREADABLE as problem:

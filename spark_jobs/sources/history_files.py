@@ -1,8 +1,8 @@
-"""The files of a history: whether each is whole, and its lines as columns (docs/HISTORY.md). Names no engine.
+"""The files of a history: whether each is complete, and its lines as columns (docs/HISTORY.md).
 
-A file is whole when it begins with a head of this run, ends with an end or a seal, and holds the number of lines and
-the digest that the end records. Every line is checked against the format and the run's configuration. Each error is a
-damage that names file, line, field and rule: the rest is still evidence, but incomplete.
+A file is complete if it begins with a head of this run, ends with an end or a seal, and has the number of lines and the
+digest that the end records. Every line is checked against the format and the run's configuration. Each error is a
+damage that names file, line, field and rule; the other lines remain evidence, which is then incomplete.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ ROW_SCHEMA = schema(
     " initial string, compacted boolean, how string, error string, detail string, transaction string, action string,"
     " transaction_key string, key_epoch bigint, history_file string"
 )
-"""A line. `history_file` is the name of its file, without suffix.
+"""A line of the history. `history_file` is the name of its file, without suffix.
 
-`damage` is null except in rows for unreadable lines, which set nothing else. Topics are in their full form; the
-position of a message id is three numbers; digests are numbers, 0 for absent attributes."""
+`damage` is null except in rows for unreadable lines, which set no other column. Topics are in their full form; a
+message id is three columns; digests are numbers, 0 for absent attributes."""
 
 _COLUMNS = tuple(ROW_SCHEMA.names)
 BATCH_ROWS = 16_384
 SLICE_BYTES = 16 * 1024 * 1024
-"""About as much as one task reads."""
+"""Approximate size of the slice that one task reads."""
 DAMAGES_MAX = 20
-"""Of one slice; further ones are counted."""
+"""Maximum number of damages reported per slice; further ones are only counted."""
 
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 
@@ -49,29 +49,29 @@ _FRAMING = re.compile(rb'"op"\s*:\s*"(?:head|end|seal|hire)"')
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Whole lines of one file."""
+    """Complete lines of one file, which one task reads."""
 
     path: Path
     start: int
     stop: int
-    """Bytes; `stop` does not belong to it."""
+    """`start` and `stop` are byte offsets; `stop` is exclusive."""
     first_line: int
-    """Its number, from 1."""
+    """Number of its first line in the file, from 1."""
     torn: frozenset[int] = frozenset()
-    """Numbers of lines that were torn according to a seal: no damage."""
+    """Numbers of lines that a seal declares torn; they are not damages."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """One file as found."""
+    """Slices and damages of one history file."""
 
     slices: tuple[Slice, ...]
     damages: tuple[EvidenceDamage, ...]
 
 
 def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
-    """Whether a file is whole, and how its lines are shared out. `run`: `emulator.run.history.run_name`; `there`: the
-    history files of the run, without suffix."""
+    """Find the damages of a file and divide it into slices. `run`: `emulator.run.history.run_name`; `there`: names of
+    the run's history files, without suffix."""
     data = path.read_bytes()
     problems, torn = _frame_problems(data, run, there)
     damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in problems)
@@ -89,7 +89,7 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
         try:
             fields = json.loads(line)
         except ValueError:
-            continue  # named when the lines are read
+            continue  # reported when the lines are read
         number = counted.before(start) + 1
         match fields.get("op"):
             case "head":
@@ -138,14 +138,14 @@ def _head_problems(fields: dict[str, Any], run: str, there: Collection[str]) -> 
 
 
 class CountedLines:
-    """Numbers of lines, asked for in order."""
+    """Line numbers of byte offsets, which must be queried in ascending order."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = self._lines = 0
 
     def before(self, at: int) -> int:
-        """How many lines end before byte `at`."""
+        """Return the number of lines that end before byte `at`."""
         self._lines += self._data.count(b"\n", self._at, at)
         self._at = at
         return self._lines
@@ -169,7 +169,7 @@ def _slices(path: Path, data: bytes, torn: frozenset[int]) -> Iterator[Slice]:
 def read_rows(
     slice_: Slice, regions: Collection[str], namespaces: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The slice's lines as columns in the shape of ROW_SCHEMA. What frames a file is no row."""
+    """Yield a slice's lines as columns in ROW_SCHEMA, without the lines in `FRAME`."""
     with slice_.path.open("rb") as stream:
         stream.seek(slice_.start)
         data = stream.read(slice_.stop - slice_.start)
@@ -226,7 +226,7 @@ class _Reader:
         self.rows.append((sentence, *[None] * (len(_COLUMNS) - 1)))
 
     def _more_wrong(self, fields: dict[str, Any]) -> Wrong | None:
-        """What takes more than one field, or the run, to see."""
+        """Return an error that depends on several fields, or on the run."""
         topic = fields.get("topic")
         if topic is not None:
             known = self._topics.get(topic)
@@ -258,7 +258,7 @@ class _Reader:
 
 
 def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -> tuple[Any, ...]:
-    """A line that is in order, in the shape of ROW_SCHEMA. `topic`: in its full form. `file`: name of its history."""
+    """Return a valid line as a row in ROW_SCHEMA. `topic`: in its full form. `file`: name of its history file."""
     message_id, payload, attributes = map(fields.get, ("message_id", "payload_digest", "attributes_digest"))
     ledger, entry, batch = (None, None, None) if message_id is None else map(int, message_id.split(":"))
     row = fields | {
@@ -275,21 +275,21 @@ def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -
 
 
 def full_topic(topic: str) -> str:
-    """`topic`, `tenant/ns/topic` and the full form become the full form, as clients understand them."""
+    """Convert `topic`, `tenant/ns/topic` or a full name to the full name, as clients do."""
     if "://" in topic:
         return topic
     return f"persistent://{topic}" if "/" in topic else f"persistent://public/default/{topic}"
 
 
 def digest_number(digest: str) -> int:
-    """16 hexadecimal digits as a signed number of 64 bits."""
+    """Convert 16 hexadecimal digits to a signed 64-bit number."""
     number = int(digest, 16)
     return number if number < 2**63 else number - 2**64
 
 
 def history_topic(log_topic: str, history_topics: Collection[str]) -> str | None:
-    """The history's name of a topic that is stored as `log_topic`: of a partition the partitioned topic, unless the
-    history names partitions itself. None for system topics, which are not checked."""
+    """Return the history's name of a stored topic: for a partition the partitioned topic, unless the history names
+    partitions itself. None for system topics, which are not checked."""
     if _SYSTEM_TOPIC.match(log_topic):
         return None
     whole = _PARTITION.sub("", log_topic)

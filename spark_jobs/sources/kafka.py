@@ -1,7 +1,7 @@
-"""Reads the log of a region that keeps it in Kafka (docs/KAFKA.md, "What is in Kafka").
+"""Read the log of a region whose backend is Kafka (docs/KAFKA.md, "What is in Kafka").
 
-Joins no consumer group and writes nothing: the region may be running, stopped or gone. What is durable when the read
-is planned is read; each task gets about the same number of records, of one topic or of many.
+The reader joins no consumer group and writes nothing; the region may be running, stopped or gone. It reads the records
+that are durable when `plan` is called. Each task gets about the same number of records, of one topic or of many.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer
 
 SLICE_RECORDS = 100_000
-"""About as much as one task reads."""
+"""Approximate number of records that one task reads."""
 GROUP_RECORDS = 1000
 NO_RECORD_SECONDS_MAX = 20.0
 """Time without a record after which a Kafka counts as unavailable."""
@@ -34,7 +34,7 @@ _SECURITY = re.compile(r"(security_protocol|ssl_|sasl_)")
 
 
 class _Topic(NamedTuple):
-    """One topic of Pulsar, and the topic of Kafka that holds it."""
+    """A Pulsar topic, and the Kafka topic that stores it."""
 
     name: str
     ledger_id: int
@@ -43,7 +43,7 @@ class _Topic(NamedTuple):
 
 
 class _RecordRange(NamedTuple):
-    """The records start <= offset < stop of a topic."""
+    """The records of a topic with start <= offset < stop."""
 
     topic: _Topic
     start: int
@@ -51,7 +51,7 @@ class _RecordRange(NamedTuple):
 
 
 def plan(log: RegionLog) -> list[RowRange]:
-    """Ranges of about equal size that together cover what is durable now; `part` is them, as JSON."""
+    """Divide all records that are durable now into slices of about equal size; `part`: the record ranges as JSON."""
     with _opened(log) as consumer:
         ranges = [
             range_ for topic in _topics(log, consumer) if (range_ := _whole(consumer, topic)) is not None
@@ -72,14 +72,14 @@ def plan(log: RegionLog) -> list[RowRange]:
 
 
 def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
-    """Entries that follow each other without a gap, in the group codec."""
+    """Yield groups of entries with consecutive ids, in the group codec."""
     with _opened(log) as consumer:
         for topic, start, stop in json.loads(rows.part):
             yield from _read(consumer, _RecordRange(_Topic(*topic), start, stop))
 
 
 def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
-    """All entries of one topic, in the group codec."""
+    """Yield all entries of one topic, in the group codec."""
     with _opened(log) as consumer:
         for one in _topics(log, consumer):
             range_ = _whole(consumer, one) if one.name == topic else None
@@ -88,13 +88,13 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
 
 
 def read_heads(log: RegionLog) -> list[LogHead]:
-    """Where each topic's log begins."""
+    """Return the head of each topic's log."""
     with _opened(log) as consumer:
         return [LogHead(*topic[:3]) for topic in _topics(log, consumer)]
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:
-    """The highest id of each topic. It may be a fence's, behind the newest entry."""
+    """Return the highest entry id of each topic, which may be that of a fence after the newest entry."""
     from kafka import TopicPartition
 
     with _opened(log) as consumer:
@@ -104,7 +104,7 @@ def read_ends(log: RegionLog) -> dict[str, int]:
 
 
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
-    """Stored cursors and grants, by key."""
+    """Return stored cursors and grants, by key."""
     with _opened(log) as consumer:
         values = _of_kind("value", _key_values(log, consumer))
     return [
@@ -116,7 +116,7 @@ def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
 
 @contextlib.contextmanager
 def _opened(log: RegionLog) -> Iterator[KafkaConsumer]:
-    """Whatever is wrong with Kafka is a LogDamaged, also while it is being read."""
+    """Open a consumer. Raises LogDamaged for every error of Kafka, also while it is being read."""
     import logging
 
     from kafka import KafkaConsumer
@@ -146,7 +146,7 @@ def _opened(log: RegionLog) -> Iterator[KafkaConsumer]:
 
 
 def _topics(log: RegionLog, consumer: KafkaConsumer) -> list[_Topic]:
-    """The region's logs according to its key topic, by ledger id."""
+    """Return the region's logs according to its key topic, sorted by ledger id."""
     states = _of_kind("log", _key_values(log, consumer))
     found = [(name, json.loads(value)) for name, value in states.items()]
     topics = [_Topic(name, s["ledger_id"], s["first_entry_id"], s["topic"]) for name, s in found]
@@ -154,7 +154,7 @@ def _topics(log: RegionLog, consumer: KafkaConsumer) -> list[_Topic]:
 
 
 def _key_values(log: RegionLog, consumer: KafkaConsumer) -> dict[str, bytes | None]:
-    """The newest value of each key in the region's key topic; None for one that was deleted."""
+    """Return the newest value of each key in the region's key topic; None for a deleted key."""
     prefix = f"{log.options.get('topic_prefix', 'geoemu')}.{_encoded(log.region)}"
     keys = _Topic("", 0, 0, f"{prefix}.keys")
     if keys.kafka_topic not in consumer.topics():
@@ -165,18 +165,18 @@ def _key_values(log: RegionLog, consumer: KafkaConsumer) -> dict[str, bytes | No
 
 
 def _of_kind(kind: str, values: Mapping[str, bytes | None]) -> dict[str, bytes]:
-    """Those of one kind that are there, by the rest of their keys."""
+    """Return the values of one kind that are not deleted, by the rest of their keys."""
     split = ((key.partition("/"), value) for key, value in values.items())
     return {name: value for (begins, _, name), value in split if begins == kind and value is not None}
 
 
 def _encoded(region: str) -> str:
-    """As the region's store does it."""
+    """Encode a region's name as the region's store does."""
     return re.sub(r"[^A-Za-z0-9-]", lambda odd: "".join(f"_{byte:02x}" for byte in odd[0].encode()), region)
 
 
 def _whole(consumer: KafkaConsumer, topic: _Topic) -> _RecordRange | None:
-    """All of a topic that is durable and was not trimmed; None: nothing."""
+    """Return the durable records of a topic that were not trimmed; None if there are none."""
     from kafka import TopicPartition
 
     partition = TopicPartition(topic.kafka_topic, 0)
@@ -191,7 +191,7 @@ def _read(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Group]:
     entries: list[bytes] = []
     first = range_.start
     for record in _records(consumer, range_):
-        is_entry = record.key is None  # else a fence, or another record of the region's own
+        is_entry = record.key is None  # else a fence, or another internal record
         if entries and (
             not is_entry or record.offset != first + len(entries) or len(entries) >= GROUP_RECORDS
         ):
@@ -205,7 +205,7 @@ def _read(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Group]:
 
 
 def _records(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Any]:
-    """The records of a range_, in order."""
+    """Yield the records of a range, in order."""
     from kafka import TopicPartition
     from kafka.errors import OffsetOutOfRangeError
 

@@ -1,7 +1,5 @@
-"""The metadata of a run's clusters.
-
-Their configuration stores, `configuration/<cluster>/configuration.sqlite`, how their regions are configured to share
-them, and the metadata events in the logs of the event topic, of all regions together.
+"""The metadata of a run's clusters: their configuration stores (`configuration/<cluster>/configuration.sqlite`), their
+settings of metadata synchronisation, and the metadata events in all regions' logs of the event topic.
 """
 
 from __future__ import annotations
@@ -41,24 +39,24 @@ from spark_jobs.sources.sqlite import connect_read_only
 
 STORE_FILE = "configuration.sqlite"
 _WITH_EVENTS = ("events", "answer")
-"""Kinds of packs in the event topic that carry events."""
+"""Kinds of messages in the event topic that contain events."""
 
 
 class StoreUnreadable(Exception):
-    """The message is a sentence without its full stop."""
+    """A configuration store cannot be read; the message is a sentence without its full stop."""
 
 
 @dataclass(slots=True)
 class ClusterSync:
-    """How a cluster is configured to share its metadata."""
+    """A cluster's settings of metadata synchronisation."""
 
     topic: str
     excluded: tuple[str, ...]
     is_in_run_dir: bool
-    """Its store is kept where the run is, not in a volume or in memory."""
+    """Whether its store is in the run directory, not in a volume or in memory."""
 
     def shares(self, path: str) -> bool:
-        """Not what is excluded, nor what the event topic itself lives on."""
+        """Return whether the cluster shares a path: neither excluded, nor metadata of the event topic itself."""
         topic = TopicName.parse(self.topic)
         own = (
             NamespacePath(topic.full_namespace).text,
@@ -72,21 +70,21 @@ class ClusterSync:
 
 @dataclass(slots=True)
 class ClusterStore:
-    """What a store held at one moment."""
+    """The content of a cluster's configuration store at one time."""
 
     cluster: str
     values: Mapping[str, bytes]
     """Documents by path."""
     records: Mapping[str, bytes]
-    """What it notes about the events of a document, by SyncRecordPath."""
+    """Its records of the events applied to each document, by SyncRecordPath."""
     has: Mapping[str, int]
-    """By origin: up to which event it claims to have all."""
+    """Origin of events -> sequence up to which it claims to have applied all of them."""
 
     def claims(self, stamp: EventStamp) -> bool:
         return self.has.get(stamp.origin, 0) >= stamp.sequence
 
     def noted(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
-        """The events that it takes to make an element what it is, and when it applied them."""
+        """Return the recorded events that determine an element, and the time at which the store applied each."""
         record = self.records.get(SyncRecordPath(path).text)
         if record is None:
             return []
@@ -95,7 +93,7 @@ class ClusterStore:
 
 
 def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
-    """By cluster; those that share nothing are not there. What cannot be read is skipped: other readers report it."""
+    """Return the settings of each cluster that shares metadata. Other readers report unreadable files."""
     found: dict[str, ClusterSync] = {}
     for region, cluster in folder.clusters.items():
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -114,7 +112,7 @@ def store_path(run: Path, cluster: str) -> Path:
 
 
 def read_store(run: Path, cluster: str) -> ClusterStore:
-    """StoreUnreadable."""
+    """Read a cluster's configuration store. Raises StoreUnreadable."""
     path = store_path(run, cluster)
     try:
         with contextlib.ExitStack() as resources:
@@ -143,8 +141,8 @@ def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> ClusterStore:
 
 
 def read_event_topic(folder: RunFolder, topic: str) -> tuple[dict[EventStamp, MetadataEvent], list[str]]:
-    """Every event that any region has stored, and a sentence for each log that cannot be read. A message that is no
-    pack of events, or one of another cluster than its region's, is skipped: no region obeys it."""
+    """Return every event that any region stores, and a sentence for each unreadable log. A message without events, or
+    with the events of another cluster than its region's, is skipped, as regions do."""
     found: dict[EventStamp, MetadataEvent] = {}
     unreadable: list[str] = []
     for log in folder.logs:
@@ -173,7 +171,7 @@ def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterato
 
 
 def events_in(payload: bytes, cluster: str, published_ms: float) -> list[MetadataEvent]:
-    """The content of a message that a region of this cluster published."""
+    """Decode the events in a message that a region of this cluster published; none if the message is invalid."""
     try:
         pack = json.loads(payload)
         if pack["kind"] not in _WITH_EVENTS or pack["source"] != cluster:

@@ -1,13 +1,13 @@
-"""Policies that decide what may be expected of messages, as the topology declares them and as regions received changes
-to them (`regions/<name>/metadata.jsonl`: which change each region received, and when).
+"""Policies that decide which copies and deliveries are required: those that the topology declares, and the changes that
+each region received, with their times (`regions/<name>/metadata.jsonl`).
 
 *Replication.* A message is checked against the policy in force when it was published. Region a must replicate it to
-region b if both were replication clusters of its namespace then, in the view of all regions, and remained so until the
-end. A message that had not arrived when a region was removed is not required any more; one published before a region
-was added never was. The clusters of a topic, while it sets its own, replace those of its namespace.
+region b if, in the view of all regions, both were replication clusters of its namespace then and remained so until the
+end. So a message is not required in a region that was removed later, or that was added after its publish. The
+replication clusters of a topic, while it has its own, replace those of its namespace.
 
-*Lifetime.* Trimmed messages are neither lost nor a proof, and expired ones need not be delivered. Every policy that was
-in force at any time in any region counts, even if it was removed later: regions apply a change at different times.
+*Lifetime.* The absence of a trimmed message proves nothing, and an expired one need not be delivered. Every policy that
+was in force at any time in any region counts, even if it was removed later: regions apply a change at different times.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ SETTLING_MS = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """Of a namespace's messages, or of a topic's."""
+    """Trimming and expiry of the messages of a namespace or a topic."""
 
     trims: bool = False
-    """Messages that every subscription has acknowledged may be trimmed."""
+    """Whether messages that every subscription acknowledged may be trimmed."""
     expires_after_ms: float = NEVER_MS
     """Age at which a message may expire before its delivery; 0: at any age."""
 
@@ -51,7 +51,7 @@ class Lifetime:
         return self.expires_after_ms < NEVER_MS
 
     def and_(self, other: Lifetime) -> Lifetime:
-        """Combine two lifetimes: allowed is what either allows."""
+        """Combine two lifetimes: trimming or expiry is allowed if either allows it."""
         return Lifetime(self.trims or other.trims, min(self.expires_after_ms, other.expires_after_ms))
 
 
@@ -75,10 +75,10 @@ def lifetime_of(policies: Mapping[str, Any]) -> Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationPolicy:
-    """Between which regions, and since when."""
+    """The regions between which messages are replicated, and since when."""
 
     regions: frozenset[str]
-    """All that were among the replication clusters at any time."""
+    """All regions that were replication clusters at any time."""
     since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(origin, other region) -> messages published from then on must be replicated. Pairs without a limit are
     absent."""
@@ -86,31 +86,31 @@ class ReplicationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """The policies of a namespace that change what may be expected."""
+    """The policies of a namespace that decide which copies and deliveries are required."""
 
     regions: tuple[str, ...]
-    """Regions it is replicated between."""
+    """Regions that were its replication clusters at any time."""
     deduplication: bool
-    """All the time."""
+    """Whether deduplication was on during the whole run."""
     lifetime: Lifetime = KEPT
-    """What its policies trimmed or expired at any time."""
+    """Combination of the lifetimes that its policies had at any time."""
     own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
-    """Of topics whose own policies trim or expire messages."""
+    """Lifetimes of topics whose own policies trim or expire messages."""
     replicated_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(origin, other region) -> messages published from then on must be replicated; for other pairs all."""
     own_topics: Mapping[str, ReplicationPolicy] = field(default_factory=dict)
-    """Topics that had replication clusters of their own at some time."""
+    """Policies of topics that had replication clusters of their own at any time."""
 
 
 Received = tuple[float, Mapping[str, Any]]
-"""When a region received a change, and its policies; none where the place was deleted."""
+"""Time at which a region received a change, and the new policies; empty if they were deleted."""
 
 
 def read_namespaces(
     run: Path, declared: Iterable[Mapping[str, Any]]
 ) -> tuple[dict[str, Namespace], list[str]]:
-    """By name, as the topology declares them or as the regions received them; then a sentence for each file that cannot
-    be read."""
+    """Return the namespaces by name, as the regions received them, else as the topology declares them; and a sentence
+    for each unreadable file."""
     namespaces = {
         entry["name"]: Namespace(
             tuple(entry["regions"]), bool(entry["deduplication"]), lifetime=_declared_lifetime(entry)
@@ -118,7 +118,7 @@ def read_namespaces(
         for entry in declared
     }
     received: dict[str, list[tuple[StoredKey, Received]]] = {}
-    """By region, in the order of revisions."""
+    """Changes that each region received, in the order of revisions."""
     unreadable: list[str] = []
     for file in sorted((run / "regions").glob(f"*/{DELIVERIES_FILE}")):
         region = file.parent.name
@@ -142,19 +142,19 @@ def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
 
 
 def _read(file: Path) -> Iterable[tuple[StoredKey, Received]]:
-    """The changes that a region received, by revision, each at its first receipt: a restarted region receives
-    everything again."""
+    """Return the changes that a region received, by revision, each at its first receipt: a restarted region receives
+    all of them again."""
     first: dict[int, tuple[StoredKey, Received]] = {}
     text = file.read_text()
-    # The region did not act upon a line that is cut off.
+    # The region did not apply the change of a torn last line.
     for line in text[: text.rfind("\n") + 1].splitlines():
         change = json.loads(line)
         if "away" in change:
-            continue  # of the store, not of a policy
+            continue  # an outage of the store, not a change
         key = parse_path(change["path"])
         if key is not None and change["revision"] not in first:
             value = {} if change["value"] is None else json.loads(change["value"])
-            # A path of another kind may have a list.
+            # The value of a path of another kind may be a list.
             policies = value.get("policies", {}) if isinstance(value, dict) else {}
             first[change["revision"]] = key, (float(change["at_ms"]), policies)
     return [first[revision] for revision in sorted(first)]
@@ -163,14 +163,14 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Received]]:
 def _changed(
     received: Mapping[str, Sequence[tuple[StoredKey, Received]]], name: str, before: tuple[str, ...]
 ) -> Namespace:
-    """`before`: the regions that the topology declares."""
+    """Return a namespace with the changes that regions received. `before`: the regions that the topology declares."""
     by_region = [
         [one for key, one in of_region if key == NamespacePath(name)] for of_region in received.values()
     ]
     by_region = [of_region for of_region in by_region if of_region]
     replication = _replication(by_region)
     places: dict[str, set[StoredKey]] = {}
-    """By topic of the namespace, where policies of its own were set: in all regions of a cluster, or in one."""
+    """Topic of the namespace -> paths of its own policies: for all regions of a cluster, or for one region."""
     own_topics: set[str] = set()
     for of_region in received.values():
         for key, (_, policies) in of_region:
@@ -201,7 +201,7 @@ def _changed(
 def _lifetime(
     received: Iterable[Iterable[tuple[StoredKey, Received]]], places: Collection[StoredKey]
 ) -> Lifetime:
-    """Combine the policies that these places ever had."""
+    """Combine the lifetimes of all policies that these paths ever had."""
     found = KEPT
     for of_region in received:
         for key, (_, policies) in of_region:
@@ -213,12 +213,12 @@ def _lifetime(
 def _of_topic(
     of_region: Iterable[tuple[StoredKey, Received]], region: str, namespace: str, topic: str
 ) -> list[Received]:
-    """The changes of a region that affect one topic."""
+    """Return the changes of a region that affect one topic, each with the policies that were then in force."""
     found: list[Received] = []
     of_namespace: Mapping[str, Any] = {}
     own: Mapping[str, Any] = {}
     here: Mapping[str, Any] = {}
-    """What was set for this region alone; it outranks the others."""
+    """Policies for this region alone, which override the others."""
     for key, (at_ms, policies) in of_region:
         if key == NamespacePath(namespace):
             of_namespace = policies
@@ -233,7 +233,7 @@ def _of_topic(
 
 
 def _replication(received: Collection[Sequence[Received]]) -> ReplicationPolicy:
-    """`received`: of each region."""
+    """Compute the replication policy from the changes that each region received."""
     received = [of_region for of_region in received if of_region]
     ever = {
         name for of_region in received for _, policies in of_region for name in policies.get(CLUSTERS, ())
@@ -241,7 +241,7 @@ def _replication(received: Collection[Sequence[Received]]) -> ReplicationPolicy:
     member_since = {name: max(_member_since(of_region, name) for of_region in received) for name in ever}
     since: dict[tuple[str, str], float] = {}
     for origin, other in permutations(sorted(ever), 2):
-        # A region that is not among them replicates to none.
+        # A region that is not a replication cluster replicates to no region.
         at_ms = max(member_since[origin], member_since[other])
         if at_ms > 0:
             since[origin, other] = at_ms if at_ms == NEVER_MS else at_ms + SETTLING_MS
@@ -249,7 +249,7 @@ def _replication(received: Collection[Sequence[Received]]) -> ReplicationPolicy:
 
 
 def _member_since(received: Iterable[Received], region: str) -> float:
-    """0: from the beginning. NEVER_MS: it was not there in the end."""
+    """Return since when a region is a replication cluster: 0: from the beginning, NEVER_MS: not at the end."""
     since, is_first = NEVER_MS, True
     for at_ms, policies in received:
         if region not in policies.get(CLUSTERS, ()):

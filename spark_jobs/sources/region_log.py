@@ -1,8 +1,7 @@
 """The stored logs of a run's regions, one row per message: ROW_SCHEMA lists the columns.
 
-Batches are split; markers are rows too (`marker_type`), so that every stored entry is visible. Unreadable data is a
-row as well: only `region` and `damage` are set, and the other rows are incomplete.
-One part per region and range of rows; rows come as Arrow batches, never one by one.
+Batches are split; markers are rows too (`marker_type`), so that every stored entry is visible. Unreadable data is a row
+with only `region` and `damage`. The source has one part per region and range of rows, and yields rows in Arrow batches.
 """
 
 from __future__ import annotations
@@ -24,15 +23,14 @@ from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
 
 MESSAGES = "persistent://"
-"""How the names of logs begin that topics are. Others are the region's own: what it compacted, for one, is stored twice
-and published once."""
+"""Prefix of the names of topics' logs. Other logs are internal to the region, such as copies of compacted messages."""
 COORDINATORS = ("internal://pulsar/system/__transaction_log_", "internal://pulsar/system/__transaction_key_")
-"""Logs of the coordinators of transactions, and of their keys."""
+"""Prefixes of the journals of transaction coordinators: of transactions, and of transaction keys."""
 BATCH_ROWS = 16_384
-"""Rows of one Arrow batch, about."""
+"""Approximate number of rows of one Arrow batch."""
 
 TRIMMED_SCHEMA = schema("region string, topic string, below map<bigint, bigint>")
-"""Where retention removed entries: per ledger of a region's topic, those with a smaller id than this."""
+"""`below`: ledger of a region's topic -> entry id below which retention removed the entries."""
 
 T = TypeVar("T")
 READERS: dict[str, LogReader] = {"sqlite": sqlite, "kafka": kafka}
@@ -41,7 +39,7 @@ READERS: dict[str, LogReader] = {"sqlite": sqlite, "kafka": kafka}
 
 @dataclass(frozen=True)
 class LogSlice:
-    """A range of one region's log, or the reason why there is none."""
+    """A range of one region's log, or the reason why the log cannot be read."""
 
     log: RegionLog
     rows: RowRange | None
@@ -50,7 +48,7 @@ class LogSlice:
 
 @dataclass(frozen=True)
 class RegionLogs:
-    """All logs of a run, as a source."""
+    """Source of the rows of all logs of a run."""
 
     logs: tuple[RegionLog, ...]
     schema = ROW_SCHEMA
@@ -59,7 +57,7 @@ class RegionLogs:
         return [part for log in self.logs for part in _slices(log)]
 
     def size_bytes(self) -> int | None:
-        """Of files. The size of a log in Kafka is not known before it was read."""
+        """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
         if any(log.backend == "kafka" for log in self.logs):
             return None
         return sum(log.size_bytes for log in self.logs)
@@ -77,7 +75,7 @@ class RegionLogs:
                         yield columns.take()
             except LogDamaged as damage:
                 columns.add_damage(str(damage))
-        # Also when there is nothing: Spark learns from the first batch that it gets columns and not rows.
+        # Also an empty batch: Spark detects from the first one that the source yields columns and not rows.
         yield columns.take()
 
 
@@ -92,15 +90,15 @@ def _slices(log: RegionLog) -> list[LogSlice]:
 
 
 def read_region_logs(folder: RunFolder) -> DataFrame:
-    """All rows of all regions of a run."""
+    """Return all rows of all regions of a run."""
     return read(RegionLogs(folder.logs))
 
 
 def _read_each(
     folder: RunFolder, read: Callable[[RegionLog, LogReader], Iterable[T]]
 ) -> tuple[list[T], list[EvidenceDamage]]:
-    """What `read` yields of each log that can be read, and a damage for each other one. A log without a reader is
-    reported by its part."""
+    """Return the results of `read` for all logs, and a damage for each unreadable one. Logs without a reader are
+    skipped: `_slices` reports them."""
     found: list[T] = []
     damages = []
     for log in folder.logs:
@@ -115,12 +113,12 @@ def _read_each(
 
 
 def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDamage]]:
-    """Stored cursors and grants of all regions: region, and key with value."""
+    """Return the stored cursors and grants of all regions: region, and key with value."""
     return _read_each(folder, lambda log, reader: [(log.region, value) for value in reader.read_values(log)])
 
 
 def read_coordinators(folder: RunFolder) -> tuple[list[CoordinatorEntry], list[EvidenceDamage]]:
-    """What the coordinators of transactions stored in all regions."""
+    """Return the entries in the journals of all regions' transaction coordinators."""
 
     def entries(log: RegionLog, reader: LogReader) -> Iterator[CoordinatorEntry]:
         for head in reader.read_heads(log):
@@ -134,8 +132,8 @@ def read_coordinators(folder: RunFolder) -> tuple[list[CoordinatorEntry], list[E
 
 
 def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:
-    """By region and topic the highest id, where it is not that of the newest entry. Of what cannot be read nothing:
-    other readers report it."""
+    """Return the highest entry id by region and topic, where it may be larger than that of the newest entry. Unreadable
+    logs are skipped: other readers report them."""
     ends, _ = _read_each(
         folder,
         lambda log, reader: [((log.region, topic), end) for topic, end in reader.read_ends(log).items()],
@@ -146,9 +144,9 @@ def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:
 def read_trimmed(
     folder: RunFolder, history_topics: Collection[str]
 ) -> tuple[DataFrame, list[EvidenceDamage]]:
-    """Where retention removed entries, in the shape of TRIMMED_SCHEMA: only in namespaces with a policy that trims.
-    Elsewhere what a log does not hold any more is missing. Call it AFTER the rows were read: what was trimmed in
-    between then counts as trimmed, not as lost."""
+    """Return which entries retention removed, in TRIMMED_SCHEMA: only for topics with a policy that trims. In other
+    topics an absent entry is missing. Call it AFTER reading the rows: an entry that is trimmed in between then counts
+    as trimmed, not as lost."""
     heads, damages = _read_each(
         folder, lambda log, reader: [(log.region, head) for head in reader.read_heads(log)]
     )

@@ -1,7 +1,7 @@
 """The files of a run directory, present and required.
 
-Imports no engine: Spark and SQLite come later. Each missing or unreadable file becomes a damage, a sentence that
-keeps the verdict from being valid; nothing here raises for the state of the folder.
+Imports no engine. Each missing or unreadable file becomes a damage, so that the verdict cannot be valid; no function
+raises an exception for the state of the directory.
 """
 
 from __future__ import annotations
@@ -17,62 +17,61 @@ from emulator.run.service_contract import Contract, read_answers
 from spark_jobs.sources.policies import KEPT, Namespace, read_namespaces
 
 KAFKA_SERVERS_FILE = "kafka_servers"
-"""Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
-of the regions' network."""
+"""Optional file next to region.json: the region's `bootstrap_servers` for readers outside of the regions' network."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionLog:
-    """Where one region's log is."""
+    """Location of one region's log."""
 
     region: str
     backend: str
-    """sqlite, kafka or memory."""
+    """Backend: sqlite, kafka or memory."""
     path: str
-    """sqlite: the file, as this machine sees it."""
+    """sqlite: path of the file on this machine."""
     bootstrap_servers: str = ""
-    """kafka: host:port[,host:port...], as this machine sees them."""
+    """kafka: host:port[,host:port...] as reachable from this machine."""
     options: dict[str, Any] = field(default_factory=dict)
     """kafka: options of the region (TLS, SASL, topic prefix)."""
 
     @property
     def size_bytes(self) -> int:
-        """Of its files, about."""
+        """Approximate size of its files."""
         return _size_of(Path(f"{self.path}{suffix}") for suffix in ("", "-wal"))
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceDamage:
-    """A piece of evidence that is missing or cannot be read."""
+    """Evidence that is missing or unreadable."""
 
     sentence: str
     region: str | None = None
-    """Whose log it is; None: the history or the run as a whole."""
+    """Region whose log or stored values are damaged; None: the history or the run as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A run directory as found."""
+    """The content of a run directory, and its damages."""
 
     path: Path
     regions: tuple[str, ...]
-    """All that there ought to be, in the order of the topology."""
+    """Regions of the topology in its order, then other regions with a folder."""
     clusters: dict[str, str]
     """Region -> its cluster, where known."""
     logs: tuple[RegionLog, ...]
-    """Those that can be looked for; a region without one has a damage."""
+    """Locations of the logs; a region without a location has a damage."""
     namespaces: dict[str, Namespace]
     latency_ms_max: float
-    """The slowest link's, one way."""
+    """Highest one-way latency of all links."""
     history: tuple[Path, ...]
     damages: tuple[EvidenceDamage, ...]
     in_network: bool = False
-    """Logs are called as the regions call them."""
+    """Whether logs are reached at the addresses that the regions use."""
     contracts: tuple[Contract, ...] = ()
-    """Contracts of services that were declared for the run."""
+    """Contracts of services, as declared for the run."""
 
     def trims(self, topic: str) -> bool:
-        """Whether a policy lets old entries of the topic go."""
+        """Return whether a policy trims old entries of the topic."""
         namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])
         if namespace is None:
             return False
@@ -81,18 +80,18 @@ class RunFolder:
 
     @property
     def size_bytes(self) -> int:
-        """About how much there is to read."""
+        """Approximate size of logs and histories."""
         return sum(log.size_bytes for log in self.logs) + _size_of(self.history)
 
 
 def looks_like_a_run(path: Path) -> bool:
-    """Whether anything of a run is there, be it damaged."""
+    """Return whether the directory contains any file of a run, even a damaged one."""
     return any((path / part).exists() for part in ("run.json", "topology.json", "regions", "history"))
 
 
 def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
-    """Look at what is there. An absent folder is a folder without anything in it. `in_network`: this is a container
-    in the network of the regions, and finds a Kafka where they do."""
+    """Find the files of a run directory. An absent directory counts as an empty one. `in_network`: this process is in
+    the network of the regions, and connects to Kafka at their addresses."""
     path = path.absolute()
     damages = [] if (path / "run.json").is_file() else [EvidenceDamage(f"run.json is missing from {path}")]
     topology, problems = _read_topology(path / "topology.json")
@@ -137,7 +136,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
 
 
 def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) -> list[EvidenceDamage]:
-    """Regions that `where` names and of which the run has neither a folder nor an entry: their logs are gone."""
+    """Return a damage for each region that `where` names and that has neither a folder nor an entry in the run."""
     return [
         EvidenceDamage(
             f"{where} names region {region}, of which the run has no folder and no entry in a cluster", region
@@ -167,7 +166,7 @@ def _size_of(files: Iterable[Path]) -> int:
 
 
 def _read_topology(path: Path) -> tuple[dict[str, Any], list[EvidenceDamage]]:
-    """What `Topology.to_json` wrote, reduced to what is needed here; empty when it cannot be read."""
+    """Read the required parts of the output of `Topology.to_json`; they are empty if it is unreadable."""
     wanted = ("clusters", "namespaces", "links")
     try:
         topology = json.loads(path.read_text())
@@ -182,7 +181,7 @@ def _read_topology(path: Path) -> tuple[dict[str, Any], list[EvidenceDamage]]:
 def _region_log(
     folder: Path, declared: dict[str, Any], in_network: bool
 ) -> tuple[RegionLog, list[EvidenceDamage]]:
-    """Where the log of the region with this folder is; `declared`: its entry in the topology."""
+    """Return the location of a region's log. `folder`: folder of the region; `declared`: its log in the topology."""
     region, damages = folder.name, []
     log: dict[str, Any] = {}
     try:
@@ -192,9 +191,9 @@ def _region_log(
         reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
         damages.append(EvidenceDamage(f"regions/{region}/region.json {reason}", region))
         backend = declared.get("backend", "sqlite")
-    # Not the path written in region.json: in a container that is another one, and in a copy the original's.
+    # Not the path in region.json: a container has other paths, and a copy of the run has those of the original.
     servers = log.get("bootstrap_servers", "")
-    # A region in a container may know its Kafka by a name that means nothing here.
+    # A region in a container may use an address of Kafka that is not valid on this machine.
     if not in_network and (addresses := folder / KAFKA_SERVERS_FILE).is_file():
         servers = addresses.read_text().strip()
     path = str(folder / "log.sqlite")
@@ -207,7 +206,7 @@ def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[EvidenceDamage]
         return (), [
             EvidenceDamage("the folder history/ has no history: the operations of the clients are unknown")
         ]
-    # Spark takes files with such names for its own and passes over them without a word.
+    # Spark treats files with such names as hidden and skips them silently.
     hidden = [file for file in files if file.name.startswith(("_", "."))]
     damages = [
         EvidenceDamage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden

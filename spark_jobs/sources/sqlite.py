@@ -1,7 +1,7 @@
-"""Reads the log of a region that keeps it in SQLite (docs/ARCHITECTURE.md, "What is on disk").
+"""Read the log of a region whose backend is SQLite (docs/ARCHITECTURE.md, "What is on disk").
 
-Never writes, and sends no requests to the region, which may be running, stopped or killed. A killed one leaves its
-newest commits in the write-ahead log next to the file, and SQLite reads both together.
+The reader never writes, and sends no requests to the region, which may be running, stopped or killed. A killed region
+leaves its newest commits in the write-ahead log next to the file; SQLite reads both together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plan(log: RegionLog) -> list[RowRange]:
 
 
 def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
-    """Group commits in the order in which they were written."""
+    """Yield group commits in the order in which they were written."""
     with _opened(log) as connection:
         for row in connection.execute(
             "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
@@ -48,7 +48,7 @@ def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
 
 
 def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
-    """All group commits of one topic."""
+    """Yield all group commits of one topic."""
     with _opened(log) as connection:
         for row in connection.execute(
             "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
@@ -59,7 +59,7 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
 
 
 def read_heads(log: RegionLog) -> list[LogHead]:
-    """Where each topic's log begins."""
+    """Return the head of each topic's log."""
     with _opened(log) as connection:
         return [LogHead(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
 
@@ -70,7 +70,7 @@ def read_ends(log: RegionLog) -> dict[str, int]:
 
 
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
-    """Stored cursors and grants, by key."""
+    """Return stored cursors and grants, by key."""
     with _opened(log) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if "key_values" not in tables:
@@ -103,7 +103,7 @@ def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
 
 
 def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    """Open a database that a region may have open, or may have been killed with. Closed with `resources`. OSError,
+    """Open a database of a running, stopped or killed region; `resources` closes it. Raises OSError or
     sqlite3.Error."""
     if not path.is_file():
         raise FileNotFoundError(path)
@@ -111,12 +111,12 @@ def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Co
     if not wal.exists():
         if index.exists():
             raise OSError(f"{wal.name} is missing, and with it the newest commits")
-        # No process has it open: SQLite need not create files beside it, which a read-only folder would forbid.
+        # No process has the database open: SQLite need not create files next to it, which a read-only folder forbids.
         return _connect_to(path, "immutable=1", resources)
     try:
         return _connect_to(path, "mode=ro", resources)
     except sqlite3.OperationalError:
-        # With a write-ahead log but no way to create its index, as in a read-only folder: read a copy.
+        # SQLite cannot create the index of the write-ahead log, as in a read-only folder: read a copy.
         copies = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="geoemu-log-")))
         shutil.copy(path, copies / path.name)
         shutil.copy(wal, copies / wal.name)
@@ -124,7 +124,7 @@ def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Co
 
 
 def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    # Several threads, one after the other, read the batches of a long log.
+    # Several threads read the batches of a long log, one after the other.
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
     )

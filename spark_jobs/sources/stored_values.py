@@ -1,4 +1,4 @@
-"""Small frames of what regions store besides messages: claims about positions, grants, transaction keys.
+"""Small frames of values that regions store besides messages: claims about positions, grants, transaction keys.
 
 A snapshot (P; b: X) of region a claims: a subscription that acknowledged everything up to P in a has acknowledged
 everything up to X in b that ever reaches a. An update of a region claims that a subscription has acknowledged
@@ -22,7 +22,7 @@ from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 LEDGER = 1 << 40
-"""Room for entry ids where a place is one number, `ledger * LEDGER + entry`."""
+"""Factor that makes a position one number: `ledger * LEDGER + entry`."""
 
 SNAPSHOT_SCHEMA = schema(
     "topic string, region string, position string, upto bigint, other_region string, other_upto bigint"
@@ -38,14 +38,14 @@ UPDATE_SCHEMA = schema(
 CURSOR_SCHEMA = schema(
     "topic string, subscription string, region string, first bigint, last bigint, end bigint"
 )
-"""Entries from `first` to `last` count as consumed, a row per range; `end`: the newest entry of the log."""
+"""A range of entries from `first` to `last` that counts as consumed; `end`: the newest entry of the log."""
 
 GRANT_SCHEMA = schema(
     "region string, log_topic string, topic string, epoch bigint, owner string, first_entry bigint, until bigint,"
     " is_bounded boolean, problem string"
 )
 """A grant. `until`: the first entry that it does not cover; null: it lasts to the end of the log, or with `is_bounded`
-it is unknown how far. `problem`: a kind of finding, or null."""
+its end is unknown. `problem`: a kind of finding, or null."""
 
 RETURNED_EPOCH_SCHEMA = schema("region string, topic string, producer string, epoch bigint")
 """An epoch that a client received, according to its history."""
@@ -54,15 +54,15 @@ ENTRY_SCHEMA = schema(
     "region string, coordinator bigint, generation bigint, number bigint, what string, transaction string,"
     " role string, transaction_key string, epoch bigint, process string"
 )
-"""An entry. `number`: its place in its log; a coordinator has two, one of transactions and one of keys. `role`: of
-the client that has the key, empty where clients have none."""
+"""An entry of a coordinator's journal. `number`: its entry id; a coordinator has two journals, of transactions and of
+keys. `role`: role of the client that has the key, empty if clients have no roles."""
 
 KEY_AT = ENTRY_SCHEMA.names.index("transaction_key")
 
 
 @dataclass(frozen=True, slots=True)
 class PositionClaims:
-    """Positions that regions have stored."""
+    """Positions in the snapshots, updates and cursors that regions store."""
 
     snapshots: DataFrame
     updates: DataFrame
@@ -71,26 +71,26 @@ class PositionClaims:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Exclusive access."""
+    """Grants of exclusive access, stored and returned to clients."""
 
     grants: DataFrame
     returned: DataFrame
-    """Epochs that clients received."""
+    """Epochs in the responses to clients."""
     is_known: bool
-    """There is any."""
+    """Whether there is any grant or epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyEvidence:
-    """Entries in the shape of ENTRY_SCHEMA."""
+    """Entries of the coordinators' journals, in ENTRY_SCHEMA."""
 
     entries: DataFrame
     is_known: bool
-    """There is any of a key."""
+    """Whether any client used a transaction key."""
 
 
 def place_number(ledger: int, entry: int) -> int:
-    """Orders places of one log as a number."""
+    """Return a number that orders the entries of one log."""
     return ledger * LEDGER + entry
 
 
@@ -100,8 +100,8 @@ def read_position_claims(
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
 ) -> tuple[PositionClaims, list[EvidenceDamage]]:
-    """From rows of `region_log` with a `marker`, and what regions keep beside their logs (region, key and value).
-    `ends`: by region and topic, ledger and newest entry."""
+    """Build the frames from rows of `region_log` with a `marker`, and from the regions' stored values (region, key and
+    value). `ends`: ledger and highest entry id by region and topic."""
     damages: list[EvidenceDamage] = []
     snapshots: list[Sequence[Any]] = []
     updates: list[Sequence[Any]] = []

@@ -1,4 +1,4 @@
-"""Columns: pieces of SQL that can be combined as PySpark's are; windows and types in Spark's notation."""
+"""Columns: SQL expressions that combine like PySpark's columns; windows, and types in Spark's notation."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Column:
         return Column(f"({self.sql} IN ({among}))" if among else "FALSE")
 
     def __getitem__(self, key: Column | str) -> Column:
-        """The field of a struct, or what a map has under a key."""
+        """Return the field of a struct, or the value of a key in a map."""
         if isinstance(key, str):
             return Column(f"struct_extract({self.sql}, {literal(key)})", key)
         return Column(f"map_extract_value({self.sql}, {key.sql})")
@@ -89,7 +89,7 @@ class Column:
 
 
 class Case(Column):
-    """Branches of `when`, and null where none of them holds, unless `otherwise` ends it."""
+    """A CASE expression of `when` branches. Its value is null if no condition is true, unless `otherwise` follows."""
 
     def __init__(self, branches: str) -> None:
         super().__init__(f"CASE{branches} END")
@@ -118,7 +118,7 @@ class WindowSpec:
 
 
 class Window:
-    """As `pyspark.sql.Window`."""
+    """The parts of `pyspark.sql.Window` that the checks use."""
 
     unboundedPreceding = -_UNBOUNDED
     unboundedFollowing = _UNBOUNDED
@@ -130,7 +130,7 @@ class Window:
 
 
 def in_order(by: Column | str) -> str:
-    """With nulls where Spark has them: they are the smallest."""
+    """Return the sort expression of a column. As in Spark, nulls are the smallest values."""
     sql = column(by).sql
     return sql if sql.endswith("NULLS LAST") else f"{sql} ASC NULLS FIRST"
 
@@ -148,7 +148,7 @@ def quoted(name: str) -> str:
 
 
 def column(name: Column | str) -> Column:
-    """`a`, or the field `a.b`."""
+    """Return the column `a`, or the field `a.b`."""
     if isinstance(name, Column):
         return name
     return Column(".".join(map(quoted, name.split("."))), name.rpartition(".")[2])
@@ -171,5 +171,5 @@ def literal(value: Any) -> str:
 
 
 def sql_of(value: Any) -> str:
-    """Of a column, or of a Python value as a literal."""
+    """Return the SQL of a column, or of a Python value as a literal."""
     return value.sql if isinstance(value, Column) else literal(value)

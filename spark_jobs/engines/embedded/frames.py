@@ -1,4 +1,4 @@
-"""Frames: queries that know the names of their columns."""
+"""Frames: SQL queries with the names of their columns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from spark_jobs.engines.embedded.columns import Column, column, in_order, quoted
 
 Named = Column | str
 Fetch = Callable[[str], list[Any]]
-"""Returns the rows of a query."""
+"""Executes a query and returns its rows."""
 
 
 class ResultRow(Sequence[Any]):
-    """A collected row: by position or by name."""
+    """A collected row, with values by position or by name."""
 
     __slots__ = ("_fields",)
 
@@ -42,7 +42,7 @@ def _value(value: Any) -> Any:
 
 
 class QueryFrame:
-    """A query. Nothing is computed before rows are collected or cached."""
+    """A query, which is executed only when its rows are collected or cached."""
 
     def __init__(self, fetch: Fetch, sql: str, columns: Sequence[str], table: str | None = None) -> None:
         assert len(set(columns)) == len(columns), f"duplicate column names: {columns}"

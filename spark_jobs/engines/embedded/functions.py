@@ -1,4 +1,4 @@
-"""What `pyspark.sql.functions` has of what the checks use. Names and meaning are Spark's."""
+"""The functions of `pyspark.sql.functions` that the checks use, with Spark's names and semantics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lit(value: Any) -> Column:
 
 
 def expr(sql: str) -> Column:
-    """In the SQL that Spark and DuckDB share."""
+    """Return an expression in SQL that Spark and DuckDB share."""
     return Column(sql)
 
 
@@ -43,7 +43,7 @@ def _call(name: str, *arguments: Named) -> Column:
 
 
 def _function(name: str) -> Callable[..., Column]:
-    """A function that differs from Spark's at most in its name."""
+    """Return a function of DuckDB that differs from Spark's at most in its name."""
     return partial(_call, name)
 
 
@@ -58,12 +58,12 @@ def floor(value: Named) -> Column:
 
 
 def concat(*columns: Named) -> Column:
-    """Of texts or of arrays; null where one of them is."""
+    """Concatenate texts or arrays; null if any of them is null."""
     return Column(f"({' || '.join(column(one).sql for one in columns)})")
 
 
 def concat_ws(separator: str, *columns: Named) -> Column:
-    """Without nulls."""
+    """Concatenate the texts that are not null."""
     return _call("concat_ws", lit(separator), *columns)
 
 
@@ -80,7 +80,7 @@ def create_map(*pairs: Named) -> Column:
     return Column(f"map([{_listed(pairs[::2])}], [{_listed(pairs[1::2])}])")
 
 
-# ---- arrays (those of structs are in the order of their fields; where a field is null, every engine has its own) ----
+# ---- arrays (structs sort by their fields; the order of null fields depends on the engine) ----
 
 size = _function("len")
 explode = _function("unnest")
@@ -94,7 +94,7 @@ def array(*columns: Named) -> Column:
 
 
 def element_at(values: Named, position: int | Column) -> Column:
-    """From 1. Null where there is none."""
+    """Return the element at a position, from 1; null if there is none."""
     return _call("list_extract", values, lit(position))
 
 
@@ -127,7 +127,7 @@ def array_contains(values: Named, value: Any) -> Column:
 
 
 def array_distinct(values: Named) -> Column:
-    """Each once, where it comes first."""
+    """Return each element once, at its first position."""
     sql = column(values).sql
     number = next(_arguments)
     one, at = f"each_{number}", f"at_{number}"
@@ -143,24 +143,24 @@ def array_intersect(one: Named, other: Named) -> Column:
 
 
 def array_except(values: Named, others: Named) -> Column:
-    """What is only in the first, each once, in the order of the first."""
+    """Return the elements of `values` that are not in `others`, each once, in the order of `values`."""
     return _of_both(
         values, others, filter(array_distinct(values), lambda each: ~array_contains(others, each))
     )
 
 
 def _of_both(one: Named, other: Named, value: Column) -> Column:
-    """Null where one of them is."""
+    """Return `value`, or null if either array is null."""
     return when(column(one).isNotNull() & column(other).isNotNull(), value)
 
 
 def array_sort(values: Named) -> Column:
-    """Nulls last."""
+    """Sort an array, nulls last."""
     return _call("list_sort", values, lit("ASC"), lit("NULLS LAST"))
 
 
 def sort_array(values: Named) -> Column:
-    """Nulls first."""
+    """Sort an array, nulls first."""
     return _call("list_sort", values, lit("ASC"), lit("NULLS FIRST"))
 
 
@@ -188,7 +188,7 @@ def count_if(condition: Column) -> Column:
 
 
 def collect_list(values: Named) -> Column:
-    """Without nulls; empty where there is nothing."""
+    """Return the array of the values that are not null; empty if there are none."""
     return _collected("", column(values).sql)
 
 
@@ -201,5 +201,5 @@ def _collected(distinct: str, sql: str) -> Column:
 
 
 def percentile_approx(values: Named, percentage: float, accuracy: int) -> Column:
-    """Exact."""
+    """Return the exact percentile."""
     return _call("quantile_disc", values, lit(percentage))
