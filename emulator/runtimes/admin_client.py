@@ -19,7 +19,7 @@ _NETWORK = SocketNetwork()
 
 
 class AdminExchange(http.HttpExchange):
-    """One request on a socket of its own."""
+    """One request and its response, on a separate socket."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(_NETWORK, host, port)
@@ -28,14 +28,15 @@ class AdminExchange(http.HttpExchange):
 async def call(
     host: str, port: int, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
 ) -> HttpResponse:
-    """Send one request and return its response. NoHttpResponse when there is none."""
+    """Send one request and return its response. Raises NoHttpResponse if there is none within `seconds`."""
     return await http.call(_NETWORK, host, port, method, target, body, seconds=seconds)
 
 
 async def call_url(
     admin_url: str, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
 ) -> HttpResponse:
-    """The same for the `http://host:port` of a region; NoHttpResponse also when that is empty."""
+    """Send one request to a region's admin URL, `http://host:port`. Raises NoHttpResponse if there is no response or
+    the URL is empty."""
     url = urlsplit(admin_url)
     if url.hostname is None or url.port is None:
         raise NoHttpResponse("it has no address")
@@ -44,17 +45,17 @@ async def call_url(
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """A region's own answer to how it is."""
+    """The state that a region reports about itself."""
 
     ready: bool
     waiting_for: str
-    """What it lacks, as a sentence; empty when it lacks nothing."""
+    """What the region waits for until it is ready, as a sentence; empty if nothing."""
 
 
 async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
-    """Return the state of a region, given the peers to which it has to be linked.
+    """Return the state of a region, given the peers that it must be linked with.
 
-    NoHttpResponse when there is no response, or when another process than the recorded one uses its port.
+    Raises NoHttpResponse if there is no response, or if another process than the recorded one listens on its port.
     """
     target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
     answer = await call(region.host, region.admin_port, "GET", target)
@@ -68,11 +69,11 @@ async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionRepo
 
 
 def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dict[str, Any]]:
-    """Method, target and body that set one direction of a link in a region, which returns 204."""
+    """Return method, target and body of the request that sets one direction of a link; the region responds with 204."""
     source, target = (quote(end, safe="") for end in link)
     return "PUT", f"/geoemu/v1/links/{source}/{target}", asdict(shape)
 
 
 def describe(answer: HttpResponse) -> str:
-    """An answer that was not expected, for an error message."""
+    """Describe an unexpected response, for an error message."""
     return f"it answered {answer.status} {answer.body[:200].decode(errors='replace')}"

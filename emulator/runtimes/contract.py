@@ -1,15 +1,15 @@
-"""Where regions run. One contract for processes, containers and the simulation.
+"""The contract of runtimes, which run the regions of a topology: processes, containers and the simulation.
 
-Every verb returns only when what it says has happened (a started region accepts publishes; a cut link passes
-nothing), or raises RuntimeFailure saying what to do. Verbs are idempotent: killing a killed region is no
-error. Names that are not in the run, and a run that cannot be acted upon, are Refused: then nothing was done.
+Every verb returns when its effect is complete (a started region accepts publishes; a cut link drops all traffic), or
+raises RuntimeFailure with a message that says what to do. Verbs are idempotent: killing a killed region is no error.
+For names that are not in the run, and for runs that cannot be changed, verbs raise Refused and change nothing.
 
-State of a run lives in its run directory and nowhere else, so that any process may continue where another
+The state of a run is stored only in its run directory, so that any process may continue where another
 one stopped:
 
-    run.json                  who runs what: version, topology, runtime, ports, process ids, links
-    topology.json             the checked topology, frozen
-    made_by.json              the command that made the run, and the scenario of the run
+    run.json                  the run record: version, topology, runtime, ports, process ids, links
+    topology.json             the validated topology, which does not change during the run
+    made_by.json              the command that created the run, and the scenario of the run
     regions/<name>/           region.json, log.sqlite, metadata.jsonl, output.log, ready.json
     configuration/<cluster>/  the cluster's configuration store, if its regions are processes
     history/<actor>.jsonl     requests of clients and their responses
@@ -36,32 +36,31 @@ class RegionStatus:
     name: str
     cluster: str
     state: RegionState
-    """starting: the process lives, but does not answer or was never ready since its start. running: was ready since
-    then, even if a link is down at this moment. killed: ended without having been stopped. lost: killed, and not
-    expected back."""
+    """starting: the process runs, and does not respond or was not ready since its start. running: it was ready since
+    its start, even if a link is down now. killed: it ended without being stopped. lost: it was killed permanently."""
     service_url: str
-    """`pulsar://host:port`, for clients outside."""
+    """`pulsar://host:port`, for clients outside of the run's network."""
     admin_url: str
-    """`http://host:port`."""
+    """`http://host:port` of the admin API."""
     pid: int | None
     waiting_for: str = ""
-    """What it still lacks, as a sentence; empty when it lacks nothing."""
+    """What the region waits for until it is ready, as a sentence; empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run at one moment."""
+    """The state of a run at one moment."""
 
     run_dir: Path
     runtime: str
     regions: tuple[RegionStatus, ...]
     links: tuple[LinkStatus, ...]
     ended: bool = False
-    """`down` was called: nothing starts in it any more."""
+    """`down` was called: no region can be started any more."""
 
 
 class Runtime(Protocol):
-    """What a place to run regions can do."""
+    """Runs the regions of one run, and injects faults into them and their links."""
 
     @property
     def topology(self) -> Topology: ...
@@ -70,58 +69,59 @@ class Runtime(Protocol):
     def run_dir(self) -> Path: ...
 
     async def up(self) -> None:
-        """Start every region and wait until all are ready: every link established, every namespace known.
-        If that fails or is cancelled, everything is taken down again first."""
+        """Start every region and wait until all are ready: every link is established, every namespace is known.
+        If that fails or is cancelled, the run is taken down before the error is raised."""
         ...
 
     async def down(self) -> None:
-        """Stop every region in an orderly way and end the run. The run directory stays."""
+        """Stop every region gracefully and end the run. The run directory stays."""
         ...
 
     async def start(self, region: str) -> None:
-        """Start a stopped or killed region on the log it left, same ports, links as they are now; wait until it
-        is ready and its peers are linked to it again. Peers that are down or cut off are not waited for."""
+        """Start a stopped or killed region with its log, its ports and the current state of its links. Wait until it is
+        ready and linked with its peers; peers that are down or cut off are not waited for."""
         ...
 
     async def stop(self, region: str) -> None:
-        """End a region in an orderly way."""
+        """Stop a region gracefully."""
         ...
 
     async def kill(self, region: str) -> None:
-        """kill -9."""
+        """Kill a region with SIGKILL."""
         ...
 
     async def lose(self, region: str) -> None:
-        """Kill a region with SIGKILL, for good. The run no longer waits for it; what only it had is the cost of the
-        loss. Other regions wait for it until `replication_clusters` leaves it out. What it stored stays as evidence,
-        in the run directory or in its Kafka, and `start` brings the region back on it. Once all regions of a cluster
-        are lost, the run announces it to the other clusters."""
+        """Kill a region with SIGKILL permanently: the run no longer waits for it, and messages that only it stored are
+        lost. Other regions wait for it until it is removed from `replication_clusters`. Its log stays as evidence, in
+        the run directory or in its Kafka, and `start` starts the region with that log. When all regions of a cluster
+        are lost, the run announces the loss to the other clusters."""
         ...
 
     async def lose_store(self, cluster: str) -> None:
-        """Lose the configuration store of a cluster none of whose regions runs: they start on a new one, and receive
-        the metadata of other clusters. What it held stays as evidence. Refused where that cannot be done."""
+        """Lose the configuration store of a cluster none of whose regions runs. Its regions start with an empty store
+        and receive the metadata of other clusters. The lost store stays as evidence. Raises Refused if a region of the
+        cluster runs."""
         ...
 
     async def restart(self, region: str) -> None:
-        """`stop`, then `start`."""
+        """Stop a region, then start it."""
         ...
 
     async def pause(self, region: str) -> None:
-        """Freeze a region (SIGSTOP): it holds its connections and answers nothing."""
+        """Freeze a region (SIGSTOP): its connections stay open, and it sends no responses."""
         ...
 
     async def resume(self, region: str) -> None:
-        """Thaw a paused region and wait until it is ready, as after `start`. What happened to its links in the
-        meantime is the first thing it hears."""
+        """Resume a paused region and wait until it is ready, as after `start`. It receives the changes of its links
+        during the pause before other requests."""
         ...
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Let nothing pass from `source` to `target`, nor back unless `one_way`."""
+        """Drop all traffic from `source` to `target`, and back unless `one_way`."""
         ...
 
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Keep what is sent; `heal` delivers it in order."""
+        """Queue traffic from `source` to `target`, and back unless `one_way`; `heal` delivers it in order."""
         ...
 
     async def latency(
@@ -133,23 +133,24 @@ class Runtime(Protocol):
         jitter_ms: float | None = None,
         one_way: bool = False,
     ) -> None:
-        """Set the one-way latency for data sent from now on; it varies by up to `jitter_ms` (None: unchanged)."""
+        """Set the one-way latency, and its jitter (None: unchanged), for data sent from now on from `source` to
+        `target`, and back unless `one_way`."""
         ...
 
     async def skew(self, region: str, ahead_ms: int) -> None:
-        """Offset a region's wall clock by `ahead_ms` (behind if negative); 0: the true time. Timers are unaffected. A
-        region that is down has the offset when it starts; a paused one is Refused."""
+        """Offset a region's wall clock from the true time by `ahead_ms` (negative: behind). Timers are unaffected. A
+        region that is down has the offset after its start. Raises Refused if the region is paused."""
         ...
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions (both directions), or everywhere: links are as the
-        topology declares them, and up. Waits until regions that run are linked again."""
+        """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links: they are up and as
+        the topology declares them. Waits until running regions are linked again."""
         ...
 
     async def status(self) -> RunStatus:
-        """What is so now, asked afresh."""
+        """Return the current state of the run; regions and links are queried on every call."""
         ...
 
     def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
-        """What the region printed, line by line; with `follow`, goes on until cancelled."""
+        """Yield the lines of a region's output; with `follow`, also new lines until cancelled."""
         ...

@@ -1,6 +1,7 @@
-"""Builds the configuration of Prometheus and Grafana for a run in containers. Has no side effects, like `compose_file`.
+"""Render the configuration of Prometheus and Grafana for a run in containers, without side effects.
 
-Both are services of the file that `geoemu render --dashboards` writes. They start only with their Compose profile:
+Prometheus and Grafana are services of the Compose file that `geoemu render --dashboards` writes. They start only with
+their Compose profile:
 
     docker compose --profile dashboards up --detach --wait
 
@@ -26,7 +27,7 @@ BOARDS: Final = PurePosixPath("/var/lib/geoemu-dashboards")
 """Folder of the dashboards in Grafana's container."""
 SOURCE_UID: Final = "geoemu"
 COLUMNS: Final = 24
-"""Width of Grafana's grid."""
+"""Number of columns of Grafana's grid."""
 PANEL_WIDTH: Final = 8
 PANEL_HEIGHT: Final = 7
 
@@ -84,7 +85,7 @@ PANELS: Final = (
 
 
 def prometheus_file(targets: Mapping[str, str], *, interval_seconds: int = 5) -> str:
-    """Return prometheus.yml. `targets`: host and port by region."""
+    """Return prometheus.yml. `targets` contains the `host:port` of each region."""
     found = [
         {"targets": [target], "labels": {"instance": region}} for region, target in sorted(targets.items())
     ]

@@ -1,4 +1,4 @@
-"""What a runtime asks of a Docker engine, through its SDK. The SDK blocks, so every call has a thread to wait in."""
+"""Requests of a runtime to a Docker engine, through Docker's SDK. The SDK blocks, so asynchronous calls use threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from emulator.run.processes import ProcessState
 T = TypeVar("T")
 
 ENGINE_SECONDS = 30.0
-"""How long the engine may take to answer."""
+"""Time limit for a response of the engine."""
 _STATES: dict[str, ProcessState] = {"running": "running", "restarting": "running", "paused": "paused"}
 _BESIDE_LABEL = "com.docker.compose.oneoff"
 """The label of containers started by `docker compose run`."""
@@ -30,19 +30,20 @@ _BESIDE_LABEL = "com.docker.compose.oneoff"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container at one moment."""
+    """The state of one container at one moment."""
 
     id: str
     name: str
     state: ProcessState
     was_started: bool
     exit_code: int
-    """Of one that is gone: 0 is an orderly end."""
+    """Exit code of an ended container; 0: it was stopped gracefully."""
     pid: int | None
 
 
 class DockerEngine:
-    """The engine that the environment names (DOCKER_HOST), or this machine's own."""
+    """The Docker engine in the environment variable DOCKER_HOST, or the local one. Creating it raises Refused if the
+    engine does not respond."""
 
     def __init__(self) -> None:
         try:
@@ -63,13 +64,13 @@ class DockerEngine:
         return False
 
     def image_labels(self, image: str) -> dict[str, str]:
-        """Empty for an image that is not there."""
+        """Return the labels of an image; empty if the image does not exist."""
         with _sentences(f"looking at image {image}"), suppress(ImageNotFound):
             return dict(self._client.images.get(image).labels)
         return {}
 
     def subnets(self) -> list[str]:
-        """Those that networks have already (IPv4)."""
+        """Return the IPv4 subnets of all existing networks."""
         with _sentences("listing networks"):
             networks = self._client.api.networks()
         configs = [config for network in networks for config in (network["IPAM"]["Config"] or [])]
@@ -78,7 +79,7 @@ class DockerEngine:
     # --- containers -----------------------------------------------------------------------------------------
 
     async def states(self, run_label: str, label: str) -> dict[str, ProcessState]:
-        """The states of `containers`, in one call, for callers that poll."""
+        """Return the states of the same containers as `containers`, with a single request, for callers that poll."""
         rows = await _in_thread(lambda: self._rows(run_label, label))
         return {row["Labels"][label]: _STATES.get(row["State"], "gone") for row in rows}
 
@@ -101,11 +102,11 @@ class DockerEngine:
         return containers
 
     async def kill(self, container: Container) -> None:
-        """kill -9. Nothing happens to one that is gone."""
+        """Kill a container with SIGKILL. No effect if it has ended."""
         await self._command(container, "kill", ignore=(404, 409))
 
     async def stop(self, container: Container, seconds: float) -> None:
-        """SIGTERM, then kill -9. A paused one goes on for as long as that takes."""
+        """Stop a container with SIGTERM, and after `seconds` with SIGKILL. A paused container is resumed for that."""
         await self._command(container, "stop", ignore=(404,), timeout=round(seconds))
 
     async def pause(self, container: Container) -> None:
@@ -123,10 +124,10 @@ class DockerEngine:
 
         await _in_thread(call)
 
-    # --- what they hold -------------------------------------------------------------------------------------
+    # --- files ----------------------------------------------------------------------------------------------
 
     async def copy_out(self, container: Container, folder: str, to: Path) -> None:
-        """Files of a folder inside of it, whether it runs or not; nothing where there is no such folder."""
+        """Copy the files of a folder in a container, running or not, to `to`. No effect if there is no such folder."""
 
         def copy() -> None:
             with _sentences(f"copying {folder} of {container.name}", (404,)):
@@ -141,7 +142,7 @@ class DockerEngine:
 
         await _in_thread(copy)
 
-    # --- what they print ------------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------------------
 
     async def output(self, container: Container, *, lines: int | None = None) -> str:
         """Return what the container printed so far, over all its starts; optionally only the last `lines`."""
@@ -155,7 +156,7 @@ class DockerEngine:
         return (await _in_thread(read)).decode(errors="replace")
 
     async def follow(self, container: Container) -> AsyncIterator[str]:
-        """What it printed and goes on to print, line by line, until it is gone."""
+        """Yield the lines that the container has printed and prints from now on, until it has ended."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         with _sentences(f"reading the logs of {container.name}"):
@@ -164,7 +165,7 @@ class DockerEngine:
             )
 
         def pump() -> None:
-            # It may be closed, by us or with the container; the loop may be over.
+            # The stream may be closed by `follow` or with the container, and the loop may have ended.
             with suppress(RuntimeError):
                 with suppress(DockerException, RequestException, OSError, ValueError, AttributeError):
                     for chunk in stream:
@@ -185,8 +186,8 @@ class DockerEngine:
 
 
 def place_of(name: str, to: Path) -> Path:
-    """Where in `to` a file of a container's folder goes, whose name begins with the folder's own. RuntimeFailure when
-    that would be outside: what an archive says is the container's word."""
+    """Return the path in `to` for a file of a container's archive; its name begins with the copied folder. Raises
+    RuntimeFailure if the path would be outside of `to`, because names in the archive are not trusted."""
     _, *inside = PurePosixPath(name).parts
     if not inside or ".." in inside or name.startswith("/"):
         raise RuntimeFailure(f"a container's archive has a file {name!r}, which lies in no folder of it")
@@ -207,7 +208,7 @@ def _container(raw: dict[str, Any]) -> Container:
 
 @contextmanager
 def _sentences(what: str, ignore: tuple[int, ...] = ()) -> Iterator[None]:
-    """The SDK's errors as ours; answers with a status in `ignore` are none."""
+    """Convert errors of the SDK to RuntimeFailure; ignore responses with a status in `ignore`."""
     try:
         yield
     except APIError as failure:
@@ -222,6 +223,6 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _short(failure: Exception) -> str:
-    """The innermost reason; the outer ones only wrap it."""
+    """Return the text of an error, truncated to 98 characters."""
     text = str(failure)
     return text if len(text) < 100 else text[:97] + "…"

@@ -1,9 +1,9 @@
-"""Whether an image was built from the sources that are here.
+"""Check whether an image was built from the present sources.
 
-    python -m emulator.runtimes.image_sources region     prints the digest of what that image is made from
+    python -m emulator.runtimes.image_sources region     prints the digest of that image's sources
 
-`compose/images.sh` labels images with the digest. Who changes the code of a checkout and forgets to build anew would
-otherwise run the old one without a word.
+`compose/images.sh` labels images with the digest. Without the check, a developer who changes the code and does not
+rebuild the image would run the old code without a warning.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ SOURCES = {
     "kafka": ("compose/kafka",),
     "spark": ("emulator", "spark_jobs", "compose/spark", "requirements.lock"),
 }
-"""Image -> what it is made from, files and folders of a checkout."""
+"""Sources of each image: files and folders of the checkout."""
 ABOVE_THE_BROKER = frozenset({"cli", "scenarios", "runtimes", "simulation"})
-"""Folders of `emulator` that nothing in an image imports; who works on those need not build anew."""
+"""Folders of `emulator` that no program in an image imports; changes in them require no new image."""
 
 
 def checkout() -> Path | None:
-    """The checkout that this program runs from; None: it was installed."""
+    """Return the checkout from which this program runs; None if it is installed as a package."""
     root = Path(emulator.__file__).parents[1]
     return root if (root / "compose" / "images.sh").is_file() else None
 
 
 def sources_digest(root: Path, kind: str) -> str:
-    """Of all names and contents; byte code does not count."""
+    """Return a digest of the names and contents of an image's sources, without byte code."""
     digest = hashlib.sha256()
     for path in sorted(_files(root, kind)):
         content = path.read_bytes()
@@ -50,8 +50,8 @@ def _files(root: Path, kind: str) -> Iterator[Path]:
 
 
 def stale_sentence(kind: str, image: str, labels: Mapping[str, str]) -> str | None:
-    """Return a warning if the image was built from other sources than the present ones; None: it was not. Images of
-    others have no such label, and are not checked."""
+    """Return a warning if the image was built from other sources than the present ones, otherwise None. Images without
+    the label whose names do not end with `:local` are not checked."""
     root = checkout()
     if root is None or (SOURCES_LABEL not in labels and not image.endswith(":local")):
         return None

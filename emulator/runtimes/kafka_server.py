@@ -1,4 +1,4 @@
-"""A real Kafka as a process, from its jars: for regions whose topology brings none, and for the tests.
+"""Run a real Kafka as a process, from its jars: for regions whose topology names no Kafka, and for tests.
 
     jars = fetch_jars()                     # 44 MB, once, 20 s; needs Maven
     server = KafkaServer(folder, jars)
@@ -6,8 +6,8 @@
     ... server.bootstrap_servers ...
     server.stop()
 
-What it stores is in `folder` and survives; the port stays the same over restarts. Which jars and which settings:
-`compose/kafka/`, the same as in the container.
+Its data is stored in `folder` and survives restarts; the port stays the same. `compose/kafka/` defines jars and
+settings, for this process and for the container.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from emulator.errors import RuntimeFailure
 from emulator.runtimes.listening import WantedPort, choose_ports
 
 KAFKA_VERSION = "4.3.1"
-"""The one in compose/kafka/pom.xml."""
+"""Version of Kafka; the same as in compose/kafka/pom.xml."""
 SETTINGS = Path(__file__).parents[2] / "compose" / "kafka"
 ARCHIVE = "classes.jsa"
-"""Beside the jars: Java's archive of loaded classes, with which Kafka starts in a third of the time."""
+"""File beside the jars: Java's archive of loaded classes, with which Kafka starts in a third of the time."""
 FORMATTED = "formatted"
-"""Beside the jars: a folder that Kafka's StorageTool prepared, which takes a Java of its own, to begin from."""
+"""Folder beside the jars: a data folder that Kafka's StorageTool formatted. Copying it saves a start of Java."""
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 30
 
 _JVM = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
 _CLUSTER_ID = "Z2VvZW11Z2VvZW11Z2VvZQ"
 _API_VERSIONS = struct.pack(">ihhih4s", 14, 18, 0, 1, 4, b"rdy?")
-"""The request that a Kafka answers only when it is ready for others: an open port says nothing."""
+"""An ApiVersions request, to which Kafka responds only when it is ready; an open port is not enough."""
 
 
 def jars_folder() -> Path:
-    """Where the jars are kept: $GEOEMU_KAFKA_JARS, or in the user's cache."""
+    """Return the folder for the jars: $GEOEMU_KAFKA_JARS, or a folder in the user's cache."""
     if given := os.environ.get("GEOEMU_KAFKA_JARS"):
         return Path(given)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -52,14 +52,14 @@ def jars_folder() -> Path:
 
 
 def find_jars() -> Path | None:
-    """The folder with the jars, if they are there."""
+    """Return the folder with the jars; None if the jars are missing."""
     folder = jars_folder()
     return folder if any(folder.glob(f"kafka_*-{KAFKA_VERSION}.jar")) else None
 
 
 def fetch_jars() -> Path:
-    """The folder with the jars. Maven brings them if they are not there: RuntimeFailure when it cannot. What lets
-    Kafka start quickly is created if it is missing, wherever the jars come from."""
+    """Return the folder with the jars. Maven downloads missing jars; RuntimeFailure is raised if it cannot. The archive
+    that speeds up Kafka's start is created if it is missing."""
     folder = find_jars() or _let_maven_fetch()
     if not (folder / ARCHIVE).exists():
         prepare_quick_starts(folder)
@@ -81,18 +81,18 @@ def _let_maven_fetch() -> Path:
     if done.returncode:
         raise RuntimeFailure(f"Maven could not download Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
     try:
-        fresh.rename(folder)  # whole or not at all
+        fresh.rename(folder)  # atomic
     except OSError:  # another process was faster
         shutil.rmtree(fresh)
     return folder
 
 
 def prepare_quick_starts(jars: Path) -> None:
-    """Start Kafka once: keep its folder as it was before, and let Java write down which classes it takes.
+    """Start Kafka once, to store its formatted data folder and Java's archive of the loaded classes.
 
-    Only a help: where it does not work Kafka starts as it always does, and says nothing.
+    This is an optimisation: if it fails, Kafka starts as usual, and no error is reported.
     """
-    # The archive knows the class path it was made with, so the jars must be where they stay.
+    # The archive is valid only for its class path, so the jars must be in their final folder.
     fresh = jars / f"{ARCHIVE}.{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="geoemu-kafka-") as folder, contextlib.suppress(RuntimeFailure):
         server = KafkaServer(Path(folder), jars)
@@ -112,12 +112,12 @@ def _keep_formatted(data: Path, jars: Path) -> None:
     shutil.copytree(data, fresh)
     try:
         fresh.rename(jars / FORMATTED)
-    except OSError:  # it is there
+    except OSError:  # another process created it
         shutil.rmtree(fresh)
 
 
 class KafkaServer:
-    """One Kafka, alone, on this machine."""
+    """A Kafka cluster of one broker, on this machine."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class KafkaServer:
         settings: Mapping[str, str] | None = None,
         format_arguments: Sequence[str] = (),
     ) -> None:
-        """`port` 0: any that is free. `settings` go over ours and over those in common.properties;
-        `format_arguments` are for Kafka's StorageTool, such as users that exist from the start."""
+        """`port` 0: any free port. `settings` override the default settings and those in common.properties;
+        `format_arguments` are passed to Kafka's StorageTool, for example initial users."""
         wanted = [("kafka", port), ("kafka_controller", 0)]
         host = "127.0.0.1"
         self.port, self.controller_port = choose_ports(
@@ -157,11 +157,11 @@ class KafkaServer:
 
     @property
     def pid(self) -> int | None:
-        """None: it does not run."""
+        """Process id; None if Kafka does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start the server and wait until it is ready. Raises RuntimeFailure when it does not become ready."""
+        """Start Kafka and wait until it is ready. Raises RuntimeFailure after READY_SECONDS_MAX, or if it ends."""
         properties = self.prepare()
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -170,11 +170,11 @@ class KafkaServer:
         self._wait_until_ready()
 
     def prepare(self) -> Path:
-        """Everything but the start: its folder, and its settings in the file that is returned."""
+        """Format the data folder if necessary and write the settings, without a start. Return the file of settings."""
         self._folder.mkdir(parents=True, exist_ok=True)
         properties, data = self._folder / "kafka.properties", self._folder / "data"
         own = "".join(f"{key}={value}\n" for key, value in self._settings.items())
-        # Java takes the last of two.
+        # The last value of a key is valid, so these settings override those of common.properties.
         properties.write_text((SETTINGS / "common.properties").read_text() + own)
         if not (data / "meta.properties").exists():
             if self._is_plain and self._formatted.is_dir():
@@ -187,21 +187,21 @@ class KafkaServer:
         return properties
 
     def stop(self) -> None:
-        """In good order. Harmless when it does not run."""
+        """Stop Kafka gracefully. No effect if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill Kafka with SIGKILL. No effect if it does not run."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing, from when this returns: all its threads have stopped."""
+        """Freeze Kafka with SIGSTOP: its connections stay open. When this returns, all its threads have stopped."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Inverse of `pause`."""
+        """Resume a paused Kafka."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -245,7 +245,7 @@ class KafkaServer:
 
 
 def is_ready(host: str, port: int) -> bool:
-    """Whether a Kafka there answers, without an error."""
+    """Return whether a Kafka at this address responds to an ApiVersions request without an error."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(_API_VERSIONS)

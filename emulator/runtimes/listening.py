@@ -1,6 +1,7 @@
-"""The addresses and ports of this machine that the regions of a run listen on.
+"""Choose the addresses and ports of this machine that the regions of a run listen on.
 
-Beyond loopback they listen only with permission, because regions authenticate no client.
+Regions listen on other than loopback addresses only if the user permits it, because regions do not authenticate
+clients.
 
 A region keeps its ports while it is down. A free port chosen by the system is in the ephemeral range: while a region is
 down, any outgoing connection may get its port, and a client that keeps reconnecting may even connect to itself. So free
@@ -26,11 +27,12 @@ from emulator.net.addresses import HOST_RULE, in_url, is_host, is_loopback, is_w
 logger = logging.getLogger(__name__)
 
 PLACES = "--listen, or `listen` or `host` of the region"
-"""Where a person names an address."""
+"""The settings in which users name an address, for error messages."""
 
 
 def listening_on(topology: Topology, address: str | None) -> Topology:
-    """The topology with another address for all its regions; None: as it is. Refused when it is no address."""
+    """Return the topology with another address for all its regions; None: unchanged. Raises Refused if it is no
+    address."""
     if address is None:
         return topology
     if not is_host(address):
@@ -39,8 +41,8 @@ def listening_on(topology: Topology, address: str | None) -> Topology:
 
 
 def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = False) -> Topology:
-    """The topology with the numeric address of every region in its `listen`, so that what was checked is what a region
-    listens on. Refused for one that other machines reach, unless `insecure`; then a warning is logged."""
+    """Return the topology with the numeric address of every region in `listen`, so that regions listen on the checked
+    addresses. Raises Refused if other machines can reach an address, unless `insecure`; then a warning is logged."""
     numeric = topology.with_regions(_with_address)
     exposed = [region for region in numeric.regions if not is_loopback(region.listen)]
     if exposed and not insecure:
@@ -54,7 +56,7 @@ def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = 
 
 
 def _with_address(region: RegionSpec) -> RegionSpec:
-    """Bind to the resolved address; clients still receive the name."""
+    """Return the region with its resolved address in `listen`; lookups still return the name."""
     return dataclasses.replace(region, host=region.advertised, listen=_resolved(region))
 
 
@@ -95,7 +97,7 @@ def _warning(exposed: list[RegionSpec]) -> str:
 
 
 def _kafkas(exposed: list[RegionSpec]) -> str:
-    """Which Kafkas of ours are published beside their regions."""
+    """Return the part of the warning about the regions' Kafka containers, whose ports are published, too."""
     owners = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
     return f"; it can also read and change the logs in the Kafkas of {_who(owners)}" if owners else ""
 
@@ -114,7 +116,7 @@ def _where(exposed: list[RegionSpec]) -> str:
 
 _OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 15_000
-"""Below are many that other programs are known by."""
+"""Lowest port that is chosen; lower ports are often the well-known ports of other programs."""
 _ATTEMPTS = 200
 
 
@@ -124,14 +126,15 @@ class WantedPort:
 
     region: str
     key: str
-    """`service_port` or `admin_port`: what a person would change."""
+    """Name of the port in the topology, such as `service_port`, for error messages."""
     host: str
     port: int
-    """0: any that is free."""
+    """Port number; 0: any free port."""
 
 
 def choose_ports(wanted: Iterable[WantedPort]) -> list[int]:
-    """One port for each, in order, all different and free at this moment. Refused when one is in use."""
+    """Return a port for each of `wanted`, in order; all are different and free now. Raises Refused if a port is in
+    use."""
     wanted = list(wanted)
     chosen: dict[int, int] = {}
     with ExitStack() as held:
@@ -175,10 +178,10 @@ def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # As the region itself will do it: connections still fading away do not count as use.
+        # As regions do: connections in TIME_WAIT do not count as use of the port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(1)  # without it two such sockets could share the port
+        listener.listen(1)  # with SO_REUSEADDR, two sockets that only bind could share the port
     except OSError:
         listener.close()
         raise

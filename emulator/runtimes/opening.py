@@ -29,15 +29,15 @@ def create_run(
     log_format: str = "text",
     insecure: bool = False,
 ) -> Runtime:
-    """Create a run without starting it. `run_dir`: None creates a new one in the current folder. Refused when the run
-    cannot be created. `insecure`: regions may listen where other machines reach them."""
+    """Create a run without starting it. `run_dir` None: a new directory in the current folder. `insecure`: regions may
+    listen on addresses that other machines can reach. Raises Refused if the run cannot be created."""
     return _runtime(runtime).create(
         topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
     )
 
 
 def open_run(run_dir: Path | None) -> Runtime:
-    """Open the run in a directory; None: the latest one of the current folder. Refused when there is none."""
+    """Open the run in a directory; None: the latest run of the current folder. Raises Refused if there is none."""
     directory = find_run(run_dir)
     return _runtime(directory.read().runtime)(directory)
 
@@ -60,7 +60,8 @@ TURN_SECONDS = 10.0
 
 
 def operator_history(run: Runtime) -> HistoryWriter:
-    """Open the operator's history. Close it right after the write: a command in another terminal may wait for it."""
+    """Open the operator's history. Close it right after the write, because a command in another terminal may wait for
+    its lock."""
     from emulator.run.history import HistoryWriter
 
     path = run.run_dir / "history" / "operator.jsonl"
@@ -68,7 +69,7 @@ def operator_history(run: Runtime) -> HistoryWriter:
 
 
 def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
-    """Return the named regions, or all of a cluster, each once. Refused when a name is not in the run."""
+    """Return the named regions, or all regions of a cluster, each once. Raises Refused if a name is not in the run."""
     if cluster is None:
         for region in regions or ():
             refuse_unknown("region", region, topology.region_names)

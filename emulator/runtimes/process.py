@@ -1,10 +1,9 @@
-"""Regions as plain processes of this machine, with nothing to install and nothing left behind.
+"""The runtime in which regions are plain processes of this machine.
 
-What a region is doing is asked of the system and of the region itself, every time; `run.json` only remembers
-what was started and what was wished for. So it makes no difference which terminal a verb is typed in, or
-whether `kill` was used by hand.
+On every call, the operating system and the region report the region's state; `run.json` only records started
+processes and requested changes. So verbs work from any terminal, and regions that a user killed are recognised.
 
-A region ends by itself when the program that owns the run is gone, unless the run was detached.
+A region ends by itself when the program that owns the run has ended, unless the run is detached.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ LOG_POLL_SECONDS = 0.1
 
 
 class ProcessRuntime(RecordedRuntime):
-    """The runtime contract over processes."""
+    """Implements the runtime contract with processes."""
 
     def __init__(self, directory: RunDirectory, *, program: Sequence[str] = BROKER) -> None:
-        """Act upon a run that exists; `create` makes a new one."""
+        """Open an existing run; `create` creates a new one."""
         super().__init__(directory, poll_seconds=READY_POLL_SECONDS)
         self._processes = RegionProcesses(directory, program)
 
@@ -69,10 +68,11 @@ class ProcessRuntime(RecordedRuntime):
         insecure: bool = False,
         program: Sequence[str] = BROKER,
     ) -> ProcessRuntime:
-        """Make a new run, not started yet, owned by this process. `run_dir` None: one in the current folder.
+        """Create a new run that this process owns, without starting it. `run_dir` None: a new directory in the current
+        folder.
 
-        Refused when the directory or a fixed port is in use, and unless `insecure` when other machines could reach a
-        region.
+        Raises Refused if the directory or a fixed port is in use, or if other machines could reach a region, unless
+        `insecure`.
         """
         topology = with_addresses(topology, insecure=insecure)
         with claim_new_run(run_dir) as directory:
@@ -104,7 +104,7 @@ class ProcessRuntime(RecordedRuntime):
         owner_pid = 0 if record.detached else record.owner.pid
         await region_kafka.start_all(self._kafka_ports(names), owner_pid)
         with self._directory.edit() as record:
-            self._refuse_if_over(record)  # another terminal may have ended it meanwhile
+            self._refuse_if_over(record)  # another command may have ended the run meanwhile
             for name in names:
                 if self._processes.state(record, name) == "gone":
                     self._processes.spawn(record, name)
@@ -118,7 +118,7 @@ class ProcessRuntime(RecordedRuntime):
         await region_kafka.stop_all(map(self._directory.region_dir, names))
 
     def _kafka_ports(self, names: Iterable[str]) -> dict[Path, int]:
-        """Of the regions that have a Kafka of their own, by region directory."""
+        """Return the ports of the Kafkas that run for single regions, by region directory."""
         directories = [self._directory.region_dir(name) for name in names]
         return {
             region_dir: int(
@@ -212,7 +212,7 @@ class ProcessRuntime(RecordedRuntime):
             case "gone" if region.lost:
                 return "lost", None, ""
             case "gone":
-                # Never started counts as stopped.
+                # A region that was never started counts as stopped.
                 orderly = (
                     region.stopped
                     or region.process is None
@@ -238,7 +238,7 @@ class ProcessRuntime(RecordedRuntime):
 
 
 def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
-    """Where the Kafka of this region will be, if it gets one; None: it needs none."""
+    """Prepare a Kafka for this region if it needs one, and return the Kafka's address; otherwise None."""
     log = topology.region(name).log
     if log.backend != "kafka" or log.bootstrap_servers:
         return None

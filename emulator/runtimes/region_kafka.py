@@ -1,12 +1,12 @@
-"""A Kafka for each region of a process run whose topology says `log: {backend: kafka}` and names none.
+"""A separate Kafka for each region of a process run whose topology has `log: {backend: kafka}` without servers.
 
-    python -m emulator.runtimes.region_kafka FOLDER PORT OWNER_PID   keeps one until SIGTERM or its owner is gone
-    python -m emulator.runtimes.region_kafka --fetch                 brings the jars, once; needs Maven
+    python -m emulator.runtimes.region_kafka FOLDER PORT OWNER_PID   runs a Kafka until SIGTERM or its owner ends
+    python -m emulator.runtimes.region_kafka --fetch                 downloads the jars, once; needs Maven
 
-A region's Kafka is not the region: killing the region leaves it, and a region that is started again goes on from it.
+The Kafka keeps running when its region is killed, and the region continues with it after a restart.
 
-    regions/<name>/kafka/            the folder of the Kafka: its data, what it printed
-    regions/<name>/kafka/keeper.json who keeps it, written when it is ready
+    regions/<name>/kafka/            folder of the Kafka: its data and its output
+    regions/<name>/kafka/keeper.json process that runs the Kafka, written when it is ready
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ FETCH = f"{Path(sys.executable).name} -m emulator.runtimes.region_kafka --fetch"
 
 
 def folder_of(region_dir: Path) -> Path:
-    """Where a region's own Kafka lives; the folder exists only for regions that have one."""
+    """Return the folder of a region's Kafka; it exists only for regions with their own Kafka."""
     return region_dir / "kafka"
 
 
 def plan(region_dir: Path) -> None:
-    """This region gets a Kafka of its own. Refused when the jars are not there."""
+    """Create the folder of a Kafka for this region. Raises Refused if the jars are missing."""
     if find_jars() is None:
         raise Refused(f"the topology names no Kafka, and the jars to start one are missing: type `{FETCH}`")
     folder_of(region_dir).mkdir()
 
 
 async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
-    """Start the Kafkas of these region directories, on their ports, and wait until all are ready."""
+    """Start the Kafkas of these region directories, on their ports, and wait until all are ready. Raises RuntimeFailure
+    if one ends before."""
     keepers = {
         region_dir: subprocess.Popen(
             [
@@ -79,7 +80,7 @@ async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
 
 
 async def stop_all(region_dirs: Iterable[Path]) -> None:
-    """Stop the Kafkas that run; no error for regions that have none."""
+    """Stop the Kafkas of these regions gracefully; regions without a running Kafka are ignored."""
     asked = [keeper for region_dir in region_dirs if (keeper := _keeper(region_dir)) is not None]
     for keeper in asked:
         send_signal(keeper, signal.SIGTERM)
@@ -101,7 +102,7 @@ def _keeper(region_dir: Path) -> ProcessIdentity | None:
 
 
 def keep(folder: Path, port: int, owner_pid: int) -> None:
-    """The program: one Kafka until SIGTERM, or until the owner (0: none) is gone."""
+    """Run one Kafka until SIGTERM, or until the owner process has ended (`owner_pid` 0: no owner)."""
     told_to_stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: told_to_stop.set())
@@ -124,7 +125,7 @@ def keep(folder: Path, port: int, owner_pid: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Command line of the program."""
+    """Execute the command line of this program, and return its exit code."""
     try:
         if arguments == ["--fetch"]:
             print(fetch_jars())

@@ -1,7 +1,7 @@
-"""The processes of the regions of one run: started, signalled and waited for; what they printed.
+"""Start the processes of a run's regions, send them signals and wait for them.
 
-regions/<name>/region.json   its configuration
-regions/<name>/output.log    what it prints, of all its starts
+regions/<name>/region.json   the region's configuration
+regions/<name>/output.log    the output of the region, over all its starts
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from emulator.runtimes.regions import killed_instead
 BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
 """The program of a region; its argument is the path of its region.json."""
 LAST_LINES = 10
-"""How much of a dead region's output goes into an error message."""
+"""Number of the last lines of an ended region's output in an error message."""
 SIGNAL_POLL_SECONDS = 0.005
 STOP_SECONDS = 10.0
-"""How long an orderly end may take before it becomes kill -9."""
+"""Time that a region may take to end after SIGTERM; then it is killed with SIGKILL."""
 
 
 class RegionProcesses:
-    """One process per region that was started; `run.json` remembers which."""
+    """The processes of a run's regions; `run.json` records their ids."""
 
     def __init__(self, directory: RunDirectory, program: Sequence[str]) -> None:
         self._directory = directory
         self._program = program
         self._children: list[subprocess.Popen[bytes]] = []
-        """Those that this object started: dead ones stay zombies until they are polled."""
+        """Processes that this object started. Ended ones stay zombies until they are polled."""
 
     def spawn(self, record: RunRecord, name: str) -> None:
-        """Start a region's process, with the links as they are now. Called while `record` is being edited."""
+        """Start a region's process with the current state of its links. Called while `record` is being edited."""
         region, folder = record.regions[name], self._directory.region_dir(name)
         write_present_state(folder, record, name)
         with output_log(folder).open("ab") as output:
@@ -54,7 +54,7 @@ class RegionProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we end regions in an orderly way
+                start_new_session=True,  # Ctrl-C must reach this process only, which stops regions
             )
         self._children.append(child)
         region.process = identify(child.pid)
@@ -74,7 +74,7 @@ class RegionProcesses:
         return process is not None and send_signal(process, number)
 
     async def wait_for_state(self, name: str, *wanted: ProcessState) -> None:
-        """Wait for what a signal brings about; the system does it at once, or the process is beyond help."""
+        """Wait for the state that a signal causes. Raises RuntimeFailure after STOP_SECONDS."""
         record = self._directory.read()
         try:
             async with asyncio.timeout(STOP_SECONDS):
@@ -88,9 +88,9 @@ class RegionProcesses:
             ) from None
 
     async def end(self, name: str) -> bool:
-        """SIGTERM and, if that does not help in time, kill -9: then True."""
+        """Stop a region with SIGTERM, and after STOP_SECONDS kill it with SIGKILL; return True in the second case."""
         self.signal(name, signal.SIGTERM)
-        self.signal(name, signal.SIGCONT)  # a paused one finds the SIGTERM when it thaws
+        self.signal(name, signal.SIGCONT)  # a paused region handles SIGTERM when it resumes
         try:
             await self.wait_for_state(name, "gone")
         except RuntimeFailure:
@@ -100,7 +100,7 @@ class RegionProcesses:
         return False
 
     def describe_end(self, name: str, state: ProcessState) -> str:
-        """Why a region that was to become ready never will."""
+        """Return why a region that was expected to become ready never will."""
         record = self._directory.read()
         if state == "paused":
             return f"{name} was paused before it was ready: `geoemu resume {name}`"
@@ -113,7 +113,8 @@ class RegionProcesses:
         return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
 
     def stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
-        """Whether it stopped gracefully by another command: `pulsar-admin brokers shutdown`, SIGTERM."""
+        """Return whether the region stopped gracefully on a request that is not recorded: `pulsar-admin brokers
+        shutdown` or SIGTERM."""
         try:
             said = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
         except (OSError, ValueError):
@@ -139,7 +140,7 @@ def output_log(region_dir: Path) -> Path:
 
 
 def last_lines(log: Path) -> str:
-    """The end of what a region printed, indented, for an error message."""
+    """Return the last lines of a region's output, indented, for an error message."""
     try:
         lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
     except FileNotFoundError:
@@ -148,7 +149,7 @@ def last_lines(log: Path) -> str:
 
 
 def write_present_state(region_dir: Path, record: RunRecord, name: str) -> None:
-    """Write the links and the clock of a region into its region.json, as they are now."""
+    """Write the current links and clock offset of a region to its region.json."""
     path = region_dir / "region.json"
     config = _with_links(RegionConfig.load(path), record.links)
     ahead_ms = record.regions[name].clock_ahead_ms
@@ -168,19 +169,19 @@ def _with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]
 
 
 def new_run_token() -> str:
-    """For `apart_from_other_runs`, the same for all regions of a run. Not made from the run directory: another run may
-    be made there when this one is gone."""
+    """Return a random token for `apart_from_other_runs`, the same for all regions of a run. It is not derived from the
+    run directory, because a later run may use the same directory."""
     return secrets.token_hex(4)
 
 
 def new_run_secret() -> str:
-    """The secret by which the regions of a run authenticate each other; the same for all of them. It is stored in
-    their `region.json` only."""
+    """Return a new secret with which the regions of a run authenticate each other. It is stored only in their
+    `region.json`."""
     return secrets.token_hex(32)
 
 
 def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
-    """On a Kafka that several runs use, or that outlives one, no run finds what another one stored."""
+    """Return the configuration with a topic prefix that separates the run from other runs on the same Kafka."""
     if config.log.backend != "kafka" or "topic_prefix" in config.log.options:
         return config
     options = {**config.log.options, "topic_prefix": f"geoemu-{run_token}"}
@@ -188,8 +189,8 @@ def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
 
 
 def environment() -> dict[str, str]:
-    """The environment for geoemu's programs: our own, and the checkout in PYTHONPATH, so that it needs no
-    installation."""
+    """Return the environment of geoemu's child processes: the present one, with the checkout in PYTHONPATH unless
+    geoemu is installed."""
     root = Path(emulator.__file__).parents[1]
     if root.name in ("site-packages", "dist-packages"):
         return dict(os.environ)

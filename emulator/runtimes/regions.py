@@ -1,7 +1,7 @@
 """The part of the runtime contract that is the same for processes and containers.
 
-Regions receive the states of their links, and are waited for, on their admin ports. A runtime reports which regions
-run; everything else is in the run's record.
+Regions receive the states of their links, and report whether they are ready, on their admin ports. A runtime reports
+which regions run; all other state is in the run record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
-"""How long a region may take until it is ready, unless the runtime says otherwise."""
+"""Default of the time that a region may take until it is ready."""
 NO_RESPONSE = "it does not respond"
 APPLY_SECONDS = 10.0
 """Time limit for a region to apply a changed link."""
@@ -36,7 +36,7 @@ States = Mapping[str, ProcessState]
 
 
 class LinkedRegions(ABC):
-    """The regions of a run that is recorded in a run directory, and the links between them."""
+    """Changes links and clocks of a run that is recorded in a run directory, and waits until regions are ready."""
 
     def __init__(
         self,
@@ -103,12 +103,12 @@ class LinkedRegions(ABC):
         await asyncio.gather(*(self._wait_until_ready([a], peers=[b]) for a, b in links))
 
     async def _change_link(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
-        """Give one direction, or both, other values of LinkShape's fields, and send them to both ends."""
+        """Change fields of the LinkShape of one direction or both, and send the shapes to both ends."""
         links = [(source, target)] if one_way else [(source, target), (target, source)]
         await self._set_links(links, lambda _, shape: replace(shape, **changes))
 
     async def _set_links(self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]) -> None:
-        """Record it first, so that a region that starts meanwhile begins with it; then send it to both ends."""
+        """Record the changed links, so that a region that starts meanwhile has them, then send them to both ends."""
         with self._directory.edit() as record:
             for link in links:
                 _refuse_unknown_link(record, *link)
@@ -142,8 +142,8 @@ class LinkedRegions(ABC):
     # --- losses -----------------------------------------------------------------------------------------
 
     async def _announce_losses(self, clusters: Iterable[str]) -> None:
-        """Announce to all other clusters whether each of these is lost. One whose regions are all away at the moment
-        receives it with the next such change."""
+        """Announce to all other clusters whether each of these clusters is lost. A cluster without a running region
+        receives the announcement with the next change."""
         record, states = self._directory.read(), await self._states()
         for cluster in clusters:
             method = "PUT" if cluster in lost_clusters(record) else "DELETE"
@@ -157,13 +157,13 @@ class LinkedRegions(ABC):
                         break
 
     async def _thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
-        """Resume a frozen region, with the states of all its links waiting in its sockets already."""
+        """Resume a paused region, after requests with the states of all its links were sent to its admin port."""
         record = self._directory.read()
         region = record.regions[name]
         links = [link for link in record.links if name in link]
         exchanges = [AdminExchange(region.host, region.admin_port) for _ in links]
         try:
-            with suppress(NoHttpResponse):  # frozen before it listened
+            with suppress(NoHttpResponse):  # paused before it listened
                 for exchange, link in zip(exchanges, links, strict=True):
                     await exchange.send(*link_request(link, record.links[link]))
             await resume()
@@ -177,7 +177,7 @@ class LinkedRegions(ABC):
         reason = ""
         try:
             async with asyncio.timeout(APPLY_SECONDS):
-                while (await self._states())[name] == "running":  # others learn it when they start or thaw
+                while (await self._states())[name] == "running":  # others receive it later
                     record = self._directory.read()
                     region, shape = record.regions[name], record.links[link]
                     try:
@@ -198,14 +198,14 @@ class LinkedRegions(ABC):
     # --- ready ------------------------------------------------------------------------------------------
 
     async def _wait_until_linked(self, name: str) -> None:
-        """Wait until a region is ready and the peers that run are linked to it."""
+        """Wait until a region is ready and linked with its running peers, in both directions."""
         await self._wait_until_ready([name])
         peers = running_peers(self._directory.read(), await self._states(), name)
         await self._wait_until_ready(peers, peers=[name])
 
     async def _wait_until_ready(self, names: Iterable[str], *, peers: Sequence[str] | None = None) -> None:
-        """Wait until regions are ready, as far as links to running `peers` go (None: all). With `peers`,
-        regions that do not run are not waited for."""
+        """Wait until regions are ready and linked with all running peers. With `peers`, consider only links with these
+        peers, and do not wait for regions that do not run."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name in names:
@@ -246,7 +246,7 @@ class LinkedRegions(ABC):
 
 
 class RecordedRuntime(LinkedRegions):
-    """The verbs of the contract that are the same for processes and containers."""
+    """The verbs of the runtime contract that are the same for processes and containers."""
 
     @abstractmethod
     async def start(self, region: str) -> None: ...
@@ -306,7 +306,8 @@ class RecordedRuntime(LinkedRegions):
 
 
 def running_peers(record: RunRecord, states: States, name: str) -> list[str]:
-    """Regions that `name` ought to be linked with now: those that run, over links up both ways."""
+    """Return the regions with which `name` should be linked now: running regions whose links are up in both
+    directions."""
     return [
         peer
         for peer in record.regions
@@ -327,7 +328,7 @@ async def state_of_running(record: RunRecord, states: States, name: str) -> tupl
 
 
 def killed_instead(names: Sequence[str], seconds: float) -> RuntimeFailure:
-    """The failure of regions that did not stop gracefully."""
+    """Return the failure for regions that did not stop gracefully and were killed."""
     return RuntimeFailure(
         f"{' and '.join(names)} did not end within {seconds:g} s and had to be killed: "
         f"`geoemu logs {names[0]}` shows its last log lines"
@@ -347,7 +348,7 @@ def lost_clusters(record: RunRecord) -> frozenset[str]:
 
 
 def refuse_living(record: RunRecord, cluster: str, states: Mapping[str, ProcessState]) -> None:
-    """Refused for a cluster that still has its store open, or that there is not."""
+    """Raise Refused if the cluster does not exist or one of its regions runs."""
     of = [name for name, region in record.regions.items() if region.cluster == cluster]
     living = [name for name in of if states[name] != "gone"]
     if not of:
@@ -359,6 +360,7 @@ def refuse_living(record: RunRecord, cluster: str, states: Mapping[str, ProcessS
 
 
 def forget_store(folder: Path) -> None:
-    """Of a cluster of containers: what was copied out of its volume is old from here on."""
+    """Delete the copy of a cluster's configuration store in the run directory, because a region will change the
+    store."""
     for file in folder.glob(f"{CONFIGURATION_FILE}*"):
         file.unlink(missing_ok=True)

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 SILENCE_SECONDS = 2.0
-"""Interval between lines of output that is not a terminal. On a terminal one line is rewritten more often."""
+"""Interval between lines if the output is not a terminal. On a terminal, one line is rewritten every
+REWRITE_SECONDS."""
 REWRITE_SECONDS = 0.5
 
 

@@ -1,4 +1,4 @@
-"""The program that computes the verdict (`spark_jobs.verify`): started, signalled to continue, and ended."""
+"""Start and end the verifier, the program that computes the verdict (`spark_jobs.verify`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from emulator.runtimes.region_processes import environment
 from emulator.runtimes.spinner import spinner
 
 NICENESS = 5
-"""Priority of the verifier, lower than that of running regions, so that it does not slow them down."""
+"""Niceness of a verifier that is started during a run, so that it does not slow down the regions."""
 LEAVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierResult:
-    """The output of the verifier."""
+    """The output and exit code of the verifier."""
 
     output: str
     complaints: str
@@ -31,7 +31,7 @@ class VerifierResult:
 
     @property
     def exit_code(self) -> int:
-        """0 valid, 1 invalid, 2 unknown. A program that failed without output did not return `invalid`."""
+        """Exit code: 0 valid, 1 invalid, 2 unknown. A verifier that failed without output counts as unknown."""
         return self.returned if self.output and self.returned in (0, 1) else 2
 
 
@@ -67,8 +67,8 @@ def verify_command(
 
 
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
-    """Return the command that runs the verifier as a container in the network of a run's regions. Refused when the run
-    is not in containers, or the image is missing."""
+    """Return the command that runs the verifier as a container in the network of a run's regions. Raises Refused if the
+    run is not in containers or the image is missing."""
     from emulator.errors import Refused
     from emulator.runtimes.compose.command import compose_command
     from emulator.runtimes.compose.file import VERIFY_SERVICE
@@ -94,7 +94,7 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
 
 def verify_now(command: list[str]) -> VerifierResult:
-    """Verify a run that has ended. Standard error is inherited."""
+    """Verify a run that has ended, and return the result. The verifier inherits standard error."""
     with (
         spinner("verifying", sys.stderr),
         subprocess.Popen(
@@ -102,7 +102,7 @@ def verify_now(command: list[str]) -> VerifierResult:
             env=environment(),
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C must reach this process only
         ) as process,
     ):
         try:
@@ -119,7 +119,7 @@ def verify_now(command: list[str]) -> VerifierResult:
 
 
 class WaitingVerifier:
-    """An engine that is started early, so that it is warm when the verdict is computed."""
+    """A verifier that is started during the run, so that its engine is ready when the run has ended."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -136,14 +136,14 @@ class WaitingVerifier:
             stdout=PIPE,
             stderr=PIPE,
             env=environment(),
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C must reach this process only
         )
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         return cls(process)
 
     async def verify(self) -> VerifierResult:
-        """Verify the run, which has ended."""
+        """Verify the run, which has ended, and return the result."""
         stdin = self._process.stdin
         assert stdin is not None
         with suppress(ConnectionError):  # it ended early, and its output contains the reason
@@ -153,7 +153,7 @@ class WaitingVerifier:
         return VerifierResult(output.decode(), complaints.decode(), await self._process.wait())
 
     async def end(self) -> None:
-        """End the verifier and its child processes. Harmless when it has ended by itself."""
+        """End the verifier and its child processes. No effect if it has ended by itself."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)

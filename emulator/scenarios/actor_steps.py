@@ -1,4 +1,4 @@
-"""Steps that actors take: they begin, finish, move, are killed, frozen and started."""
+"""Steps that control actors: begin, finish, move, kill, stop, pause, resume and start them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emulator.scenarios.run_context import RunContext
 
 
 class ActorSteps:
-    """Of one run of a scenario."""
+    """The steps that control actors, in one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -38,7 +38,7 @@ class ActorSteps:
         await self._context.each_in_time(
             seconds, names, begin, lambda actor: f"no connection to {actor.part.region}"
         )
-        for name in names:  # in sequence, so that the order does not depend on chance
+        for name in names:  # one after the other, so that the order is the same in every run
             if isinstance(self._context.scenario.part(name), HostSpec):
                 await self._join_queues(name, seconds)
 
@@ -74,7 +74,8 @@ class ActorSteps:
         self._context.fact("move", **ends, detail=f"{move.actor} has moved")
 
     async def change_program(self, verb: str, name: str, seconds: float) -> None:
-        """A fact says when it is down on purpose: from before its end until after its start."""
+        """Apply a verb to a program. Facts mark the time in which it is down on purpose: from before its end until
+        after its start."""
         goes_on = verb in ("start", "resume")
         if not goes_on:
             self._note(verb, name)
@@ -90,7 +91,7 @@ class ActorSteps:
         done: list[str] = []
 
         async def one(name: str) -> None:
-            # Before: others may have taken over when it is done.
+            # Recorded before the change, because other hosts may take over before it completes.
             self._note(verb, name)
             await cast(RestartableActor, self._context.actors[name]).change(cast(HostVerb, verb))
             done.append(name)
@@ -108,7 +109,7 @@ class ActorSteps:
         await asyncio.gather(*(actor.leave() for actor in self._context.actors.values()))
 
     def record_programs(self) -> None:
-        """Record which programs have a history: a program need not write one, so that is known only in the end."""
+        """Record which programs wrote a history. A program need not write one, so this is known only at the end."""
         for name in self._context.programs():
             if self._context.program(name).has_history:
                 self._context.fact("hire", file=name)

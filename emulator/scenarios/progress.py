@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live table on a terminal, plain lines everywhere else."""
+"""Show the progress of a run: a live table on a terminal, plain lines for other output."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 PLAIN_SECONDS = 2.0
-"""How often plain output repeats the counts while a step goes on."""
+"""Interval at which plain output prints the counts during a step."""
 LIVE_REFRESHES_PER_SECOND = 8
 STEPS_SHOWN = 6
-"""How many of the latest steps the live view keeps in sight."""
+"""Number of the latest steps that the live table shows."""
 
 
 class PlainProgress(ScenarioObserver):
-    """One line per step and, while a step takes long, one line of counts every other second."""
+    """Prints one line per step and, during a long step, a line of counts every PLAIN_SECONDS."""
 
     def __init__(self, output: IO[str]) -> None:
         self._output = output
@@ -63,7 +63,7 @@ class PlainProgress(ScenarioObserver):
 
 
 class LiveProgress(ScenarioObserver):
-    """A table that changes in place: regions, actors and the latest steps. It stays when the run is over."""
+    """Shows a table of regions, actors and the latest steps, which is updated in place and stays after the run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -137,7 +137,7 @@ _REGION_STYLES = {
 
 
 def progress_for(console: Console) -> ScenarioObserver:
-    """The observer that suits where output goes. Call its `close` when the run is over or interrupted."""
+    """Return the observer for this console. The caller must call its `close` when the run ends or is interrupted."""
     return LiveProgress(console) if console.is_terminal else PlainProgress(console.file)
 
 
@@ -148,7 +148,7 @@ def describe_done(step: Step, seconds: float) -> str:
 
 
 def describe_counts(part: ActorSpec, counts: Counts) -> str:
-    """What an actor has done, leaving out what did not happen."""
+    """Return the counts of an actor as text, without counts that are 0 except the main one of its kind."""
     if isinstance(part, ProgramSpec):
         named = {"published": counts.ok, "received": counts.received, "redelivered": counts.repeated}
         always = "received"

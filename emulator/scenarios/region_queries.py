@@ -1,4 +1,5 @@
-"""What a scenario asks of the admin ports of regions: calls of the file, and the state of topics that it waits for."""
+"""Requests of a scenario to the admin ports of regions: admin calls and conditions of the file, and states of
+topics."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
     from emulator.scenarios.format.steps import AdminCall
 
 ANSWER_CHARACTERS = 200
-"""Length of the excerpt of an unexpected response."""
+"""Maximum length of the excerpt of an unexpected response, in characters."""
 
 CallRegion = Callable[[RegionStatus, str, str, Any], Awaitable[tuple[int, bytes]]]
-"""(region, method, path, body as JSON) -> status and body of the admin port's answer. OSError when there is none."""
+"""Calls a region's admin port: (region, method, path, JSON body) -> (status, body) of the response. Raises OSError if
+there is no response."""
 
 
 async def call_over_http(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
-    """On real sockets."""
+    """Call the region's admin port over a real socket. Raises OSError if there is no response."""
     url = urlsplit(region.admin_url)
     target = url.path + path
     try:
@@ -39,7 +41,7 @@ async def call_over_http(region: RegionStatus, method: str, path: str, body: Any
 async def unexpected_responses(
     call_region: CallRegion, regions: Mapping[str, RegionStatus], calls: tuple[AdminCall, ...]
 ) -> list[str]:
-    """Make all calls at the same time; a sentence for each that was not answered as it should be."""
+    """Make all calls concurrently, and return a sentence for each call without the expected response."""
     found = await asyncio.gather(*(_unwelcome(call_region, regions[one.region], one) for one in calls))
     return [sentence for sentence in found if sentence is not None]
 
@@ -58,7 +60,7 @@ async def _unwelcome(call_region: CallRegion, region: RegionStatus, call: AdminC
 async def unmet_condition(
     call_region: CallRegion, region: RegionStatus, condition: AdminCondition
 ) -> str | None:
-    """None: the region says it."""
+    """Return why the condition does not hold, as a sentence; None if the region returned the expected value."""
     try:
         status, body = await call_region(region, "GET", condition.get, None)
         said = json.loads(body) if status == 200 and body else None
@@ -77,23 +79,23 @@ def _contains(said: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """One topic in one region."""
+    """The replication state of one topic in one region."""
 
     topic: str
     backlogs: Mapping[str, int]
-    """Entries that each remote region has not confirmed yet."""
+    """For each remote region, the number of entries that it has not acknowledged."""
     unacknowledged: Mapping[str, int]
-    """Messages that each subscription has not acknowledged yet."""
+    """For each subscription, its backlog in messages."""
     why_not_replicated: Mapping[str, str]
-    """For each subscription whose position does not follow to other regions: why, as a sentence."""
+    """For each subscription whose position is not replicated, the reason as a sentence."""
 
 
 ReadTopics = Callable[[RegionStatus], Awaitable[list[TopicStatus]]]
-"""Asks a running region for all its topics. OSError when it does not answer."""
+"""Requests the status of all topics from a running region. Raises OSError if there is no response."""
 
 
 async def read_topics_over_http(region: RegionStatus) -> list[TopicStatus]:
-    """Ask the region's admin port."""
+    """Request the status of all topics from the region's admin port. Raises OSError if there is no response."""
     status, body = await call_over_http(region, "GET", "/geoemu/v1/topics", None)
     if status != HTTPStatus.OK:
         raise OSError(f"HTTP Error {status}: {HTTPStatus(status).phrase}")
@@ -101,7 +103,7 @@ async def read_topics_over_http(region: RegionStatus) -> list[TopicStatus]:
 
 
 def topic_status(row: Mapping[str, Any]) -> TopicStatus:
-    """What one row of `/geoemu/v1/topics` says."""
+    """Return the status in one row of `/geoemu/v1/topics`."""
     subscriptions = row["subscriptions"]
     return TopicStatus(
         topic=row["topic"],
@@ -117,15 +119,15 @@ def topic_status(row: Mapping[str, Any]) -> TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSurvey:
-    """The answers of several regions, asked at about the same time."""
+    """The responses of several regions, requested at about the same time."""
 
     silent: tuple[str, ...]
     """A sentence for each region without a response."""
     topics: Mapping[str, Mapping[str, TopicStatus]]
-    """By region, then by topic."""
+    """Status of each topic, by region, then by topic."""
 
     def unreplicated(self, topic: str, *, except_to: Collection[str] = ()) -> Iterator[str]:
-        """Yield a sentence for each region with entries that another one has not confirmed, `except_to` some."""
+        """Yield a sentence for each replication backlog of a topic; ignores backlogs for the regions in `except_to`."""
         for region, known in self.topics.items():
             if topic in known:
                 for remote, entries in known[topic].backlogs.items():
@@ -133,7 +135,7 @@ class ReplicationSurvey:
                         yield f"{entries} entries of {topic} not replicated from {region} to {remote}"
 
     def missing_topics(self, topic: str, regions: Iterable[str]) -> Iterator[str]:
-        """Yield a sentence for each of these regions that does not know a topic."""
+        """Yield a sentence for each of these regions that does not have the topic."""
         return (
             f"{region} does not have topic {topic}" for region in regions if topic not in self.topics[region]
         )
@@ -160,7 +162,7 @@ class ReplicationSurvey:
 
 
 async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> ReplicationSurvey:
-    """Ask all these regions at once."""
+    """Request the status of all topics from these regions concurrently."""
     silent: list[str] = []
     topics: dict[str, dict[str, TopicStatus]] = {}
 

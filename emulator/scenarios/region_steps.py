@@ -14,7 +14,7 @@ from emulator.scenarios.run_context import RunContext, StepFailed
 
 
 class RegionSteps:
-    """Of one run of a scenario."""
+    """The steps that act on regions, in one run of a scenario."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -109,12 +109,13 @@ class RegionSteps:
 
 
 CREATED = (204, 409)
-"""It was created, or existed already: another cluster may have replicated it."""
+"""Statuses of a topic that was created, or existed because another cluster's metadata was applied."""
 CREATE_SECONDS = 30.0
 
 
 async def create_partitions(context: RunContext) -> None:
-    """In each cluster that has a region of the topic: clusters need not share what they know. StepFailed."""
+    """Create the scenario's partitioned topics in each cluster that has a region of the topic, because clusters need
+    not synchronise metadata. Raises StepFailed if that fails."""
     for topic, count in context.scenario.partitions.items():
         namespace = TopicName.parse(topic).full_namespace
         for region in _one_of_each_cluster(context, namespace):
@@ -131,7 +132,7 @@ def _one_of_each_cluster(context: RunContext, namespace: str) -> Iterator[str]:
 
 
 async def _create(context: RunContext, region: str, topic: str, count: int) -> None:
-    """Create the topic and read its number of partitions: another number would be another scenario."""
+    """Create the topic, and check its number of partitions, because it may have existed with another number."""
     path = f"/admin/v2/{topic.replace('://', '/', 1)}/partitions"
     status = (await context.regions())[region]
     try:

@@ -1,4 +1,4 @@
-"""The steps of a scenario, and the check that each is possible when it comes."""
+"""The steps of a scenario, and a check that each step is possible after the steps before it."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class Step:
     """One step of a scenario."""
 
     number: int
-    """1-based."""
+    """Number of the step, from 1."""
     verb: str
     action: Action
     text: str
-    """As it is written in the file, on one line."""
+    """The step as written in the file, on one line."""
     actors: tuple[str, ...] = ()
-    """begin and finish: the names of the actors, with groups resolved."""
+    """Names of the actors of `begin` and `finish`, with groups resolved; empty for other verbs."""
 
     def __str__(self) -> str:
         return f"step {self.number} ({self.text})"
 
 
 class Rehearsal:
-    """Simulate the steps without effect: which actors are running when, and which steps are impossible then."""
+    """Tracks, step by step, which actors have begun and finished, and reports steps that are impossible."""
 
     def __init__(self, file: YamlFile, parts: tuple[ActorSpec, ...]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""The state of a running scenario: its actors, its regions, its clock; waiting with deadlines."""
+"""The state of a running scenario, and functions that wait with deadlines until conditions hold."""
 
 from __future__ import annotations
 
@@ -32,47 +32,47 @@ POLL_SECONDS = 0.05
 
 
 class StepFailed(Exception):
-    """A step did not complete; the message contains its progress."""
+    """A step did not complete; the message contains the reason and its progress."""
 
 
 class RunContext:
-    """One run of a scenario. Time is that of the running event loop."""
+    """The state of one run of a scenario. Times are those of the running event loop."""
 
     def __init__(self, scenario: Scenario, runtime: Runtime, environment: ScenarioEnvironment) -> None:
         self.scenario = scenario
         self.runtime = runtime
         self.environment = environment
         self.actors: dict[str, Actor] = {}
-        """The started actors, in the order of their start."""
+        """The actors that have begun, by name, in the order of their steps."""
         self.finished: set[str] = set()
         """Names of the actors that received the command `finish`."""
         self.steps_left: Sequence[Step] = scenario.steps
-        """The current step and those after it."""
+        """The current step and all later steps."""
         self.history = environment.open_history(runtime.run_dir)
 
     def fact(self, op: str, **fields: Any) -> None:
-        """Write it down."""
+        """Write a fact to the scenario's history."""
         self.history.write(op, "fact", **fields)
 
     async def regions(self) -> dict[str, RegionStatus]:
-        """As they are now, by name."""
+        """Return the current status of the regions, by name."""
         return {region.name: region for region in (await self.runtime.status()).regions}
 
     def program(self, name: str) -> ProgramProcess:
-        """The actor of that name, which is a user's program."""
+        """Return the actor of that name, which must be a user's program."""
         return cast("ProgramProcess", self.actors[name])
 
     def programs(self) -> Iterator[str]:
-        """Names of all of them."""
+        """Return the names of all programs that have begun."""
         return (name for name, actor in self.actors.items() if isinstance(actor.part, ProgramSpec))
 
     def problem(self) -> str | None:
-        """Why an actor ended although no step asked for it; None while all is well."""
+        """Return why an actor ended although no step ends it; None if no actor did."""
         found = (actor.problem for name, actor in self.actors.items() if not self._end_is_asked_for(name))
         return next((problem for problem in found if problem is not None), None)
 
     def _end_is_asked_for(self, name: str) -> bool:
-        """Whether this step or a later one waits for the exit code with which the program has ended."""
+        """Return whether the current step or a later one waits for the exit code with which the program has ended."""
         if not isinstance(self.actors[name].part, ProgramSpec):
             return False
         codes = (
@@ -84,7 +84,7 @@ class RunContext:
         return exit_code is not None and exit_code in codes
 
     async def until(self, seconds: float, missing: Callable[[], Awaitable[str | None]]) -> None:
-        """Wait until nothing is missing any more. StepFailed at the deadline, or when an actor is gone."""
+        """Wait until `missing` returns None. Raises StepFailed after `seconds`, or when an actor ends unexpectedly."""
         deadline = now() + seconds
         while (lacking := await missing()) is not None:
             if (problem := self.problem()) is not None:
@@ -95,7 +95,7 @@ class RunContext:
             await asyncio.sleep(min(POLL_SECONDS, left))
 
     async def wait(self, seconds: float) -> None:
-        """Wait. StepFailed when an actor is gone."""
+        """Wait for this time. Raises StepFailed when an actor ends unexpectedly."""
         passing = asyncio.ensure_future(asyncio.sleep(seconds))
         try:
             if (problem := await self._while_all_is_well(passing)) is not None:
@@ -105,7 +105,7 @@ class RunContext:
             await asyncio.gather(passing, return_exceptions=True)
 
     async def in_time(self, seconds: float, work: Awaitable[None], so_far: Callable[[], str]) -> None:
-        """Do `work`, which is cancelled at its deadline, or when an actor is gone: StepFailed then."""
+        """Await `work`. After `seconds`, or when an actor ends unexpectedly, cancel it and raise StepFailed."""
         task = asyncio.ensure_future(work)
         deadline = asyncio.ensure_future(asyncio.sleep(seconds))
         try:
@@ -119,7 +119,7 @@ class RunContext:
             await asyncio.gather(task, deadline, return_exceptions=True)
 
     async def _while_all_is_well(self, *tasks: asyncio.Future[None]) -> str | None:
-        """Wait for the first of `tasks`, or until an actor is gone: returns why, then."""
+        """Wait until one of `tasks` is done, or an actor ends unexpectedly. Return the reason in the second case."""
         watching = asyncio.ensure_future(self._first_problem())
         waiting: list[asyncio.Future[Any]] = [*tasks, watching]
         try:
@@ -141,7 +141,8 @@ class RunContext:
         do: Callable[[Actor], Awaitable[None]],
         so_far: Callable[[Actor], str],
     ) -> None:
-        """Run an operation on several actors at once; StepFailed names those that did not complete it in time."""
+        """Run an operation on several actors concurrently. Raises StepFailed with the actors that did not complete it
+        in time."""
         waiting = dict.fromkeys(names)
 
         async def one(name: str) -> None:
@@ -163,12 +164,12 @@ class RunContext:
 
 
 def now() -> float:
-    """Seconds of the running event loop, which is virtual in a simulation."""
+    """Return the time of the running event loop in seconds; virtual time in a simulation."""
     return asyncio.get_running_loop().time()
 
 
 class ScenarioHistory(Protocol):
-    """The history of the scenario itself."""
+    """The history of the scenario's own facts: steps, faults and phases."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
 
@@ -177,7 +178,7 @@ class ScenarioHistory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEnvironment:
-    """What a run needs besides its runtime."""
+    """The functions with which a run creates actors, calls regions and opens its history."""
 
     create_actor: CreateActor
     read_topics: ReadTopics = read_topics_over_http
@@ -189,7 +190,7 @@ class ScenarioEnvironment:
 
 
 def real_environment(runtime: Runtime) -> ScenarioEnvironment:
-    """Real clients and programs, each in a process of its own."""
+    """Return the environment of a run with real clients and programs, each in a separate process."""
     from emulator.scenarios.actors.processes import actor_process
     from emulator.scenarios.actors.program import ProgramProcess
 
@@ -205,7 +206,7 @@ def real_environment(runtime: Runtime) -> ScenarioEnvironment:
 
 
 AFTER_LAST_STEP = "after the last step"
-"""How the failure of an actor begins that failed although every step came true."""
+"""Prefix of a failure of an actor that was detected after every step had completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +214,9 @@ class ProgressSnapshot:
     """The state of a run at one moment."""
 
     seconds: float
-    """Since the run began."""
+    """Time since the beginning of the run."""
     actors: tuple[tuple[ActorSpec, Counts], ...]
-    """Those that have begun."""
+    """The actors that have begun, with their counts."""
     regions: tuple[RegionStatus, ...]
 
 
@@ -228,9 +229,9 @@ class ScenarioResult:
     seconds: float
     steps_done: int
     failure: str | None
-    """The step that failed and how far it came, or the program that failed after the last step. None: no failure."""
+    """The step that failed and its progress, or the actor that failed after the last step. None: no failure."""
     counts: Mapping[str, Counts]
-    """What each actor had done in the end."""
+    """Final counts of each actor."""
 
     @property
     def completed(self) -> bool:
@@ -238,7 +239,7 @@ class ScenarioResult:
 
 
 class ScenarioObserver:
-    """Observes a run, and does nothing. The methods are called in the order of events and must not block."""
+    """Base of observers of a run; its methods do nothing. They are called in the order of events and must not block."""
 
     def run_began(self, scenario: Scenario) -> None: ...
 
@@ -247,10 +248,10 @@ class ScenarioObserver:
     def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
 
     def snapshot_taken(self, snapshot: ProgressSnapshot) -> None:
-        """Called a few times a second, also while a step goes on."""
+        """Called a few times per second, also during a step."""
 
     def run_ended(self, result: ScenarioResult) -> None:
-        """Not called when the run is cancelled."""
+        """Called at the end of the run, unless the run is cancelled."""
 
     def close(self) -> None:
-        """Leave the terminal as it was, also when the run was interrupted. A second call has no effect."""
+        """Restore the terminal after the run, also after an interruption. A second call has no effect."""

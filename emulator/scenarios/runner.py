@@ -2,12 +2,12 @@
 
     result = await execute_scenario(scenario, runtime, observer)
 
-The runner knows regions only by the runtime contract and actors only by `scenarios/actors/specs.py`; time is that of
-the event loop: the same scenario runs with processes and real clients, or simulated.
+The runner uses regions only through the runtime contract, actors only through `scenarios/actors/specs.py`, and the time
+of the event loop. So the same scenario runs with processes and real clients, or in a simulation.
 
-A run ends when every step is complete, or when one fails; then the rest is skipped. Either way the actors leave, and
-their requests and responses are in the run directory for the verdict. Facts about the scenario itself (steps, faults,
-phases) go to `history/scenario.jsonl`.
+A run ends when every step is complete, or when one fails; then later steps are skipped. In both cases the actors leave,
+and the run directory contains their histories for the verdict. Facts about the scenario itself (steps, faults,
+phases) are written to `history/scenario.jsonl`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from emulator.scenarios.scenario import Scenario
 from emulator.scenarios.wait_steps import DrainStep, WaitSteps
 
 LOOK_SECONDS = 0.25
-"""How often the observer receives a snapshot."""
+"""Interval at which the observer receives a snapshot."""
 
 
 async def execute_scenario(
@@ -71,7 +71,7 @@ async def execute_scenario(
     observer: ScenarioObserver,
     environment: ScenarioEnvironment | None = None,
 ) -> ScenarioResult:
-    """Run a scenario on regions that are up. Cancelling it makes the actors leave first."""
+    """Run a scenario on regions that are up, and return its result. When it is cancelled, the actors leave first."""
     return await _Execution(
         RunContext(scenario, runtime, environment or real_environment(runtime)), observer
     ).perform()
@@ -116,7 +116,7 @@ class _Execution:
         return result
 
     async def _take_steps(self) -> str | None:
-        """All steps, or those up to the first that fails, and then its sentence."""
+        """Run the steps up to the first that fails. Return its failure as a sentence; None if all completed."""
         try:
             await create_partitions(self._context)
         except StepFailed as reason:
@@ -136,7 +136,8 @@ class _Execution:
         return None
 
     def _failure_at_the_end(self) -> str | None:
-        """An actor that failed although every step completed, as a sentence; a fact of the history, too."""
+        """Return the failure of an actor after every step completed, as a sentence, and record it as a fact; None if no
+        actor failed."""
         self._context.steps_left = ()
         problem = self._context.problem()
         if problem is None:
@@ -203,7 +204,7 @@ class _Execution:
 
     @asynccontextmanager
     async def _observed(self, began: float) -> AsyncIterator[None]:
-        """Show the state to the observer while the context is entered."""
+        """Send snapshots to the observer within the `async with` block."""
 
         async def look() -> None:
             while True:

@@ -1,9 +1,9 @@
-"""A scenario: read from its file, checked against a topology, ready to be run.
+"""Read a scenario from its file, and check it against a topology.
 
     scenario = load_scenario(Path("region-failover.yaml"), topology)
 
-The format is defined in `scenarios/format/`; this module checks a file as a whole: names are
-unique, an actor has begun before it moves, a drain waits for something that can end.
+`scenarios/format/` defines the format. This module checks a file as a whole: names are unique, an actor begins before
+it moves, no producer publishes without end during a drain.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SHIPPED = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A validated scenario. Everything that it names exists."""
+    """A validated scenario. Every region, actor and subscription that it names exists."""
 
     name: str
     description: str
     topic: str
     parts: tuple[ActorSpec, ...]
-    """Producers first, tasks last; names are unique."""
+    """Specifications of the actors: producers first, tasks last; names are unique."""
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """Limits of the measured figures."""
@@ -64,7 +64,7 @@ class Scenario:
         return next(part for part in self.parts if part.name == name)
 
     def topics_of(self, subscription: str) -> set[str]:
-        """Topics on which consumers use a subscription of that name."""
+        """Return the topics on which consumers, tasks or programs use a subscription of that name."""
         consumers = (part for part in self.parts if isinstance(part, ConsumerSpec | TaskSpec))
         programs = (part for part in self.parts if isinstance(part, ProgramSpec))
         return {
@@ -74,7 +74,7 @@ class Scenario:
 
 
 def load_scenario(path: Path, topology: Topology) -> Scenario:
-    """Read and check a scenario file. ConfigurationError with every problem found."""
+    """Read and check a scenario file. Raises ConfigurationError with every problem found."""
     if not path.exists():
         rule = f"no such file; geoemu includes {one_of(shipped_scenarios())} in {SHIPPED}"
         meant = nearest(path.stem, shipped_scenarios())
@@ -83,12 +83,12 @@ def load_scenario(path: Path, topology: Topology) -> Scenario:
 
 
 def parse_scenario(text: str, topology: Topology, name: str = "scenario.yaml") -> Scenario:
-    """The same for a text; `name` names the file in messages."""
+    """Check a scenario that is given as text, like `load_scenario`; messages contain `name` as the file name."""
     return _check(parse_yaml(text, name), topology)
 
 
 def shipped_scenarios() -> list[str]:
-    """Names of the scenarios in `SHIPPED`."""
+    """Return the names of the scenarios in `SHIPPED`."""
     return sorted(file.stem for file in SHIPPED.glob("*.yaml"))
 
 
@@ -178,7 +178,7 @@ def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]
 
 
 def _indexed_hosts(content: Any) -> list[tuple[int, str]]:
-    """Each host by its own name, with the index of its entry."""
+    """Return the name of each host, with the index of its entry."""
     found: list[tuple[int, str]] = []
     for index, name in _indexed_values(content, "hosts", "name"):
         count = content["actors"]["hosts"][index].get("count")
@@ -199,7 +199,7 @@ def _check_actor_names(file: YamlFile) -> None:
 
 
 def _entries(written: ScenarioFile) -> list[tuple[str, int, ActorEntry]]:
-    """All entries of actors, each with its group and index."""
+    """Return all entries of actors as (group, index in the group, entry)."""
     return [
         (group, index, entry)
         for group in ACTOR_GROUPS
@@ -235,9 +235,9 @@ def _with_partitions(
 ) -> tuple[ActorSpec, ...]:
     """Return the actors with the number of partitions of their topics. Contradictions are reported.
 
-    Each partition is a topic of its own to the history and to the verdict. Actors that use all of them number their
-    messages in each, and record which one a message went to or came from. Partitions of a program are known if a tap
-    records it (`tap: true`); otherwise `geoemu.recorded` refuses the topic.
+    In histories and verdicts each partition is a separate topic. Actors number their messages separately in each
+    partition, and record the partition of each message. Partitions of a program are recorded by a tap (`tap: true`);
+    `geoemu.recorded` rejects partitioned topics.
     """
     for topic in written.partitions:
         if TopicName.parse(topic).partition_index >= 0:

@@ -1,4 +1,4 @@
-"""Steps that wait until a condition holds."""
+"""Steps that wait until a condition holds, and the step `drain`."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ class WaitSteps:
         await self._context.until(seconds, self._unowned)
 
     async def _unowned(self) -> str | None:
-        """Return how many topics have no owner and the first of them. Each region has owners of its own (X5)."""
+        """Return the number of topics without an owner, and the first of them, as a sentence; None if all have owners.
+        Each region has its own owners (X5)."""
         hosts = [actor for actor in self._context.actors.values() if isinstance(actor.part, HostSpec)]
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
         wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
@@ -143,8 +144,8 @@ class WaitSteps:
 
 
 QUIET_POLLS = 2
-"""A drain completes when this number of consecutive polls finds nothing left: the regions are not polled at the same
-moment."""
+"""Number of consecutive polls without a backlog after which a drain completes. One is not enough, because the regions
+respond at different times."""
 
 
 class DrainStep:
@@ -209,6 +210,6 @@ class DrainStep:
 
 
 def _written_to(part: ActorSpec) -> tuple[str, ...]:
-    """Return the topics of an actor; those of a host with the one that it reports to."""
+    """Return the topics that an actor may publish to: its topics, and the topic that a host reports to."""
     reports = part.reports_to if isinstance(part, HostSpec) else None
     return part.topics if reports is None else (*part.topics, reports)

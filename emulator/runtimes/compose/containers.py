@@ -1,4 +1,4 @@
-"""The containers of one run: found by their labels, asked of the engine every time; what is kept of them."""
+"""The containers of one run. They are found by their labels, and the engine reports their states on every call."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from emulator.runtimes.region_processes import LAST_LINES, output_log
 from emulator.runtimes.regions import forget_store
 
 STOP_SECONDS = 10.0
-"""How long an orderly end may take before it becomes kill -9."""
+"""Time that a container may take to end after SIGTERM; then it is killed with SIGKILL."""
 KAFKA_POLL_SECONDS = 0.5
 
 
 class RunContainers:
-    """Containers of regions, and of the Kafkas that were started for them."""
+    """The containers of a run's regions, and of the Kafkas that were started for them."""
 
     def __init__(self, directory: RunDirectory, engine: DockerEngine) -> None:
         self._directory = directory
@@ -33,7 +33,8 @@ class RunContainers:
 
     @cached_property
     def _run_label(self) -> str:
-        """What all containers of the run are labelled with; as the file says, wherever the folder is by now."""
+        """The label of all containers of the run. It is read from the Compose file, because the run directory may have
+        been moved."""
         file = self._directory.path / "compose.yaml"
         try:
             found = re.search(r"^name: (\S+)$", file.read_text(), re.MULTILINE)
@@ -50,13 +51,13 @@ class RunContainers:
         return kept.read_text(errors="replace") if kept.exists() else ""
 
     async def keep_output(self) -> None:
-        """Containers are about to be removed, and what they printed with them; a run's folder keeps it."""
+        """Copy the containers' output to the run directory, before the containers are removed."""
         for name, container in (await self.by_region()).items():
             output_log(self._directory.region_dir(name)).write_text(await self.engine.output(container))
 
     async def keep_stores(self) -> None:
-        """So are the volumes, and with them the clusters' configuration stores, which the verdict reads: those that no
-        region has open."""
+        """Copy the configuration stores that no region has open from their volumes to the run directory, for the
+        verdict and before the volumes are removed."""
         containers = await self.by_region()
         clusters = {name: region.cluster for name, region in self._directory.read().regions.items()}
         in_use = {clusters[name] for name, container in containers.items() if container.state != "gone"}
@@ -70,24 +71,25 @@ class RunContainers:
         return await self.engine.containers(self._run_label, REGION_LABEL)
 
     def _own_kafka(self, region: str) -> str | None:
-        """The Kafka that was started for a region, by its service's name."""
+        """Return the service name of the Kafka that was started for a region, or None."""
         folder = self._directory.region_dir(region)
         if not (folder / KAFKA_SERVERS_FILE).exists():
             return None
         return RegionConfig.load(folder / "region.json").log.bootstrap_servers.partition(":")[0]
 
     async def _kafkas(self) -> dict[str, Container]:
-        """By their services' names."""
+        """Return the containers of Kafkas, by their service names."""
         found = await self.engine.containers(self._run_label, KAFKA_LABEL)
         return {kafka_service(owner): container for owner, container in found.items()}
 
     async def missing_kafka(self, region: str) -> str | None:
-        """The Kafka that was started for a region, when it does not run."""
+        """Return the service name of the Kafka that was started for a region, if that Kafka does not run; else None."""
         service = self._own_kafka(region)
         return service if service and state_of_container(await self._kafkas(), service) == "gone" else None
 
     async def while_kafkas_live(self, regions: Sequence[str], waiting: Coroutine[Any, Any, None]) -> None:
-        """Wait for regions, which would wait long for a Kafka that is not coming."""
+        """Await `waiting`. Raises RuntimeFailure at once if a Kafka of these regions ends, instead of at the time
+        limit."""
         tasks = [asyncio.create_task(waiting)]
         if services := {service for region in regions if (service := self._own_kafka(region))}:
             tasks.append(asyncio.create_task(self._until_a_kafka_is_gone(services)))
@@ -100,7 +102,7 @@ class RunContainers:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _until_a_kafka_is_gone(self, services: Collection[str]) -> None:
-        """Never returns; RuntimeFailure, with its last words, when one is."""
+        """Poll until a Kafka has ended, then raise RuntimeFailure with its last output."""
         while True:
             kafkas = await self._kafkas()
             for service in services:

@@ -1,16 +1,16 @@
-"""A topology as a Compose file, and as the configuration of each region in its container. Pure: no file, port or
-engine is touched.
+"""Render the Compose file of a topology, and the configuration of each region in its container. Without side effects:
+no file, port or Docker engine is used.
 
-Inside of the run's network a region is called by its name, on Pulsar's own ports:
+Inside the run's network, regions are reached by their names, on Pulsar's own ports:
 
     pulsar://<region>:6650    for clients in containers, and for the other regions
     http://<region>:8080
 
-Clients on the host come by published ports, which lead to the region's second service port: lookups on it return the
-published address, lookups on 6650 the name. Links are shaped by the regions themselves (latency, cut, hold), so that
-one network is enough and no container needs privileges.
+Clients on the host use published ports, which are forwarded to the region's second service port: lookups on it return
+the published address, lookups on 6650 the name. The regions themselves emulate links (latency, cut, hold), so one
+network is enough and no container needs privileges.
 
-The verdict can be had from inside of that network, too: a service that is started only when asked for.
+A further service computes the verdict inside that network; it is started only with its Compose profile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VERIFY_SERVICE = "verify"
 """The service that computes the verdict; also the name of its profile."""
 
 REGION_DIR = PurePosixPath("/region")
-"""Where a region finds its part of the run directory."""
+"""Mount point of the region's folder of the run directory."""
 CONFIGURATION_DIR = PurePosixPath("/configuration")
 """Mount point of the configuration store of a region's cluster. It is a volume, because several containers use the file
 at once, and file locks may not work in a shared folder of the host. The whole folder is mounted: SQLite needs its other
@@ -45,7 +45,7 @@ files beside the database."""
 EVIDENCE_DIR = PurePosixPath("/evidence")
 """Mount point of the run directory in the verdict's service."""
 REPORT_FOLDER = "report"
-"""In the run directory; the one thing there that this service may write to."""
+"""The only folder of the run directory to which the verdict's service may write."""
 CONTAINER_USER = 10_001
 """User of containers when geoemu runs as root; otherwise they run as the current user."""
 RUN_LABEL = "geoemu.run"
@@ -54,7 +54,7 @@ KAFKA_LABEL = "geoemu.kafka"
 
 
 def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> RegionConfig:
-    """The configuration of one region in its container."""
+    """Return the configuration of one region in its container."""
     names = plan.topology.region_names
     published = plan.published[region]
     owner = kafka_owners(plan.topology, plan.settings).get(region)
@@ -79,7 +79,8 @@ def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> Re
 
 
 def published_kafka(plan: ComposePlan, region: str) -> str | None:
-    """Where programs on the host find the Kafka that we start for a region; None: we start none."""
+    """Return the address at which programs on the host reach the Kafka that is started for a region; None if none
+    is."""
     owner = kafka_owners(plan.topology, plan.settings).get(region)
     if owner is None:
         return None
@@ -87,13 +88,13 @@ def published_kafka(plan: ComposePlan, region: str) -> str | None:
 
 
 def dashboard_files(plan: ComposePlan) -> dict[str, str]:
-    """Configuration files of Prometheus and Grafana, by path in their folder of the run directory."""
+    """Return the configuration files of Prometheus and Grafana, by path in their folder of the run directory."""
     regions = {name: f"{name}:{ADMIN_PORT}" for name in plan.topology.region_names}
     return dashboards.files(plan.topology.name, regions)
 
 
 def compose_file(plan: ComposePlan) -> str:
-    """The text of compose.yaml. Paths in it are relative to the run directory, where it belongs."""
+    """Return the text of compose.yaml. Its paths are relative to the run directory, in which the file is stored."""
     reserved = {VERIFY_SERVICE: "service that verifies the run"}
     if plan.dashboards:
         reserved |= dict.fromkeys((PROMETHEUS_SERVICE, GRAFANA_SERVICE), "service that shows figures")
@@ -150,8 +151,8 @@ x-region: &region
   healthcheck: {{ test: [CMD, healthy], interval: 2s, timeout: 3s, retries: 15 }}
 """
 
-# Values as the official image takes them, too. Its defaults are meant for more brokers than one, and its patience with
-# a broker that died for longer than a person waits.
+# The official image accepts the same variables. Kafka's defaults are for several brokers, and its timeouts for dead
+# brokers are longer than a user waits.
 _KAFKA = """\
 x-kafka: &kafka
   image: {image}
@@ -213,7 +214,7 @@ networks:
 
 
 def _volumes(plan: ComposePlan) -> str:
-    """One a cluster, for as long as the run is there."""
+    """Return the section of volumes: one configuration store per cluster, which exists until `down`."""
     lines = [
         f"  {_volume(plan, cluster.name)}: # of cluster {cluster.name}" for cluster in plan.topology.clusters
     ]
@@ -221,7 +222,8 @@ def _volumes(plan: ComposePlan) -> str:
 
 
 def _volume(plan: ComposePlan, cluster: str) -> str:
-    """Numbered: names of clusters may have letters that names of volumes may not."""
+    """Return the volume of a cluster. It has a number, because cluster names may contain characters that volume names
+    must not."""
     return f"configuration-{[one.name for one in plan.topology.clusters].index(cluster)}"
 
 
@@ -238,7 +240,7 @@ def _region_service(plan: ComposePlan, region: RegionSpec, kafka_owner: str | No
       - {_port(published.address, published.admin_port, ADMIN_PORT)} # http://
 """
     if kafka_owner is not None:
-        # Not until it is healthy: the region waits for it by itself, and needs the time as well.
+        # `service_started`, not `service_healthy`: the region itself waits for Kafka, and can start meanwhile.
         kafka = _quoted(kafka_service(kafka_owner))
         text += f"    depends_on: {{ {kafka}: {{ condition: service_started }} }}\n"
     return text
@@ -262,7 +264,8 @@ def _kafka_service(plan: ComposePlan, owner: str) -> str:
 
 
 def _verify_service(plan: ComposePlan, kafkas: list[str]) -> str:
-    """It starts Kafkas that were taken down, but no region: a verdict is on what is stored."""
+    """Return the verdict's service. It depends on the Kafkas and not on regions, because the verdict reads only stored
+    logs."""
     evidence, report = f".:{EVIDENCE_DIR}:ro", f"./{REPORT_FOLDER}:{EVIDENCE_DIR / REPORT_FOLDER}"
     text = f"""\
   {VERIFY_SERVICE}:
@@ -295,7 +298,8 @@ def _port(address: str, outside: int, inside: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """JSON's strings are YAML's; a `$` would begin a variable of Compose's. Plain words stay plain."""
+    """Quote a text for YAML as a JSON string, unless it is a plain word. `$` is doubled, because it begins a variable
+    in Compose."""
     return (
         text
         if re.fullmatch(r"[a-z][a-z0-9-]*", text) and text not in _YAML_WORDS

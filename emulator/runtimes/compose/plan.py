@@ -1,4 +1,4 @@
-"""The plan of a run in containers: images, ports, networks, and which Kafka serves which region."""
+"""The plan of a run in containers: images, ports, subnet, and the Kafka of each region."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.config.topology import Topology
 from emulator.errors import Refused
 
 SMALLEST_SUBNET = 27
-"""Prefix length of a subnet with room for 28 containers and for that of the verdict."""
+"""Prefix length of the smallest subnet that a run uses: it has room for 28 containers and the verdict's container."""
 
 
 KafkaCount = Literal["each", "shared"]
@@ -23,7 +23,7 @@ KafkaCount = Literal["each", "shared"]
 
 @dataclass(frozen=True, slots=True)
 class ComposeSettings:
-    """Settings of containers that are not in the topology."""
+    """Settings of containers that the topology does not contain."""
 
     region_image: str = "geoemu-region:local"
     kafka_image: str = "geoemu-kafka:local"
@@ -31,9 +31,10 @@ class ComposeSettings:
     prometheus_image: str = "prom/prometheus:v3.5.0"
     grafana_image: str = "grafana/grafana:12.1.0"
     subnets: str = "10.213.0.0/16"
-    """Each run takes a small subnet of this one."""
+    """The network from which each run uses a small subnet."""
     kafka: KafkaCount = "each"
-    """One Kafka for each region whose log is kafka and names no servers, or one shared by them all."""
+    """Whether each region with the log backend kafka and without `bootstrap_servers` has its own Kafka, or all share
+    one."""
 
 
 def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
@@ -55,19 +56,19 @@ def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPorts:
-    """Where the host reaches one region's containers."""
+    """The address and ports at which programs on the host reach one region's containers."""
 
     address: str
     """Address of this machine to which the ports are bound; 127.0.0.1 by default."""
     service_port: int
     admin_port: int
     kafka_port: int = 0
-    """0: this region has no Kafka of its own."""
+    """Published port of the region's Kafka container; 0: the region has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComposePlan:
-    """Everything that a run in containers is made from."""
+    """All inputs of the Compose file of a run."""
 
     topology: Topology
     settings: ComposeSettings
@@ -78,7 +79,7 @@ class ComposePlan:
     group: int
     published: Mapping[str, PublishedPorts]
     dashboards: bool = False
-    """Whether Prometheus and Grafana can be started, too."""
+    """Whether the Compose file contains services for Prometheus and Grafana."""
 
 
 def project_name(topology: Topology, run_dir: Path) -> str:
@@ -88,7 +89,7 @@ def project_name(topology: Topology, run_dir: Path) -> str:
 
 
 def kafka_owners(topology: Topology, settings: ComposeSettings) -> dict[str, str]:
-    """Return the regions that need a Kafka container -> the region that names this container."""
+    """Return, for each region that needs a Kafka container, the region after which that container is named."""
     regions = [
         region.name
         for region in topology.regions
@@ -110,7 +111,7 @@ def kafka_service(owner: str) -> str:
 def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
     """Return a free subnet for `plan_size` containers. The first candidate depends on the project, so that two runs
     that begin at the same time do not collide."""
-    # Reserved: the network's own address, the broadcast address, the gateway, and one for the verdict.
+    # Reserved addresses: network, broadcast, gateway and the verdict's container.
     prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)
     if whole.prefixlen > prefix:

@@ -1,4 +1,4 @@
-"""The files of a run in containers: run record, region configurations, `compose.yaml`, folders and their owners."""
+"""Write the files of a run in containers: run record, region configurations, `compose.yaml`, and folders."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ from emulator.runtimes.region_processes import apart_from_other_runs, new_run_se
 logger = logging.getLogger(__name__)
 
 READY_SECONDS = 60.0
-"""How long a region may take until it is ready. It starts together with its Kafka, and waits for it."""
+"""Time that a region may take until it is ready. It starts together with its Kafka, and waits for that."""
 KAFKA_SERVERS_FILE = "kafka_servers"
-"""Beside region.json: where programs on the host find the region's Kafka, which the region knows by another name."""
+"""File beside region.json with the address at which programs on the host reach the region's Kafka; in the run's network
+it has another address."""
 
 
 def render(
@@ -52,8 +53,8 @@ def render(
     dashboards: bool = False,
     insecure: bool = False,
 ) -> None:
-    """Write everything that `docker compose up` needs, and start nothing. Once it is up, all commands work on it as on
-    any other run. Refused like `ComposeRuntime.create`, but no engine is needed."""
+    """Write all files that `docker compose up` needs, and start nothing. When the run is up, all commands work on it as
+    on any other run. Raises Refused like `ComposeRuntime.create`, but needs no Docker engine."""
     topology = with_addresses(topology, insecure=insecure, in_containers=True)
     taken: list[str] = []
     with suppress(Refused):
@@ -80,7 +81,7 @@ def fill_run(
     log_format: str = "text",
     dashboards: bool = False,
 ) -> None:
-    """Everything a new run consists of before it is started."""
+    """Write all files of a new run that is not started yet."""
     project = project_name(topology, directory.path)
     published = _publish(topology, settings)
     services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
@@ -117,13 +118,13 @@ def fill_run(
 
 
 def _patient(config: RegionConfig) -> RegionConfig:
-    """For a region whose Kafka starts when it does."""
+    """Return the configuration with a longer timeout for opening the log, for a region that starts with its Kafka."""
     options = {"open_timeout_ms": round(READY_SECONDS * 1000), **config.log.options}
     return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
 
 
 def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, PublishedPorts]:
-    """Where on the host everything is reached: ports that are free at this moment, or the topology's own."""
+    """Return the published ports of each region: those of the topology, or ports that are free now."""
     with_kafka = set(kafka_owners(topology, settings).values())
     wanted = []
     for region in topology.regions:
@@ -139,13 +140,14 @@ def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Publish
 
 
 def _container_user() -> tuple[int, int]:
-    """Files in the run directory are to be ours, but no container runs as root."""
+    """Return user and group of containers: the current ones, so that the user owns the files of the run, but not
+    root."""
     return (os.getuid(), os.getgid()) if os.getuid() != 0 else (CONTAINER_USER, CONTAINER_USER)
 
 
 def _give_to_containers(folders: Iterable[Path]) -> None:
     if os.getuid() != 0:
-        return  # containers run as us
+        return  # containers run as the current user
     user, group = _container_user()
     for folder in folders:
         for path in (folder, *folder.iterdir()):
@@ -153,7 +155,8 @@ def _give_to_containers(folders: Iterable[Path]) -> None:
 
 
 def check_images(engine: DockerEngine, topology: Topology, settings: ComposeSettings) -> None:
-    """Images of our own making are nowhere to be pulled from; others are Compose's business."""
+    """Check that local images exist, because they cannot be pulled, and warn about outdated ones. Compose pulls other
+    images. Raises Refused if one is missing."""
     needed = {"region": settings.region_image}
     if kafka_owners(topology, settings):
         needed["kafka"] = settings.kafka_image

@@ -1,8 +1,9 @@
-"""Regions as containers, started by Docker Compose from a file that a person can read, change and start as well.
+"""The runtime in which regions are containers. Docker Compose starts them from a file that users can read, change and
+start themselves.
 
-What a region is doing is asked of the engine and of the region itself, every time: containers are found by their
-labels, so that one which was killed, restarted or replaced by hand is recognised. Links are cut, held
-and healed by the regions themselves, as everywhere.
+On every call, the Docker engine and the region report the region's state. Containers are found by their labels, so
+containers that a user killed, restarted or replaced are recognised. As in all runtimes, the regions themselves cut,
+hold and heal links.
 
 Containers outlive the program that started them: only `down` ends a run.
 """
@@ -38,18 +39,18 @@ from emulator.runtimes.regions import (
 )
 
 UP_SECONDS = 120.0
-"""How long Compose may take, without the time for pulling images."""
+"""Time limit of `docker compose up` and `down`."""
 LOSE_SECONDS = 60.0
-"""How long a container may take that puts a store aside."""
+"""Time limit of the container that moves a lost configuration store aside."""
 READY_POLL_SECONDS = 0.1
 LOG_POLL_SECONDS = 0.2
 
 
 class ComposeRuntime(RecordedRuntime):
-    """The runtime contract over containers."""
+    """Implements the runtime contract with containers."""
 
     def __init__(self, directory: RunDirectory, engine: DockerEngine | None = None) -> None:
-        """Act upon a run that exists; `create` makes a new one. Refused when no engine answers."""
+        """Open an existing run; `create` creates a new one. Raises Refused if no Docker engine responds."""
         super().__init__(directory, poll_seconds=READY_POLL_SECONDS, ready_seconds=READY_SECONDS)
         self._containers = RunContainers(directory, engine or DockerEngine())
 
@@ -63,10 +64,10 @@ class ComposeRuntime(RecordedRuntime):
         log_format: str = "text",
         insecure: bool = False,
     ) -> ComposeRuntime:
-        """Make a new run, not started yet. `run_dir` None: one in the current folder.
+        """Create a new run without starting it. `run_dir` None: a new directory in the current folder.
 
-        Refused when there is no engine, Compose or image, when the directory or a fixed port is in use, and unless
-        `insecure` when ports would be published where other machines reach them.
+        Raises Refused if Docker engine, Compose or an image is missing, if the directory or a fixed port is in use, or
+        if other machines could reach a published port, unless `insecure`.
         """
         topology = with_addresses(topology, insecure=insecure, in_containers=True)
         engine, settings = DockerEngine(), settings_from(os.environ)
@@ -118,7 +119,7 @@ class ComposeRuntime(RecordedRuntime):
             if state == "gone":
                 self._prepare_start(record, region)
         if state == "gone" or await self._containers.missing_kafka(region):
-            # With what it depends on.
+            # Compose also starts the Kafka that the region depends on.
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
         await self._containers.while_kafkas_live([region], self._wait_until_linked(region))
         await self._announce_losses(lost)
@@ -136,7 +137,8 @@ class ComposeRuntime(RecordedRuntime):
             await self._containers.wait_for_state(region, "gone")
 
     async def lose_store(self, cluster: str) -> None:
-        """It is in a volume, which only containers reach: one of the cluster's, for as long as it takes."""
+        """Move the store aside, in a temporary container of one of the cluster's regions: the store is in a volume,
+        which only containers can access."""
         states = await self._containers.states()
         with self._directory.edit() as record:
             refuse_living(record, cluster, states)
@@ -159,10 +161,10 @@ class ComposeRuntime(RecordedRuntime):
             await self._thaw(region, lambda: self._containers.engine.resume(container))
         await self._wait_until_linked(region)
 
-    # --- what the run's record and the engine say ------------------------------------------------------------
+    # --- states, from the run record and the Docker engine ---------------------------------------------------
 
     def _record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:
-        """Also for regions that are started by hand."""
+        """Write the changed links and clocks to the regions' configurations, for regions that a user starts, too."""
         for name in regions:
             write_present_state(self._directory.region_dir(name), record, name)
 
@@ -184,7 +186,7 @@ class ComposeRuntime(RecordedRuntime):
         if region.lost and state_of_container(containers, name) == "gone":
             return "lost", pid, ""
         if container is None:
-            # Removed. Never started counts as stopped.
+            # The container was removed. A region that was never started counts as stopped.
             return ("stopped" if region.stopped or not region.was_ready else "killed"), pid, ""
         match container.state:
             case "gone":
@@ -211,7 +213,7 @@ class ComposeRuntime(RecordedRuntime):
         seen_id, seen_lines = "", 0
         while True:
             if container is not None:
-                # One that was started again repeats what it said before; a new one has not said anything yet.
+                # The log of a restarted container repeats the lines from before; a new container has no lines yet.
                 skip = seen_lines if container.id == seen_id else 0
                 seen_id, seen_lines = container.id, 0
                 async for line in self._containers.engine.follow(container):
@@ -243,7 +245,7 @@ class ComposeRuntime(RecordedRuntime):
             raise killed_instead(slow, STOP_SECONDS)
 
     async def _last_words(self, name: str, state: ProcessState) -> str:
-        """Why a region that was to become ready never will."""
+        """Return why a region that was expected to become ready never will."""
         if state == "paused":
             return f"{name} was paused before it was ready: `geoemu resume {name}`"
         container = (await self._containers.by_region()).get(name)
@@ -253,4 +255,4 @@ class ComposeRuntime(RecordedRuntime):
 
 
 _KILLED_EXIT_CODE = 137
-"""128 + SIGKILL."""
+"""Exit code of a container that was killed: 128 + SIGKILL."""

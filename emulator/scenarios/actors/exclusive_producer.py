@@ -1,5 +1,5 @@
-"""A producer that waits for its topic, with geoemu's own client: no released client sends the priority of PIP-440, and
-this one accepts other commands while it waits. Otherwise it behaves like `pulsar_producer.py`."""
+"""A producer that waits for exclusive access, with geoemu's own client, because no released client sends the priority
+of PIP-440. It executes other commands while it waits; otherwise it behaves like `pulsar_producer.py`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExclusiveProducer:
         self._history = ActorHistory(recorder)
         self._publisher: RecordedPublisher | None = None
         self._is_ready = asyncio.Event()
-        """Set when the producer is open, or has its place in the wait queue."""
+        """Set when the producer is open or in the wait queue."""
         self._is_waiting = False
         self._finishing = False
         self._task = asyncio.create_task(self._serve())
@@ -47,11 +47,11 @@ class ExclusiveProducer:
         )
 
     async def begin(self) -> None:
-        """Return when the producer is open, or has its place in the wait queue."""
+        """Return when the producer is open or in the wait queue."""
         await self._is_ready.wait()
 
     async def finish(self) -> None:
-        """Leave the wait queue, or close once every publish has its outcome: then another producer gets the topic."""
+        """Wait until every publish has an outcome, then leave the wait queue or give up exclusive access."""
         self._finishing = True
         while self.counts.pending:
             await asyncio.sleep(POLL_SECONDS)

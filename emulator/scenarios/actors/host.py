@@ -1,12 +1,12 @@
-"""A host that owns topics, and waits for others: with geoemu's own client, on its event loop and network. Real
-processes (`native_actor.py`) and simulated hosts run this same program.
+"""A host that owns topics and waits for the topics of other hosts, with geoemu's own client. Real processes
+(`native_actor.py`) and simulated hosts run this same program.
 
-What the owner of a topic publishes on it is a write-ahead log: an owner that reads it from the beginning continues from
-the same state (PIP-68's example).
+The messages that owners publish to a topic are a write-ahead log: a new owner that reads the log from the beginning
+continues from the same state (PIP-68's example).
 
-    introduction   who owns the topic now, its priority and epoch (PIP-440: it SHOULD be
-                   published), and how much it read
-    heartbeat      the next number, under one of a few keys; the state is the last number of each key
+    introduction   the new owner, its priority and epoch (PIP-440: it SHOULD be published), and
+                   the number of messages that it read
+    heartbeat      the next number, under one of KEYS keys; the state is the last number of each key
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEYS = 16
 
 
 class State:
-    """Of one topic, as one region's owners wrote it."""
+    """The state of one topic: the result of the messages that its owners in one region wrote."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -41,11 +41,11 @@ class State:
 
     @property
     def digest(self) -> str:
-        """Equal for equal states."""
+        """A hash of the state; equal states have equal hashes."""
         return hashlib.blake2b(json.dumps(sorted(self.values.items())).encode(), digest_size=8).hexdigest()
 
     def apply(self, payload: bytes) -> None:
-        """A message of the log, in its order. What owners did not write changes nothing."""
+        """Apply the next message of the log. A message that no owner wrote does not change the values."""
         self.messages += 1
         match read(payload):
             case {"kind": "heartbeat", "number": int(number)}:
@@ -57,7 +57,7 @@ def key_of(number: int) -> str:
 
 
 def read(payload: bytes) -> Mapping[str, Any]:
-    """Return what an owner wrote; empty for any other payload."""
+    """Return the fields of a payload that an owner wrote; empty for any other payload."""
     try:
         written = json.loads(payload)
     except ValueError:
@@ -80,7 +80,7 @@ def heartbeat(number: int) -> dict[str, Any]:
 
 
 class NativeHost:
-    """All claims of one host, in one life."""
+    """One life of a host: its claims to all its topics."""
 
     def __init__(self, part: HostSpec, client: Client, recorder: HistoryRecorder) -> None:
         self._part = part
@@ -103,11 +103,11 @@ class NativeHost:
         )
 
     async def begin(self) -> None:
-        """Ask for its own topics. Return when it owns each of them, or waits for it."""
+        """Claim the host's own topics. Return when it owns, or waits for, each of them."""
         await self._claim(self._part.own)
 
     async def join_queues(self) -> None:
-        """Ask for all other topics. Return when it has a place in each wait queue."""
+        """Claim all other topics. Return when the host owns, or waits for, each of them."""
         await self._claim(topic for topic in self._part.topics if topic not in self._claims)
 
     async def _claim(self, topics: Iterable[str]) -> None:
@@ -116,7 +116,8 @@ class NativeHost:
         await asyncio.gather(*(claim.settled.wait() for claim in claims))
 
     async def finish(self) -> None:
-        """Leave every wait queue first, so that it receives no further topic; then give up its topics."""
+        """Leave every wait queue first, so that the host becomes the owner of no further topic; then give up its
+        topics."""
         self._leaving = True
         in_line = [claim for claim in self._claims.values() if not claim.holds]
         await asyncio.gather(*(claim.leave() for claim in in_line))
@@ -125,12 +126,12 @@ class NativeHost:
 
 
 class TopicClaim:
-    """Of one host to one topic."""
+    """The claim of one host to one topic: waits for exclusive access, then publishes as the owner."""
 
     def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
         self.topic = topic
         self.settled = asyncio.Event()
-        """It owns the topic, or has a place in the wait queue."""
+        """Set when the host owns the topic or is in its wait queue."""
         self.in_line = False
         self._part = part
         self._priority = part.priority_of(topic)
@@ -144,11 +145,11 @@ class TopicClaim:
 
     @property
     def holds(self) -> bool:
-        """The region has stored its introduction, and it is connected."""
+        """Whether the host owns the topic: the region has stored its introduction, and the producer is connected."""
         return self._introduced and self._publisher is not None and self._publisher.producer.is_connected
 
     async def leave(self) -> None:
-        """Leave the wait queue or give up the topic, and end."""
+        """Leave the wait queue or give up the topic, and end the claim."""
         self._ending.set()
         if not self._introduced:
             self._task.cancel()
@@ -205,7 +206,8 @@ class TopicClaim:
         return self._ending.is_set()
 
     async def _rebuilt(self) -> State:
-        """What the owners before wrote in this region. It is complete: no other producer may write any more."""
+        """Return the state that earlier owners wrote in this region. The log is complete, because no other producer may
+        write any more."""
         state = State()
         reader = await self._client.reader(self.topic, EARLIEST)
         try:
@@ -224,7 +226,7 @@ class TopicClaim:
 
 
 class Reporting:
-    """The reports of one host about one topic, to another topic."""
+    """Publishes the reports of one host about one of its topics to another topic."""
 
     def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
         assert part.reports_to is not None, "the host reports"
@@ -237,8 +239,8 @@ class Reporting:
     async def publish(
         self, number: int, epoch: int | None, owner: RecordedPublisher, heartbeat_payload: bytes
     ) -> None:
-        """Publish a report and the heartbeat of that number in one transaction. ClientError: neither counts, or it is
-        unknown."""
+        """Publish a report and the heartbeat of that number in one transaction. Raises ClientError if it does not
+        commit, or its outcome is unknown."""
         if self._publisher is None:
             opening = self._client.producer(self._place["topic"], name=self._place["producer"])
             self._publisher = await self._history.open_producer(self._place, opening)

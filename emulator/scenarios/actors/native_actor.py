@@ -1,8 +1,8 @@
-"""The program of an actor with geoemu's own client, a host, a task or a producer that waits:
+"""The program of an actor with geoemu's own client (a host, a task, or a producer that waits for exclusive access):
 `python -m emulator.scenarios.actors.native_actor NAME`.
 
-Its commands and responses are those of `pulsar_actor.py`, and `join_queues`. Its requests and the responses go to
-`history/<name>.jsonl` before they are processed.
+It has the commands and responses of `pulsar_actor.py`, and the command `join_queues`. The actor's requests and the
+responses are written to `history/<name>.jsonl` before they are processed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from emulator.scenarios.actors.specs import HostSpec, ProducerSpec, TaskSpec
 from emulator.scenarios.actors.task import NativeTask
 
 BEGIN_SECONDS = 60.0
-"""How long to wait for the first command."""
+"""Time to wait for the first command."""
 REPORT_SECONDS = 0.1
 LEAVE_SECONDS = 2.0
-"""How long it tries to leave in good order."""
+"""Time that the actor may take to finish after the command `leave`."""
 
 
 class _HistoryRecorder:
@@ -37,7 +37,7 @@ class _HistoryRecorder:
         self._history = history
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        if op in ("publish", "receive"):  # its content is in the log
+        if op in ("publish", "receive"):  # the content is in the stored log
             fields.pop("detail")
         self._history.write(op, outcome, **fields)
 
@@ -54,10 +54,10 @@ async def commands() -> AsyncIterator[dict[str, Any]]:
 
 
 class NativeActorProgram:
-    """One life."""
+    """One life of an actor: executes commands, and reports counts to the parent process."""
 
     def __init__(self) -> None:
-        # Only responses may be written there.
+        # Standard output is for responses only; other output goes to standard error.
         self._answers = os.dup(1)
         os.dup2(2, 1)
         self._work: NativeHost | ExclusiveProducer | NativeTask | None = None
@@ -75,7 +75,7 @@ class NativeActorProgram:
             self.say(counts=dataclasses.asdict(self._work.counts))
 
     async def live(self) -> None:
-        """Execute commands until `leave`. The end of the commands means that the parent process is gone."""
+        """Execute commands until `leave`. Exit at once if the input ends, because then the parent process has ended."""
         reporting = asyncio.create_task(self._keep_reporting())
         async for command in commands():
             if command["do"] == "leave":

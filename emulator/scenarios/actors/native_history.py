@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 
 class HistoryRecorder(Protocol):
-    """A history: a file, or the history of a simulated world."""
+    """Records the events of one actor, in a file or in the history of a simulated world."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """`detail` of a publish is the text of its payload."""
+        """Record an event. The `detail` of a publish is the text of its payload."""
         ...
 
     def new_session(self) -> str: ...
 
 
 class Fenced(Exception):
-    """A newer actor has the transaction key: the request certainly had no effect."""
+    """A newer actor has taken the transaction key over; the request certainly had no effect."""
 
     definite = True
 
 
 class ActorHistory:
-    """All requests of one life of an actor, and how many publishes had which outcome."""
+    """Records the requests of one life of an actor, and counts the outcomes of its publishes."""
 
     def __init__(self, recorder: HistoryRecorder) -> None:
         self._recorder = recorder
@@ -41,12 +41,12 @@ class ActorHistory:
         self.write = recorder.write
 
     def counts(self, **fields: Any) -> Counts:
-        """The counts of publishes, and those of `fields`."""
+        """Return Counts with the counts of publishes and the given `fields`."""
         failed, unknown = self.outcomes["failed"], self.outcomes["unknown"]
         return Counts(asked=self.asked, ok=self.outcomes["ok"], failed=failed, unknown=unknown, **fields)
 
     async def attempt(self, op: str, fields: dict[str, Any], work: Awaitable[T]) -> T:
-        """Do `work` and record its request and its refusal; the caller records success."""
+        """Await `work`, and record the request and its failure; the caller records success."""
         self.write(op, "asked", **fields)
         try:
             return await work
@@ -55,7 +55,7 @@ class ActorHistory:
             raise
 
     async def open_producer(self, place: dict[str, str], opening: Awaitable[Producer]) -> RecordedPublisher:
-        """Open a producer; `place`: region, topic and producer, as the history names them."""
+        """Open a producer and record it. `place` contains the history's fields region, topic and producer."""
         producer = await self.attempt("connect", place, opening)
         session = self._recorder.new_session()
         opened = {"session": session, "last_sequence_id": producer.last_sequence_id}
@@ -66,7 +66,7 @@ class ActorHistory:
     async def end_transaction(
         self, region: str, transaction: Transaction, ending: Awaitable[None], *, commit: bool
     ) -> None:
-        """Wait for the end of a transaction. ClientError, Fenced."""
+        """End a transaction by awaiting `ending`, and record it. Raises ClientError or Fenced if that fails."""
         fields = {"region": region, "action": "commit" if commit else "abort", **of(transaction)}
         self.write("end_transaction", "asked", **fields)
         try:
@@ -91,7 +91,7 @@ class RecordedPublisher:
         return self.producer.last_sequence_id + 1
 
     def payload(self, **content: Any) -> bytes:
-        """A message that names its origin."""
+        """Return the payload of the next message: its origin and `content`, as JSON."""
         origin = {
             "origin_region": self._place["region"],
             "producer": self._place["producer"],
@@ -102,7 +102,7 @@ class RecordedPublisher:
     def publish_nowait(
         self, payload: bytes, key: str | None = None, transaction: Transaction | None = None
     ) -> asyncio.Future[MessageId]:
-        """Send a message; its outcome is recorded when it is known. ClientError when it cannot be sent."""
+        """Send a message, and record the outcome when it is known. Raises ClientError if it cannot be sent."""
         message = self._asked(payload, key, transaction)
         try:
             receipt = self.producer.send_nowait(
@@ -117,7 +117,7 @@ class RecordedPublisher:
     async def publish(
         self, payload: bytes, key: str | None = None, transaction: Transaction | None = None
     ) -> None:
-        """Publish a message and return once the region has stored it. ClientError otherwise."""
+        """Publish a message and return when the region has stored it. Raises ClientError otherwise."""
         message = self._asked(payload, key, transaction)
         number = message["sequence_id"]
         try:
@@ -151,7 +151,7 @@ class RecordedPublisher:
             self._settle(message, "failed" if certain else "unknown", error=str(error))
 
     def _stored(self, message: dict[str, Any], position: MessageId) -> None:
-        """A message that the region had stored before has no position."""
+        """Record the receipt. A receipt for a duplicate has no position."""
         known = {"message_id": place_of(position)} if position.ledger >= 0 else {}
         self._settle(message, "ok", **known)
 
@@ -161,10 +161,10 @@ class RecordedPublisher:
 
 
 def of(transaction: Transaction) -> dict[str, Any]:
-    """The transaction as a field of a history."""
+    """Return the transaction as a field of the history."""
     return {"transaction": transaction_text(transaction.id)}
 
 
 def place_of(message_id: MessageId) -> str:
-    """`ledger:entry:batch_index`, as a history has it."""
+    """Return the message id as histories contain it: `ledger:entry:batch_index`."""
     return f"{message_id.ledger}:{message_id.entry}:{message_id.batch_index}"

@@ -1,5 +1,5 @@
-"""Actors in processes of their own: `pulsar_actor.py` is the program of those with the real Pulsar client,
-`native_actor.py` of those with geoemu's own client."""
+"""Actors in separate processes, seen from the parent process. Actors with the real Pulsar client run `pulsar_actor.py`,
+actors with geoemu's own client run `native_actor.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from emulator.scenarios.actors.specs import (
 )
 
 LEAVE_SECONDS = 3.0
-"""How long an actor may take to leave before it is killed."""
+"""Time that an actor may take to leave before it is killed."""
 LINE_BYTES_MAX = 1_048_576
 _KINDS: dict[type[ActorSpec], str] = {
     ProducerSpec: "producer",
@@ -38,7 +38,7 @@ _KINDS: dict[type[ActorSpec], str] = {
 
 
 class ActorProcess:
-    """One actor: its process, what it last reported, and the commands that it has not answered yet."""
+    """One actor: its process, its latest counts, and the commands that have no response yet."""
 
     def __init__(self, part: ActorSpec, run_dir: Path) -> None:
         self._part = part
@@ -69,7 +69,7 @@ class ActorProcess:
 
     @property
     def log(self) -> Path:
-        """What the client and the program said, should they fail."""
+        """The file with the output of the client and the program, for errors."""
         return self._run_dir / "actors" / f"{self._part.name}.log"
 
     async def begin(self, service_url: str) -> None:
@@ -101,7 +101,7 @@ class ActorProcess:
 
     @property
     def _module(self) -> str:
-        """The program. Released clients do not wait for a topic with a priority, nor have they transaction keys."""
+        """The module that the process runs. Priorities and transaction keys require geoemu's own client."""
         waits = isinstance(self._part, ProducerSpec) and self._part.access == "wait"
         is_native = waits or isinstance(self._part, HostSpec | TaskSpec)
         return f"emulator.scenarios.actors.{'native' if is_native else 'pulsar'}_actor"
@@ -125,7 +125,7 @@ class ActorProcess:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": search_path},
                 limit=LINE_BYTES_MAX,
-                # Ctrl-C on the terminal is for the parent process; it sends actors a command to leave.
+                # Ctrl-C on the terminal must reach the parent process only, which sends `leave` to the actors.
                 start_new_session=True,
             )
         self._leaving = False
@@ -150,7 +150,7 @@ class ActorProcess:
             self._process.stdin.write(json.dumps(line).encode() + b"\n")
 
     async def _read(self, process: Process) -> None:
-        """Lives as long as the process."""
+        """Read the process's responses and counts until it ends; then seal its history and fail pending commands."""
         assert process.stdout is not None
         async for line in process.stdout:
             self._note(json.loads(line))
@@ -163,7 +163,7 @@ class ActorProcess:
                 answer.set_exception(ActorFailure(self._problem or f"actor {self._part.name} has left"))
 
     def _seal(self, code: int) -> None:
-        """One that left in good order closed its history itself."""
+        """Close the history of the ended process. No effect if the actor closed it itself."""
         history = self._run_dir / "history" / f"{self._part.name}.jsonl"
         seal_history(history, f"the actor ended with exit code {code}")
 
@@ -182,14 +182,14 @@ class ActorProcess:
 
 
 def actor_process(part: ActorSpec, run_dir: Path) -> ActorProcess:
-    """An actor whose history and logs go to `run_dir`."""
+    """Create the actor of a part, with its history and log in `run_dir`."""
     if isinstance(part, HostSpec):
         return HostProcess(part, run_dir)
     return RestartableProcess(part, run_dir) if isinstance(part, TaskSpec) else ActorProcess(part, run_dir)
 
 
 class RestartableProcess(ActorProcess):
-    """One host or task: all its lives."""
+    """A host or task, which the scenario can kill, stop, pause and start: each start is a new process."""
 
     def __init__(self, part: HostSpec | TaskSpec, run_dir: Path) -> None:
         super().__init__(part, run_dir)
@@ -254,7 +254,7 @@ class RestartableProcess(ActorProcess):
 
 
 class HostProcess(RestartableProcess):
-    """One host."""
+    """A host that owns topics. After each later start it joins the wait queues again."""
 
     async def join_queues(self) -> None:
         await self._command("join_queues")

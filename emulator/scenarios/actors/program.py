@@ -1,4 +1,4 @@
-"""A user's program as an actor: started, moved, killed and watched, and counted by its history."""
+"""A user's program as an actor: starts, moves, kills and watches it, and counts the operations in its history."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from emulator.scenarios.actors.program_history import ProgramHistory
 from emulator.scenarios.actors.specs import ActorFailure, ActorSpec, Counts, ProgramSpec, ProgramVerb
 
 GROUP_END_SECONDS = 2.0
-"""How long the processes that a program started may take to end after SIGKILL."""
+"""Time that the processes that a program started may take to end after SIGKILL."""
 LOOK_SECONDS = 0.01
 RESTART_SECONDS = 0.2
-"""Time after which a program that ended by itself is restarted, if it restarts at all."""
+"""Time after which a program with `restarts` that failed by itself is restarted."""
 OWN_PYTHON = "python"
 EXIT_CODES_ON_SIGTERM = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of a program that ended on SIGTERM."""
@@ -34,26 +34,27 @@ _EXPECTED_EXIT_CODES: dict[Ending | None, tuple[int, ...]] = {
     "stop": (*EXIT_CODES_ON_SIGTERM, -signal.SIGKILL),
     "kill": (0, -signal.SIGKILL),
 }
-"""By how the scenario ends a program: the exit codes that this explains. Any other one is a failure of the program."""
+"""Expected exit codes, by how the scenario ended the program (None: it ended by itself). Any other exit code is a
+failure of the program."""
 
 AskRegions = Callable[[], Awaitable[Iterable[RegionAddress]]]
-"""Where the regions of the run are."""
+"""Returns the addresses of the run's regions."""
 
 
 class ProcessGroup:
-    """A started program and its children, in a process group of their own."""
+    """A started program and its child processes, in a separate process group."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of the program; a signal's number is negative. None: it runs."""
+        """Exit code of the program; negative for a signal; None while it runs."""
         return self._process.returncode
 
     @property
     def has_members(self) -> bool:
-        """Whether any process of the group exists, the program's children included."""
+        """Whether a process of the group exists: the program or one of its children."""
         try:
             os.killpg(self._process.pid, 0)
         except ProcessLookupError:
@@ -61,21 +62,21 @@ class ProcessGroup:
         return True
 
     async def wait(self) -> int:
-        """Return the exit code of the program when it has ended."""
+        """Wait until the program has ended, and return its exit code."""
         return await self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group; without an effect on one that has ended."""
+        """Send a signal to the whole group. No effect if the group has ended."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
 StartProgram = Callable[[Sequence[str], Mapping[str, str], Path], Awaitable[ProcessGroup]]
-"""(command, variables added to the environment, log file) -> the started program. OSError when it cannot be started."""
+"""Starts a program: (command, additional environment variables, log file). Raises OSError if it cannot be started."""
 
 
 async def start_program(command: Sequence[str], variables: Mapping[str, str], log: Path) -> ProcessGroup:
-    """Start it without input; its output is appended to `log`."""
+    """Start a program without input; its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
@@ -90,7 +91,7 @@ async def start_program(command: Sequence[str], variables: Mapping[str, str], lo
 
 
 class ProgramProcess:
-    """One program: its process group, and the history that it writes."""
+    """A user's program as an actor: its process group, and the history that it or its tap writes."""
 
     def __init__(
         self, part: ProgramSpec, run_dir: Path, ask_regions: AskRegions, start: StartProgram = start_program
@@ -105,7 +106,7 @@ class ProgramProcess:
         self._history = ProgramHistory(run_dir, part.name, is_tapped=part.tapped)
         self._wire: TappedProgram | None = TappedProgram(run_dir, part.name) if part.tapped else None
         self._ending: Ending | None = None
-        """How the scenario ends it, or has ended it. None: it runs, or has ended by itself."""
+        """How the scenario ends or ended the program. None: it runs, or has ended by itself."""
         self._may_restart = False
         self._exit_code: int | None = None
         self._problem: str | None = None
@@ -134,31 +135,32 @@ class ProgramProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Of its latest life, if that has ended; a signal's number is negative."""
+        """Exit code of the latest process; negative for a signal; None while it runs."""
         return None if self._lives else self._exit_code
 
     @property
     def has_history(self) -> bool:
-        """Whether it writes down what it does."""
+        """Whether a history of the program exists."""
         return self._history.is_there
 
     @property
     def log(self) -> Path:
-        """What the program printed, in all its lives."""
+        """The file with the output of all the program's processes."""
         return self._run_dir / "actors" / f"{self._part.name}.log"
 
     def received_in(self, region: str) -> int:
-        """Different messages that it received in one region."""
+        """Return the number of different messages that the program received in one region."""
         self._history.read_on()
         return self._history.received_in(region)
 
     def published_in(self, region: str) -> int:
-        """Messages that one region acknowledged to it."""
+        """Return the number of publishes for which the program received a receipt from one region."""
         self._history.read_on()
         return self._history.published_in(region)
 
     def readings(self) -> list[tuple[str, str, str]]:
-        """Region, topic and subscription of each subscription, where it was used last."""
+        """Return (region, topic, subscription) of each of the program's subscriptions, with the region of its last
+        use."""
         self._history.read_on()
         return self._history.readings()
 
@@ -189,7 +191,7 @@ class ProgramProcess:
             await self._wire.close()
 
     async def change(self, verb: ProgramVerb) -> None:
-        """Do it to the program. ActorFailure when it is not possible as things are."""
+        """Apply a verb to the program. Raises ActorFailure if it is impossible in the program's state."""
         match verb:
             case "start":
                 if not self._lives:
@@ -204,7 +206,7 @@ class ProgramProcess:
                 self._signal(signal.SIGSTOP if verb == "pause" else signal.SIGCONT)
 
     def accept_exit_code(self) -> None:
-        """A step asked for the exit code with which it ended: this is no problem."""
+        """Clear the problem, because a step waited for the exit code with which the program ended."""
         self._problem = None
 
     # --- its process --------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ class ProgramProcess:
         self._watching = asyncio.create_task(self._watch(self._process))
 
     async def _end(self, how: Ending) -> None:
-        """Stop: SIGTERM, and SIGKILL after `stop_within`. Kill: SIGKILL."""
+        """End the program: `stop` sends SIGTERM, and SIGKILL after `stop_within`; `kill` sends SIGKILL."""
         self._may_restart = False
         process, watching = self._process, self._watching
         if process is None or watching is None:
@@ -244,7 +246,7 @@ class ProgramProcess:
             self._ending = how
         if how == "stop":
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # a paused one finds the SIGTERM when it thaws
+            self._signal(signal.SIGCONT)  # a paused program handles SIGTERM when it resumes
             await asyncio.wait({watching}, timeout=self._part.stop_seconds)
         self._signal(signal.SIGKILL)
         await watching
@@ -254,9 +256,9 @@ class ProgramProcess:
             self._process.signal(number)
 
     async def _watch(self, process: ProcessGroup) -> None:
-        """Lives as long as the processes of the group."""
+        """Wait until the program has ended; then kill its children, seal its history and check its exit code."""
         code = await process.wait()
-        process.signal(signal.SIGKILL)  # what it started and left
+        process.signal(signal.SIGKILL)  # child processes that still run
         await self._seal(process, f"the program ended with exit code {code}")
         self._exit_code = code
         self._history.forget_pending()
@@ -272,8 +274,8 @@ class ProgramProcess:
         return f"{self._part.name} {ended} with exit code {code}; see {self.log}"
 
     async def _seal(self, process: ProcessGroup, why: str) -> None:
-        """Close the history as soon as no process of the group holds it. A process that left the group may hold it for
-        as long as it lives: it is not waited for."""
+        """Close the history as soon as no process of the group has it open, for at most GROUP_END_SECONDS. A process
+        that left the group may keep it open longer."""
         deadline = asyncio.get_running_loop().time() + GROUP_END_SECONDS
         while not self._history.seal(why):
             if not process.has_members or asyncio.get_running_loop().time() >= deadline:
@@ -287,7 +289,7 @@ class ProgramProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Tapped:
-    """A region with the addresses that the program uses."""
+    """A region with the addresses that a tapped program uses."""
 
     name: str
     service_url: str
@@ -295,7 +297,7 @@ class _Tapped:
 
 
 class TappedProgram:
-    """The tap of one program, open from its first life to the end of the run."""
+    """The tap of one program, open from the program's first start to the end of the run."""
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self._path = run_dir / "history" / f"{name}.jsonl"
@@ -305,7 +307,7 @@ class TappedProgram:
         self._regions: tuple[_Tapped, ...] = ()
 
     async def in_front_of(self, regions: Iterable[RegionAddress]) -> tuple[_Tapped, ...]:
-        """The same regions, with the addresses of the tap: the same ones each time."""
+        """Return the regions with the addresses of the tap, which stay the same. The first call opens the tap."""
         if self._tap is None:
             known = list(regions)
             self._history = HistoryWriter(self._path, self._name, program="geoemu tap", others=["scenario"])
@@ -318,7 +320,7 @@ class TappedProgram:
         return self._regions
 
     async def close(self) -> None:
-        """Write the end. Twice is harmless."""
+        """Close the tap and its history. A second call has no effect."""
         if self._tap is not None and self._history is not None:
             await self._tap.close()
             self._history.close()

@@ -1,4 +1,4 @@
-"""Read the history of a user's program so far, and count its operations."""
+"""Read the history of a user's program while it grows, and count its operations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from emulator.run.history import seal_history
 
 
 class ProgramHistory:
-    """Reads on, each time it is asked, behind what it has read. A program may be several processes: then the others
-    write `<name>-<process>.jsonl`."""
+    """The counts of one program's history; `read_on` updates them with the new lines. A program may be several
+    processes: then further processes write `<name>-<process>.jsonl`."""
 
     def __init__(self, run_dir: Path, name: str, *, is_tapped: bool = False) -> None:
-        """`is_tapped`: `<name>.jsonl` is written by the tap, which closes it at the end of the run."""
+        """`is_tapped`: a tap writes `<name>.jsonl` and closes it at the end of the run."""
         self._folder = run_dir / "history"
         self._name = name
         self._is_tapped = is_tapped
@@ -25,13 +25,13 @@ class ProgramHistory:
         self._readings: dict[tuple[str, str], str] = {}
         self._published: Counter[str] = Counter()
         self._pending: set[tuple[str, str, int]] = set()
-        """Session, producer and sequence id of publishes whose outcome the program waits for."""
+        """(session, producer, sequence id) of publishes whose outcome the program waits for."""
         self.asked = 0
         self.deliveries = 0
 
     @property
     def answered(self) -> int:
-        """Publishes with an outcome, and those whose outcome no process waits for any more."""
+        """Number of publishes with an outcome, or whose outcome no process waits for any more."""
         return self.asked - len(self._pending)
 
     @property
@@ -40,7 +40,7 @@ class ProgramHistory:
         return len(self._places)
 
     def received_in(self, region: str) -> int:
-        """Those of one region."""
+        """Return the number of different messages received in one region."""
         return sum(place[0] == region for place in self._places)
 
     @property
@@ -55,7 +55,7 @@ class ProgramHistory:
         return bool(self._files())
 
     def readings(self) -> list[tuple[str, str, str]]:
-        """Region, topic and subscription of each subscription, where it was used last."""
+        """Return (region, topic, subscription) of each subscription, with the region of its last use."""
         return [(region, topic, name) for (topic, name), region in self._readings.items()]
 
     def read_on(self) -> None:
@@ -70,8 +70,8 @@ class ProgramHistory:
                 self._note(line)
 
     def seal(self, why: str) -> bool:
-        """Close the files of its processes. False while one still holds a file: it is just dying, or it left the
-        others."""
+        """Close the history files of the program's processes. Return False while a process still has a file open,
+        because it is about to end or has left the process group."""
         held = False
         for file in self._files():
             if self._is_tapped and file == self._own:
@@ -84,7 +84,7 @@ class ProgramHistory:
         return not held
 
     def forget_pending(self) -> None:
-        """The program has ended: outcomes that a tap still writes are of no publish that it waits for."""
+        """Stop waiting for outcomes, because the program has ended."""
         self._pending.clear()
 
     @property
@@ -111,7 +111,7 @@ class ProgramHistory:
                     topic = str(TopicName.parse(said["topic"]))
                     self._readings[topic, said["subscription"]] = said["region"]
         except (ValueError, KeyError, TypeError):
-            return  # whatever is wrong with it, the verdict names it
+            return  # the verdict reports malformed lines
 
 
 def _publish_of(said: dict[str, Any]) -> tuple[str, str, int]:

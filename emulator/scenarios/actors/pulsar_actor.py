@@ -1,15 +1,15 @@
 """The program that runs one actor with the real Pulsar client: `python -m emulator.scenarios.actors.pulsar_actor NAME`.
 
-A process of its own, so that a client which hangs or crashes harms no other actor. It reads commands as JSON lines
-from standard input and answers on standard output:
+Each actor has its own process, so that a client that hangs or crashes affects no other actor. The program reads
+commands as JSON lines from standard input and writes responses to standard output:
 
     in    {"id": 1, "do": "begin", "service_url": "pulsar://…", "kind": "producer", "part": {…}, "run_dir": …}
           {"id": 2, "do": "move", "region": "us-west", "service_url": "pulsar://…"}
           {"id": 3, "do": "finish"}      {"id": 4, "do": "leave"}
     out   {"done": 1}      {"refused": 2, "why": "…"}      {"counts": {…}}
 
-It exits when standard input ends, which means that its parent process is gone. Its requests and the responses go to
-`history/<name>.jsonl` before they are processed; the client's own log to `actors/<name>.log`.
+It exits when standard input ends, because then its parent process has ended. The actor's requests and the responses are
+written to `history/<name>.jsonl` before they are processed; the client's own log is `actors/<name>.log`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from emulator.scenarios.actors.pulsar_producer import ProducerActor
 from emulator.scenarios.actors.specs import ConsumerSpec, ProducerSpec
 
 BEGIN_SECONDS = 60.0
-"""How long to wait for the first command."""
+"""Time to wait for the first command."""
 REPORT_SECONDS = 0.1
 
 
@@ -44,13 +44,13 @@ class Leaving(Exception):
 
 
 class Prompter:
-    """The connection to the parent process: commands in, responses and counts out."""
+    """The connection to the parent process: receives commands, sends responses and counts."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.leaving = threading.Event()
         self._output = threading.Lock()
-        # Only responses may be written there: what libraries print belongs to the log.
+        # Standard output is for responses only; the output of libraries goes to standard error, the log.
         self._answers = os.dup(1)
         os.dup2(2, 1)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -64,7 +64,7 @@ class Prompter:
             return None
 
     def pause(self, seconds: float) -> None:
-        """Wait, or leave when the command `leave` arrives."""
+        """Wait. Raises Leaving when the command `leave` arrives meanwhile."""
         if self.leaving.wait(seconds):
             raise Leaving
 
@@ -144,7 +144,7 @@ def main() -> NoReturn:
     actor.close()
     history.close()
     report_counts(actor, prompter)
-    # The client's threads may still be at work, and would call into an interpreter that is going away.
+    # The client's threads may still run, and would call into an interpreter that is shutting down.
     os._exit(0)
 
 

@@ -1,4 +1,5 @@
-"""Common part of the actors with the real Pulsar client: its settings, how they move, and how they end."""
+"""Common part of the actors with the real Pulsar client: the client's settings, moving to another region, and
+closing."""
 
 from __future__ import annotations
 
@@ -16,21 +17,21 @@ from emulator.run.history import HistoryWriter
 from emulator.scenarios.actors.specs import Counts
 
 OPERATION_TIMEOUT_SECONDS = 2
-"""The one setting that bounds how long the client takes to notice that a region is back. It repeats a lookup
-after 0.1, 0.2, 0.4, 0.8 … s until this time is over, and then begins again at 0.1 s. Measured: with the
-default of 30 s a region that was away for 3 s is noticed up to 3 s late, with 2 s after less than 1 s."""
+"""The only setting that bounds how late the client detects that a region is back. The client repeats a lookup
+after 0.1, 0.2, 0.4, 0.8 … s until this time has passed, and then starts again with 0.1 s. Measured for a region that
+was down for 3 s: detected up to 3 s late with the default of 30 s, after less than 1 s with 2 s."""
 CONNECTION_TIMEOUT_MS = 1_000
 RETRY_SECONDS = 0.1
-"""Pause before a refused producer or subscription is asked for again."""
+"""Pause before the actor requests a rejected producer or subscription again."""
 CLOSE_SECONDS = 1.0
-"""How long closing may take; a client of a dead region is abandoned after that."""
+"""Time that closing a client may take; then the client is shut down without waiting for its region."""
 
 Pause = Callable[[float], None]
-"""Sleeps for the given seconds, and raises when the actor receives the command `leave` meanwhile."""
+"""Sleeps for the given seconds. Raises Leaving if the actor receives the command `leave` meanwhile."""
 
 
 class PulsarActor(ABC):
-    """Works in one region after the other, with a new client in each."""
+    """An actor that works in one region at a time, with a new client after each move."""
 
     def __init__(self, region: str, history: HistoryWriter, log: Path, pause: Pause) -> None:
         self._region = region
@@ -51,15 +52,15 @@ class PulsarActor(ABC):
 
     @abstractmethod
     def _drop(self) -> None:
-        """Forget what belongs to the client."""
+        """Drop the references to the client's producers or consumers."""
 
     @abstractmethod
     def act(self) -> None:
-        """Do what is due; wait a little when there is nothing."""
+        """Publish or receive the messages that are due."""
 
     @abstractmethod
     def idle_seconds(self) -> float:
-        """How long it may wait for a command before it acts again."""
+        """Return the time in seconds that the actor may wait for a command before the next `act`."""
 
     def move(self, region: str, service_url: str) -> None:
         self.close()
@@ -67,7 +68,7 @@ class PulsarActor(ABC):
         self.begin(service_url)
 
     def close(self) -> None:
-        """Drop the client for good: an abandoned one would come back by itself with its region."""
+        """Shut the client down: otherwise it would reconnect by itself when its region is back."""
         orderly = self.counts.connected
         client, self._client = self._client, None
         self._drop()
@@ -90,13 +91,13 @@ class PulsarActor(ABC):
 
 
 def _close_quietly(client: pulsar.Client) -> None:
-    # A close that the region refuses or does not hear ends the connection all the same.
+    # The connection ends even if the region rejects or does not receive the close.
     with contextlib.suppress(pulsar.PulsarException):
         client.close()
 
 
 def read_identity(payload: bytes) -> dict[str, Any] | None:
-    """Whose message it is; None when no producer of a scenario wrote it."""
+    """Return the origin of a message from its payload; None if no producer of a scenario wrote it."""
     try:
         written = json.loads(payload)
         return {

@@ -1,4 +1,4 @@
-"""A consumer at work with the real Pulsar client."""
+"""A consumer actor that uses Pulsar's own Python client."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, Pulsar
 from emulator.scenarios.actors.specs import ConsumerSpec, Counts
 
 RECEIVE_MS = 50
-"""How long to wait for a message before the actor looks for commands again."""
+"""Time to wait for a message before the actor checks for commands again."""
 IDLE_SECONDS = 0.05
 BURST = 64
-"""Most messages received before the actor looks for commands again."""
+"""Maximum number of messages received before the actor checks for commands again."""
 
 _CONSUMER_TYPES = {
     "exclusive": pulsar.ConsumerType.Exclusive,
@@ -27,14 +27,14 @@ _CONSUMER_TYPES = {
 
 
 class ConsumerActor(PulsarActor):
-    """Receives and acknowledges, and writes down each message it saw."""
+    """Receives and acknowledges messages, and records each delivery."""
 
     def __init__(self, part: ConsumerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
         super().__init__(part.region, history, log, pause)
         self._part = part
         self._consumer: pulsar.Consumer | None = None
         self._seen: set[tuple[str, str, str, int]] = set()
-        """Topic, and identity."""
+        """Topic and origin (region, producer, sequence id) of each message received."""
         self._repeated = 0
 
     @property
@@ -67,7 +67,7 @@ class ConsumerActor(PulsarActor):
         self._note_subscribe("ok")
 
     def _note_subscribe(self, outcome: Outcome, **fields: str) -> None:
-        """To each partition: that is what the client's library does."""
+        """Record the subscription to each partition, as the client's library subscribes to them."""
         for topic in self._part.topics:
             self._history.write(
                 "subscribe",
@@ -81,7 +81,7 @@ class ConsumerActor(PulsarActor):
             )
 
     def _topic_of(self, message: pulsar.Message) -> str:
-        """The partition that it was in, where there are any."""
+        """Return the topic of a message: its partition if the topic is partitioned."""
         return str(message.topic_name()) if self._part.partitions else self._part.topic
 
     def finish(self) -> None:
@@ -91,11 +91,11 @@ class ConsumerActor(PulsarActor):
         self._consumer = None
 
     def idle_seconds(self) -> float:
-        """Waiting is done in `receive`."""
+        """Return 0 while consuming, because `receive` waits."""
         return 0 if self._consumer is not None else IDLE_SECONDS
 
     def act(self) -> None:
-        """Receive and acknowledge what there is; wait a little when there is nothing."""
+        """Receive and acknowledge up to BURST messages, waiting at most RECEIVE_MS for each."""
         if self._consumer is None:
             return
         for _ in range(BURST):
@@ -127,7 +127,8 @@ class ConsumerActor(PulsarActor):
         self._seen.add(identity)
 
     def _acknowledge(self, message: pulsar.Message) -> None:
-        """Records only `asked`: the client returns before the region has received it, and never reports the outcome."""
+        """Acknowledge a message, and record only `asked` unless it fails: the client's call returns before the region
+        has received the acknowledgement, and the client never reports its outcome."""
         place = {
             "region": self._region,
             "topic": self._topic_of(message),

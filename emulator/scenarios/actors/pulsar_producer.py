@@ -20,7 +20,7 @@ from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, Pulsar
 from emulator.scenarios.actors.specs import Counts, ProducerSpec
 
 IDLE_SECONDS_MAX = 0.05
-"""Longest time before the actor checks for commands again."""
+"""Maximum time before the actor checks for commands again."""
 _ACCESS_MODES = {
     "shared": pulsar.ProducerAccessMode.Shared,
     "exclusive": pulsar.ProducerAccessMode.Exclusive,
@@ -31,7 +31,7 @@ POLL_SECONDS = 0.005
 BURST = 64
 """Maximum number of publishes before the actor checks for commands again."""
 LATE_SECONDS_MAX = 0.1
-"""A producer that fell further behind its rate than this does not catch up."""
+"""Maximum delay behind the publish rate that the producer makes up for."""
 
 
 class ProducerActor(PulsarActor):
@@ -42,10 +42,10 @@ class ProducerActor(PulsarActor):
         self._part = part
         self._senders = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
-        """Protects the counters: the client's threads call back."""
+        """Protects the counters, which the client's threads update in callbacks."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
         self._waiting: dict[tuple[str, int], dict[str, Any]] = {}
-        """Publishes without an outcome, by topic and sequence id."""
+        """Publishes without an outcome: (topic, sequence id) -> fields of their history events."""
         self._asked = 0
         self._publishing = False
         self._next_due = 0.0
@@ -83,7 +83,7 @@ class ProducerActor(PulsarActor):
                     sender.topic,
                     producer_name=self._part.name,
                     send_timeout_millis=self._part.send_timeout_ms,
-                    # The actor's own limit is lower, so that a send never blocks.
+                    # Higher than the actor's own limit, so that a send never blocks.
                     max_pending_messages=self._part.max_pending + BURST,
                     block_if_queue_full=True,
                     batching_enabled=self._part.batching,
@@ -164,8 +164,8 @@ class ProducerActor(PulsarActor):
         sender.producer.send_async(payload, answered, sequence_id=sequence_id, partition_key=key)
 
     def _payload(self, sequence_id: int) -> bytes:
-        """The payload holds the origin: consumers of this client receive no more of a message than its content and
-        position."""
+        """Return a payload that contains the message's origin, because consumers of this client receive no more of a
+        message than its payload and position."""
         origin = {
             "origin_region": self._region,
             "producer": self._part.name,
@@ -185,7 +185,7 @@ class ProducerActor(PulsarActor):
         with self._lock:
             identity = self._waiting.pop(message, None)
         if identity is None:
-            return  # noted already, when the client was closed
+            return  # recorded as unknown when the client was closed
         self._history.write("publish", outcome, **fields, **identity)
         with self._lock:
             self._outcomes[outcome] += 1
@@ -196,7 +196,7 @@ Opened = TypeVar("Opened")
 
 @dataclass(slots=True)
 class PartitionSender(Generic[Opened]):
-    """Numbers the messages to one topic or partition; `producer` sends them."""
+    """A producer of one topic or partition, and the sequence id of its next message."""
 
     topic: str
     producer: Opened | None = None
@@ -204,7 +204,7 @@ class PartitionSender(Generic[Opened]):
     next_sequence_id: int = 0
 
     def opened(self, producer: Opened, session: str, last_sequence_id: int) -> None:
-        """Continue after the last sequence id that the region knows for the producer's name."""
+        """Set the opened producer, and continue after the last sequence id that the region stored for its name."""
         self.producer, self.session = producer, session
         self.next_sequence_id = max(self.next_sequence_id, last_sequence_id + 1)
 
@@ -215,5 +215,6 @@ class PartitionSender(Generic[Opened]):
 
 
 def choose(senders: Sequence[PartitionSender[Opened]], key: str | None, turn: int) -> PartitionSender[Opened]:
-    """Return the sender of a message: by its key, or without a key in turn. `turn`: number of earlier messages."""
+    """Return the sender of a message: by the hash of its key, or without a key in turn. `turn` is the number of earlier
+    messages."""
     return senders[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(senders)]

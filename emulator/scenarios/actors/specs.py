@@ -1,7 +1,7 @@
-"""The actors of a scenario: their specifications, their counts, and the commands that the runner gives them.
+"""The actors of a scenario: their specifications, their counts, and the commands that the runner sends them.
 
-An actor works with the real `pulsar-client` in a process of its own (`processes.py`), with geoemu's client in virtual
-time, or with no client in the runner's own tests. The runner knows actors only by this module.
+An actor uses the real `pulsar-client` in a separate process (`processes.py`), geoemu's client in virtual time, or no
+client in the runner's own tests. The runner uses actors only through this module.
 
 Standard library only: every actor process imports this.
 """
@@ -15,37 +15,37 @@ from typing import Any, Literal, Protocol, Self
 ConsumerType = Literal["exclusive", "shared", "failover", "key_shared"]
 AcknowledgeMode = Literal["individual", "cumulative"]
 AccessWord = Literal["shared", "exclusive", "wait", "fencing"]
-"""How a producer shares its topic (PIP-68)."""
+"""Access mode of a producer (PIP-68)."""
 
 
 def logs_of(topic: str, partitions: int) -> tuple[str, ...]:
-    """The topics that its messages are in: itself, or its partitions."""
+    """Return the topics that store the messages of a topic: its partitions, or the topic itself if it has none."""
     return tuple(f"{topic}-partition-{index}" for index in range(partitions)) or (topic,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSpec:
-    """One producer: fields are explained, and have their defaults, in `scenario.ProducerEntry`."""
+    """One producer. `format.entries.ProducerEntry` documents the fields and their defaults."""
 
     name: str
     region: str
     topic: str
     rate_per_second: float | None
-    """None: as fast as the region takes them."""
+    """Publish rate in messages per second. None: as fast as the region accepts them."""
     messages: int | None
-    """None: until the scenario finishes it."""
+    """Number of messages to publish. None: unlimited, until the step `finish`."""
     message_bytes: int
     batching: bool
     batching_delay_ms: int
     send_timeout_ms: int
-    """0: never."""
+    """Time after which a publish fails in the client. 0: never."""
     max_pending: int
     keyed: bool = False
     access: AccessWord = "shared"
     priority: int = 0
-    """Of one that waits (PIP-440)."""
+    """Priority in the wait queue, with `access` "wait" (PIP-440)."""
     partitions: int = 0
-    """Of its topic; 0: it has none."""
+    """Number of partitions of the topic; 0: it is not partitioned."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class ProducerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """One consumer: fields are explained, and have their defaults, in `scenario.ConsumerEntry`."""
+    """One consumer. `format.entries.ConsumerEntry` documents the fields and their defaults."""
 
     name: str
     region: str
@@ -65,7 +65,7 @@ class ConsumerSpec:
     acknowledge: AcknowledgeMode
     receiver_queue: int
     partitions: int = 0
-    """Of its topic; 0: it has none."""
+    """Number of partitions of the topic; 0: it is not partitioned."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -73,13 +73,13 @@ class ConsumerSpec:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Those that it acknowledges messages of."""
+        """Topics whose messages the actor acknowledges."""
         return self.topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSpec:
-    """The user's own program: fields are explained, and have their defaults, in `scenario.ProgramEntry`."""
+    """The user's own program. `format.entries.ProgramEntry` documents the fields and their defaults."""
 
     name: str
     region: str
@@ -90,9 +90,9 @@ class ProgramSpec:
     restarts: bool
     stop_seconds: float
     tapped: bool = False
-    """Whether it is recorded on the wire."""
+    """Whether a tap records the program's connections."""
     partitions: int = 0
-    """Of its topic; 0: it has none."""
+    """Number of partitions of the topic; 0: it is not partitioned."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -101,22 +101,22 @@ class ProgramSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """A host that owns topics and waits for others: `scenario.HostEntry`."""
+    """A host that owns topics and waits for others. `format.entries.HostEntry` documents the fields."""
 
     name: str
     region: str
     group: str
-    """The entry of the scenario that it belongs to."""
+    """Name of the scenario's entry that declares the host."""
     topics: tuple[str, ...]
     own: tuple[str, ...]
-    """Those that it asks for first."""
+    """Topics that the host claims when it begins."""
     priorities: tuple[int, ...]
-    """For each of `topics`."""
+    """Priority in the wait queue of each topic; parallel to `topics`."""
     heartbeats_per_second: float
     rebuilds: bool
-    """Whether it reads a topic that it gets before it writes to it."""
+    """Whether the host, as a new owner, reads a topic from the beginning before it writes to it."""
     reports_to: str | None = None
-    """Full name of a topic to which it reports in transactions; None: it does not report."""
+    """Full name of a topic to which the host reports in transactions; None: it does not report."""
 
     @property
     def topic(self) -> str:
@@ -127,7 +127,7 @@ class HostSpec:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """What `dataclasses.asdict` and JSON made of it."""
+        """Return the host of a dictionary that `dataclasses.asdict` and JSON produced."""
         spelled: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
         }
@@ -136,7 +136,7 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """A consume-process-produce program with transactions: `tasks.TaskEntry`."""
+    """A consume-process-produce program with transactions. `format.entries.TaskEntry` documents the fields."""
 
     name: str
     region: str
@@ -154,53 +154,53 @@ class TaskSpec:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The first one it reads, the second it writes."""
+        """The input topic and the output topic."""
         return (self.topic, self.to)
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Those that it acknowledges messages of."""
+        """Topics whose messages the actor acknowledges."""
         return (self.topic,)
 
 
 ActorSpec = ProducerSpec | ConsumerSpec | ProgramSpec | HostSpec | TaskSpec
 
 HostVerb = Literal["kill", "stop", "start", "pause", "resume"]
-"""What can be done to a host, or a task."""
+"""Verbs of steps that change a host or a task."""
 ProgramVerb = Literal["kill", "stop", "start", "restart", "pause", "resume"]
-"""What can be done to a program, as to a region."""
+"""Verbs of steps that change a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The counters of one actor so far. A producer leaves a consumer's fields at 0, and vice versa."""
+    """The counters of one actor so far. Fields that do not apply to a kind of actor stay at their defaults."""
 
     region: str
-    """Where it is now, or is trying to be."""
+    """Region to which the actor is connected, or tries to connect."""
     connected: bool = False
-    """Whether its client reports a connection."""
+    """Whether the actor's client reports a connection."""
     asked: int = 0
-    """Publishes begun. Invariant: asked >= ok + failed + unknown."""
+    """Number of publish requests. Invariant: asked >= ok + failed + unknown."""
     ok: int = 0
     failed: int = 0
     unknown: int = 0
     publishing: bool = False
-    """Whether it goes on to publish more."""
+    """Whether the actor will publish further messages."""
     received: int = 0
-    """Different messages received."""
+    """Number of different messages received."""
     repeated: int = 0
-    """Deliveries of a message that it had received before."""
+    """Number of deliveries of messages that the actor had received before."""
     holds: tuple[str, ...] = ()
-    """Topics that a host owns, and wrote its introduction to."""
+    """Topics that a host owns and has published its introduction to."""
     waits: int = 0
-    """Topics in whose wait queue it is."""
+    """Number of topics in whose wait queue the actor is."""
     processed: int = 0
-    """Messages that a task processed in transactions that it knows to be committed."""
+    """Number of messages in transactions for which a task received the response that they are committed."""
     fenced: bool = False
-    """A newer task has its transaction key."""
+    """Whether a newer task has taken the task's transaction key over."""
 
     def and_then(self, later: Counts) -> Counts:
-        """The sums of two lives; where it is, and what it has, is the later one's."""
+        """Return the sums of the counters of two lives; region, connection, topics and queues are those of `later`."""
         return replace(
             later,
             asked=self.asked + later.asked,
@@ -213,25 +213,25 @@ class Counts:
         )
 
     def at_rest(self) -> Counts:
-        """The counts of a dead or frozen actor: it has no connection, topic or place in a queue."""
+        """Return the counts of a dead or paused actor, which has no connection and no topics and waits in no queue."""
         return replace(self, connected=False, publishing=False, holds=(), waits=0)
 
     def ended(self) -> Counts:
-        """The counts of a dead actor: its pending publishes stay unknown."""
+        """Return the counts of a dead actor, whose pending publishes are unknown."""
         return replace(self.at_rest(), unknown=self.unknown + self.pending)
 
     @property
     def pending(self) -> int:
-        """Publishes whose outcome is still awaited."""
+        """Number of publishes without an outcome."""
         return self.asked - self.ok - self.failed - self.unknown
 
 
 class ActorFailure(Exception):
-    """An actor did not carry out a command; the message contains the reason."""
+    """An actor did not complete a command; the message contains the reason."""
 
 
 class Actor(Protocol):
-    """One producer or consumer at work.
+    """A running actor.
 
     `begin`, `move` and `finish` return when the operation is complete, raise ActorFailure when it cannot complete, and
     have no deadline: the caller sets one. After cancellation only `leave` may be called.
@@ -242,47 +242,47 @@ class Actor(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """The latest that is known."""
+        """The latest counts that the actor reported."""
         ...
 
     @property
     def problem(self) -> str | None:
-        """Why it ended without having been asked to; None while all is well."""
+        """Why the actor ended although no command ended it; None if it did not."""
         ...
 
     async def begin(self, service_url: str) -> None:
-        """Connect in the part's region: the producer is accepted, the subscription exists. Then work."""
+        """Connect to the region of `part` and begin to work. Returns when the producer or subscription is open."""
         ...
 
     async def move(self, region: str, service_url: str) -> None:
-        """Go on in another region, under the same name or subscription. The region it leaves may be dead."""
+        """Continue in another region, with the same producer name or subscription. The former region may be dead."""
         ...
 
     async def finish(self) -> None:
-        """A producer publishes no more and waits until every publish has its outcome. A consumer receives no
-        more and closes."""
+        """Stop: a producer stops publishing and waits until every publish has an outcome, a consumer stops receiving
+        and closes."""
         ...
 
     async def leave(self) -> None:
-        """End, whatever state it is in, within a few seconds. Never raises; a second call does nothing."""
+        """End within a few seconds, in any state. Never raises; a second call has no effect."""
         ...
 
 
 class RestartableActor(Actor, Protocol):
-    """A host or a task at work."""
+    """A running host or task, which the scenario can kill, stop, pause and start."""
 
     async def change(self, verb: HostVerb) -> None:
-        """Do it to the actor. ActorFailure when it is not possible as things are."""
+        """Apply a verb to the actor. Raises ActorFailure if it is impossible in the actor's state."""
         ...
 
 
 class HostActor(RestartableActor, Protocol):
-    """A host at work. `begin` ends when it has its share, or waits for it."""
+    """A running host. `begin` returns when it owns, or waits for, each of its own topics."""
 
     async def join_queues(self) -> None:
-        """Wait for all the topics that are not its own. Ends when it has a place in each line."""
+        """Claim all topics that are not the host's own. Returns when the host is in each wait queue."""
         ...
 
 
 CreateActor = Callable[[ActorSpec], Actor]
-"""Finds an actor for a part. It does nothing before `begin`."""
+"""Creates the actor of a specification. The actor does nothing before `begin`."""

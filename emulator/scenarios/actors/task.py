@@ -1,12 +1,12 @@
-"""A task that consumes, processes and publishes in transactions: with geoemu's own client, on its event loop and
-network. Real processes (`native_actor.py`) and simulated hosts run this same program.
+"""A task that consumes, processes and publishes in transactions, with geoemu's own client. Real processes
+(`native_actor.py`) and simulated hosts run this same program.
 
     message ──▶ begin ──▶ (work, publish) for each message ──▶ acknowledge ──▶ commit
                   ▲                                                             │
-                  └───── abort, receive all of it again ◀──── any error ────────┘
+                  └──── abort, receive all messages again ◀── any error ────────┘
 
-A task that learns that a newer one has its transaction key ends its work: if it asked for the key anew, it would fence
-that one (decision 0026).
+A task ends when a response shows that a newer task has its transaction key: if it took the key again, it would fence
+the newer task (decision 0026).
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ Receipts = list[asyncio.Future[MessageId]]
 
 RETRY_SECONDS = 0.2
 ACKNOWLEDGE_SECONDS = 5.0
-"""How long it tries to acknowledge while its connection comes back."""
+"""Time for which a task retries an acknowledgement while its connection is restored."""
 PENDING_MAX = 20_000
-"""Twice the messages of the largest transaction."""
+"""Maximum number of pending publishes: twice the messages of the largest transaction."""
 
 
 class NativeTask:
     """One life of a task."""
 
     def __init__(self, part: TaskSpec, client: Client, recorder: HistoryRecorder) -> None:
-        """`client` has the part's transaction key."""
+        """`client` was created with the transaction key of `part`."""
         self._part = part
         self._client = client
         self._history = ActorHistory(recorder)
         self._seen: set[tuple[str, str, int]] = set()
-        """Messages that it received, by origin."""
+        """Origins (region, producer, sequence id) of the messages that the task received."""
         self._repeated = 0
         self._processed = 0
         self._fenced = False
         self._consumer: Consumer | None = None
         self._publisher: RecordedPublisher | None = None
         self._settled = asyncio.Event()
-        """It consumes and can publish, and has its key."""
+        """Set when the task consumes, can publish and has its transaction key, or is fenced."""
         self._ending = asyncio.Event()
         self._task = asyncio.create_task(self._serve())
 
@@ -86,7 +86,7 @@ class NativeTask:
         return {"region": part.region, "topic": part.topic, "subscription": part.subscription}
 
     async def begin(self) -> None:
-        """Return when it consumes, can publish, and has fenced the previous owner of its key."""
+        """Return when the task consumes, can publish, and has fenced the previous owner of its key."""
         settled = asyncio.create_task(self._settled.wait())
         await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
         settled.cancel()
@@ -94,7 +94,7 @@ class NativeTask:
             self._task.result()
 
     async def finish(self) -> None:
-        """Commit what it has in hand, and close."""
+        """Commit the current transaction, and close."""
         self._ending.set()
         await asyncio.wait({self._task})
 
@@ -117,8 +117,8 @@ class NativeTask:
     # Opening.
 
     async def _open(self) -> None:
-        """Open what is not open. The key comes first: a frozen task would keep the messages that this one has to
-        process, and a fenced task learns of it here."""
+        """Take the key, then open the producer and the consumer unless they are open. Taking the key first releases the
+        messages that a paused older task holds; a fenced task detects here that it is fenced."""
         if self._part.transaction_key is not None:
             await self._unless_fenced(self._client.coordinators.take_key())
         if self._publisher is None:
@@ -144,7 +144,7 @@ class NativeTask:
         )
 
     async def _retire(self) -> None:
-        """Another producer takes over: this one may be unable to go on."""
+        """Close the producer, which may have failed; `_open` opens another one."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             await publisher.producer.close()
@@ -152,7 +152,8 @@ class NativeTask:
     # One transaction.
 
     async def _process_from(self, first: Message) -> None:
-        """All of it counts, or it is done again. ClientError, Fenced."""
+        """Process messages from `first` on in one transaction. If it fails, all messages are received again. Raises
+        ClientError or Fenced then."""
         try:
             transaction = await self._begin()
             try:
@@ -183,7 +184,7 @@ class NativeTask:
         return transaction
 
     async def _work(self, transaction: Transaction, first: Message) -> tuple[list[Message], Receipts]:
-        """What was processed, and the receipts that are awaited."""
+        """Process the messages of one transaction. Return them, and the futures of the receipts of their results."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._part.commit_seconds
         done: list[Message] = []
@@ -199,7 +200,7 @@ class NativeTask:
         return done, receipts
 
     async def _next(self, until: float | None) -> Message | None:
-        """The next message; None when it has to end, or at the deadline."""
+        """Return the next message; None when the task has to end, or at the deadline `until`."""
         assert self._consumer is not None
         loop = asyncio.get_running_loop()
         receiving = loop.create_task(self._consumer.receive())
@@ -209,7 +210,7 @@ class NativeTask:
             await asyncio.wait({receiving, ending}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             return receiving.result() if receiving.done() else None
         except ClientError:
-            self._consumer = None  # it cannot come back
+            self._consumer = None  # a failed consumer cannot reconnect
             raise
         finally:
             receiving.cancel()
@@ -217,7 +218,7 @@ class NativeTask:
             await asyncio.wait({receiving, ending})
 
     async def _publish(self, transaction: Transaction, message: Message) -> asyncio.Future[MessageId]:
-        """Publish the result of a message, with its key."""
+        """Publish the result of a message, with the message's key. Return the future of the receipt."""
         assert self._publisher is not None
         source = "/".join(map(str, self._origin(message)))
         payload = self._publisher.payload(made_of=source)
@@ -260,7 +261,7 @@ class NativeTask:
 
         record("asked")
         try:
-            # The same acknowledgement again is answered like the first one.
+            # A repeated acknowledgement receives the same response as the first one.
             asking = self._client.retry(attempt, deadline_seconds=ACKNOWLEDGE_SECONDS)
             await self._unless_fenced(asking)
         except (ClientError, Fenced) as refusal:
@@ -272,8 +273,9 @@ class NativeTask:
         await self._history.end_transaction(self._part.region, transaction, ending, commit=commit)
 
     async def _unless_fenced(self, work: Awaitable[T]) -> T:
-        """Fenced when a newer task has the key: this one comes back with an epoch that is not the newest any more. That
-        a transaction expired is not reported: a task that reconnects fences itself."""
+        """Await `work`. Raises Fenced if the region rejects the task's client epoch as stale, because a newer task has
+        the key. An expired transaction is not reported as Fenced: the task itself gets a newer epoch when it
+        reconnects."""
         try:
             return await work
         except ClientError as refusal:

@@ -1,4 +1,4 @@
-"""What a step of a scenario file may wait for."""
+"""Conditions that a step of a scenario file may wait for."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from emulator.scenarios.format.types import (
 
 class CountCondition(Deadline):
     counters: ClassVar[tuple[str, ...]]
-    """Each has two fields: its number in total, and `<counter>_more`, its number since the step began."""
+    """Names of counters. Each has two fields: `<counter>` in total, and `<counter>_more` since the step began."""
     alternatives: ClassVar[tuple[str, ...]] = ()
-    """Fields of what a step may wait for instead."""
+    """Names of fields that a step may wait for instead of a counter."""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
@@ -34,7 +34,7 @@ class CountCondition(Deadline):
 
     @property
     def counter(self) -> str | None:
-        """The counter that the step waits for; None: it waits for something else."""
+        """The counter that the step waits for; None if it waits for one of the alternatives."""
         return next(
             (one for one in self.counters if getattr(self, one) or getattr(self, f"{one}_more")), None
         )

@@ -39,7 +39,7 @@ S = TypeVar("S", ProducerSpec, ConsumerSpec, ProgramSpec, TaskSpec)
 
 
 def _spec(entry: FormatModel, kind: type[S], **fields: Any) -> tuple[S]:
-    """The actor of an entry: the entry's own fields of the same name, and `fields`."""
+    """Return the actor of an entry, from the entry's fields of the same names and `fields`."""
     same = {one.name for one in dataclasses.fields(kind)} & type(entry).model_fields.keys() - fields.keys()
     return (kind(**{name: getattr(entry, name) for name in same}, **fields),)
 
@@ -279,12 +279,12 @@ DRAWN_MAX = 1_000_000
 
 
 def numbered(base: str, count: int | None) -> tuple[str, ...]:
-    """Names of topics or hosts: `orders`, or `orders-1` to `orders-<count>`."""
+    """Return names of topics or hosts: `orders`, or `orders-1` to `orders-<count>`."""
     return (base,) if count is None else tuple(f"{base}-{number}" for number in range(1, count + 1))
 
 
 def own_topics(topics: Sequence[str], host_index: int, host_count: int) -> tuple[str, ...]:
-    """The share that a host begins with."""
+    """Return the topics that a host owns at the start: every `host_count`-th topic."""
     return tuple(topics[host_index::host_count])
 
 
@@ -308,8 +308,8 @@ def priorities(
 
 
 def _balanced(host_index: int, host_count: int, topic_index: int) -> int:
-    """The others line up behind a topic's own host in a ring, and each next topic of that host begins the ring one
-    further. Its own host comes before all others."""
+    """Return the priority of a host for a topic. A topic's own host has the highest priority. The other hosts follow in
+    ring order, which begins one host later for each further topic of the same host."""
     behind = (host_index - topic_index) % host_count
     if behind == 0:
         return host_count

@@ -11,9 +11,9 @@ A scenario has actors (producers, consumers and others) and steps, run in order.
 
 A step completes when its condition holds, or fails at its deadline (`within`); then the run ends.
 
-The classes here, in `scenarios/format/entries.py`, `steps.py` and `conditions.py` define the format: reading,
-checking, the JSON Schema and its explanations come from them (`python -m emulator.scenarios.format.scenario_file`
-prints the schema). Names of regions and actors are checked against the `Names` in the validation context.
+The classes here and in `scenarios/format/entries.py`, `steps.py` and `conditions.py` define the format: its reader, its
+checks and its JSON Schema are derived from them (`python -m emulator.scenarios.format.scenario_file`
+prints the schema). Names of regions and actors are checked against the `KnownNames` in the validation context.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ class SettingsOverride(FormatModel):
 
 
 AS_DECLARED: Final = SettingsOverride()
-"""Of a scenario that overrides nothing."""
+"""The settings of a scenario that overrides none."""
 
 Partitions = Annotated[int, Field(ge=1, le=64)]
-"""Each is a log in every region, and a producer and a consumer more of every actor that uses it."""
+"""Number of partitions of a topic. Each partition adds a log in every region, and a producer or consumer to every actor
+that uses the topic."""
 
 
 class Expected(FormatModel):
@@ -136,13 +137,13 @@ class ScenarioFile(FormatModel):
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of a scenario file, for editors."""
+    """Return the JSON Schema of a scenario file, for editors."""
     schema = ScenarioFile.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_untitled(schema)}
 
 
 def _untitled(part: Any) -> Any:
-    """Without pydantic's titles, which only repeat the keys."""
+    """Return the schema without pydantic's titles, which only repeat the keys."""
     if isinstance(part, dict):
         return {key: _untitled(value) for key, value in part.items() if key != "title"}
     return [_untitled(value) for value in part] if isinstance(part, list) else part

@@ -1,4 +1,4 @@
-"""The steps of a scenario file: one class a verb."""
+"""The steps of a scenario file: the models of all verbs and their objects."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class OnLink(Deadline):
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """Source and target; either order when both directions are meant."""
+        """Source and target; with `between`, both directions are meant."""
         return self.between or (self.source or "", self.target or "")
 
     @property

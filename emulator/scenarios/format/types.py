@@ -1,7 +1,7 @@
-"""The types of the scenario format: names, durations and the like, as `scenarios/format.py` puts them together.
+"""The field types of the scenario format: names, durations, rates and regions.
 
-Each is a type that pydantic checks. Names of regions and actors are checked against the `KnownNames` that are given as
-the validation context.
+pydantic validates each type. Names of regions and actors are checked against the `KnownNames` in the validation
+context.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from emulator.config.yaml_errors import rule
 from emulator.model.values import TopicName, seconds_in
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
-"""Names for several actors at once; no actor may have one of them."""
+"""Names of groups of actors; no actor may have one of these names."""
 EVERYTHING = "all"
 FORMER_NAMES = {old for names in VALUES.values() for old in names}
-"""What `GROUPS` and `EVERYTHING` were called."""
+"""Former names of `GROUPS` and `EVERYTHING`."""
 UNLIMITED = "unlimited"
 SKEW_MS_MAX = 86_400_000
 
@@ -41,7 +41,7 @@ _ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What a scenario may refer to: the validation context."""
+    """The names that a scenario may refer to; used as the validation context."""
 
     regions: Collection[str]
     clusters: Collection[str] = ()
@@ -60,7 +60,7 @@ class KnownNames:
 def _known(
     kind: str, article_and_noun: str, also: tuple[str, ...] = ()
 ) -> Callable[[str, ValidationInfo], str]:
-    """A check that a name is one of `KnownNames.<kind>`."""
+    """Return a validator that accepts the names of `KnownNames.<kind>` and those in `also`."""
 
     def check(name: str, info: ValidationInfo) -> str:
         known = [*getattr(info.context, kind), *also]
@@ -119,7 +119,7 @@ def _actor_name(name: str) -> str:
 
 
 LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-"""YAML has lists, frozen values have tuples."""
+"""Converts a list of the YAML file to the tuple that a frozen model requires."""
 
 
 def _not_empty(value: Any) -> Any:
@@ -129,13 +129,13 @@ def _not_empty(value: Any) -> Any:
 
 
 ONE_OR_MORE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
-"""A single number means a list of one."""
+"""Converts a list or a single value to a tuple."""
 NOT_EMPTY = BeforeValidator(_not_empty)
-"""Instead of pydantic's own length, which leaves out of account what was found wrong otherwise."""
+"""Rejects an empty list before its elements are validated; pydantic's `min_length` would not count invalid elements."""
 
 
 def _listed(value: Any) -> Any:
-    """A single name means a list of one."""
+    """Convert a list or a single name to a tuple."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
@@ -148,7 +148,7 @@ def pair(regions: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pair_or_everything(written: Any) -> Any:
-    if written in (EVERYTHING, ()):  # as it is written, and as it was read
+    if written in (EVERYTHING, ()):  # as written in the file, and as validated before
         return ()
     if not isinstance(written, list | tuple) or len(written) != 2 or written[0] == written[1]:
         raise rule(f"must be two different regions, like [us-east, us-west], or `{EVERYTHING}`")
@@ -170,19 +170,19 @@ Rate = Annotated[
 ]
 TimeSpan = Annotated[Seconds, AfterValidator(_longer_than_nothing)]
 AdminPath = Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=2000)]
-"""Of a region's admin port: `/admin/v2/namespaces/public/default/retention`."""
+"""Path on a region's admin port, such as `/admin/v2/namespaces/public/default/retention`."""
 Milliseconds = Annotated[
     int,
     BeforeValidator(_signed_milliseconds),
     WithJsonSchema({"type": "string", "pattern": r"^[+-]?\d+(\.\d+)?\s*(ms|s|m)$", "examples": ["+250ms"]}),
 ]
-"""May be less than nothing."""
+"""A duration with an optional sign, in milliseconds; may be negative."""
 Topic = Annotated[str, AfterValidator(_whole_topic)]
 NewActorName = Annotated[str, AfterValidator(_actor_name)]
 Region = Annotated[str, AfterValidator(_known("regions", "a region of the topology"))]
 Cluster = Annotated[str, AfterValidator(_known("clusters", "a cluster of the topology"))]
 Regions = Annotated[tuple[Region, ...], BeforeValidator(_listed), NOT_EMPTY, _ONE_OR_SEVERAL]
-"""A name, or several."""
+"""One region or several, as a tuple."""
 ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
 ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
 ProgramName = Annotated[str, AfterValidator(_known("programs", "a program of this scenario"))]
@@ -205,7 +205,7 @@ RegionPairOrEverything = Annotated[
 
 
 def lasting(text: str) -> Any:
-    """A default duration, which the JSON Schema shows as a person writes it."""
+    """Return a field whose default is this duration; the JSON Schema contains it as text."""
     return Field(default=_duration(text), json_schema_extra={"default": text})
 
 
