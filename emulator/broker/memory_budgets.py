@@ -53,7 +53,7 @@ class Reservation:
         self.resize(size_bytes)
 
     def resize(self, size_bytes: int) -> None:
-        """Change the size."""
+        """Change the number of reserved bytes."""
         assert size_bytes >= 0
         difference = size_bytes - self.size_bytes
         if difference:

@@ -39,7 +39,7 @@ async def families_of(region: Region) -> list[MetricFamily]:
         if at < TOPICS_MAX and series < SERIES_MAX:
             series += add_topic(metrics, topic, shown, cluster)
         if at % 50 == 49:
-            await asyncio.sleep(0)  # other tasks run
+            await asyncio.sleep(0)  # let other tasks run
     _of_namespaces(metrics, region)
     for name, value in sums.items():
         metrics.add(f"pulsar_broker_{name}", "All loaded topics.", value, cluster=cluster)

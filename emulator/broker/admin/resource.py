@@ -1,9 +1,9 @@
 """The resources of the HTTP port as data: rows for routing, the OpenAPI document and docs/ADMIN.md.
 
 A row is a path with an operation for each method. A path is `/`, then segments separated by `/`: a literal word, or
-`{name}` for any segment that is not empty. If two rows match a request, the first segment where only one of them has a
-literal word decides: that row is used. Overlapping rows with literal words at the same segments are rejected, so the
-order of rows has no effect.
+`{name}` for any segment that is not empty. If two rows match a request, the row is used that has a literal word at the
+first segment where only one of them has one. Overlapping rows with literal words at the same segments are rejected, so
+the order of rows has no effect.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class PauseReason(Flag):
 
 
 OURS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
-"""Pause reasons for which the region does not read although the client may be alive (FC3)."""
+"""Pause reasons of the region itself: a client whose bytes it does not read may still be alive (FC3)."""
 
 
 class FlowControl:

@@ -119,7 +119,8 @@ class Liveness:
         return self._connection.flow_control.is_reading_paused and self._taken() > self._taken_bytes
 
     async def is_alive(self) -> bool:
-        """Send a PING. True when any bytes arrive, or when the broker does not read the client."""
+        """Return whether the client responds to a PING with any bytes, or receives bytes while the broker does not read
+        it. True if the broker does not read the client for a reason of its own."""
         connection = self._connection
         if not connection.is_open:
             return False

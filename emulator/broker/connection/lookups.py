@@ -41,12 +41,12 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
 
 def _check_enabled(connection: ClientConnection) -> None:
     if not connection.region.coordinators.count:
-        # The Java client looks up this topic if it has no partitions, and only a final error ends its attempts.
+        # If `COORDINATORS` has no partitions, the Java client looks it up as a topic, until it gets a final error.
         raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
 
 
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
-    """Return the number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator
+    """Send the number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator
     is a partition of `COORDINATORS`; for clients, 0 means that transactions are not enabled."""
     if command.topic == COORDINATORS:
         count = connection.region.coordinators.count

@@ -96,7 +96,7 @@ class Metadata:
         return self._mirror.list(prefix)
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
-        """Call `on_change` for each change below `prefix`, in revision order, once the mirror has the change (M3)."""
+        """Call `on_change` for each change of a path with `prefix`, by revision, after the mirror has it (M3)."""
         return self._mirror.watch(prefix, lambda change: self._notify(on_change, change))
 
     def _notify(self, on_change: OnChange, change: Change) -> None:

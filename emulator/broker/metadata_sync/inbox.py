@@ -45,7 +45,7 @@ class SyncMetrics:
     undone: int = 0
     """Acknowledged changes of this cluster that lost to one of another cluster."""
     refused: int = 0
-    """Messages of the event topic that are invalid, or that no region may send."""
+    """Messages of the event topic that are invalid, or that their region must not send."""
     from_the_future: int = 0
     """Events of other clusters whose time is further ahead than the limit for clocks (INV-81)."""
     lag_ms: int = 0

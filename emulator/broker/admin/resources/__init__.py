@@ -1,4 +1,4 @@
-"""The rows, a file per subject. To add a subject, create a file with `RESOURCES` and list it here."""
+"""The rows of the HTTP port, one module per subject. A new subject is a module with `RESOURCES` that is listed here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Explanations": emulator.EXPLANATIONS,
     "Metrics": emulator.METRICS,
 }
-"""Rows by the heading under which they are documented."""
+"""Heading in the documentation -> its rows."""
 TABLE = RouteTable(
     (resource for resources in SUBJECTS.values() for resource in resources), unsupported.ABSENT
 )

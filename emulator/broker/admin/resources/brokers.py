@@ -23,11 +23,11 @@ from emulator.model.stored_keys import BROKER_POLICIES_PATH
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 0.1
-"""Delay of a shutdown, so that the response reaches the client before."""
+"""Seconds between the response to a shutdown request and the shutdown, so that the client receives the response."""
 DYNAMIC: Final[Mapping[str, Policy[Any]]] = {
     policy.at_broker: policy for policy in REGISTRY.values() if policy.at_broker
 }
-"""Settings that can be changed at run time, by Pulsar's names: policies of all topics of the cluster."""
+"""Pulsar's name of a dynamic setting -> the policy that it sets for all topics of the cluster."""
 SETTINGS: Final = {
     "maxMessageSize": "max_message_bytes",
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
@@ -35,7 +35,7 @@ SETTINGS: Final = {
     "replicatedSubscriptionsSnapshotFrequencyMillis": "snapshot_interval_ms",
     "replicatedSubscriptionsSnapshotMaxCachedPerSubscription": "snapshot_cache_size",
 }
-"""Pulsar's names of a region's settings, where both have the same meaning."""
+"""Pulsar's name of a setting -> the region's setting with the same meaning."""
 
 
 async def health(call: AdminRequest) -> Content:
@@ -52,7 +52,7 @@ def broker_id(call: AdminRequest) -> str:
 
 
 async def active(call: AdminRequest) -> Content:
-    """HttpError 404 for another region: its broker has its own HTTP port."""
+    """Return the region's broker. HttpError 404 for another region, whose broker has its own HTTP port."""
     cluster = call.names.get("cluster")
     if cluster is not None and cluster != call.region.config.region:
         raise HttpError(
@@ -85,8 +85,8 @@ async def internal(call: AdminRequest) -> Content:
 
 
 async def shut_down(call: AdminRequest) -> None:
-    """Stop in an orderly way, as by SIGTERM; the response is sent first. The request's options for unloading do not
-    apply: all topics end with their one broker."""
+    """Stop the region in an orderly way, as SIGTERM does, after the response was sent. The request's options for
+    unloading have no effect, because a region has one broker."""
     region = call.region
     logger.info("this region was stopped by an admin call")
     asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.end.set)
@@ -108,7 +108,7 @@ async def dynamic_values(call: AdminRequest) -> Content:
 
 
 def _dynamic(region: Region) -> dict[str, str]:
-    """The settings that were changed."""
+    """Return the dynamic settings that were changed, with their values as text."""
     set_ = region.policies.set_at(BROKER_POLICIES_PATH)
     return {
         name: _shown(policy, set_[policy.name]) for name, policy in DYNAMIC.items() if policy.name in set_
@@ -116,7 +116,7 @@ def _dynamic(region: Region) -> dict[str, str]:
 
 
 def _is_field(policy: Policy[Any]) -> bool:
-    """Whether the setting is one field of the JSON object that is the policy elsewhere."""
+    """Whether the broker setting is one field of the policy, which is a JSON object in other scopes."""
     return policy.at_broker in policy.codec.schema.get("properties", {})
 
 
@@ -169,7 +169,7 @@ def _dynamic_policy(call: AdminRequest) -> Policy[Any]:
 
 
 def _meant(text: str) -> Any:
-    """Return a value in a path, which is text, as JSON."""
+    """Return the JSON value of text in a path: a Boolean, a number or the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else text
@@ -182,7 +182,7 @@ _TOPIC_VERSION = Query("topicVersion", "Ignored.", str)
 
 
 async def topics(call: AdminRequest) -> Content:
-    """By namespace, bundle and domain."""
+    """Return the stats of all topics, by namespace, bundle and domain."""
     found: dict[str, Any] = {}
     for topic in await call.region.every_topic():
         bundle = found.setdefault(topic.name.full_namespace, {}).setdefault(WHOLE_BUNDLE, {})

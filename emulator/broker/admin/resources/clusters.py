@@ -1,5 +1,5 @@
-"""Clusters of Pulsar's API: the regions, and cluster documents that tools store. Which clusters a namespace or a topic
-may name."""
+"""Clusters of Pulsar's API: the regions, and cluster documents that tools store; and the checks of the clusters that a
+namespace or a topic names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emulator.net.addresses import in_url, is_loopback
 from emulator.storage.configuration.contract import ABSENT, Conflict
 
 OBEYS = (ALLOWED_CLUSTERS,)
-"""Policies that this module acts upon (PO1)."""
+"""Policies that this module enforces (PO1)."""
 DESCRIPTION_BYTES_MAX: Final = 65_536
 FIELDS: Final = {
     "serviceUrl": "string",
@@ -56,18 +56,18 @@ _TYPES: Final = {"string": str, "array": list, "boolean": bool, "object": dict}
 
 
 def regions_of(region: Region) -> set[str]:
-    """All regions of the run."""
+    """Return all regions of the run."""
     return {region.config.region, *region.peers}
 
 
 def known_clusters(region: Region) -> list[str]:
-    """Regions, and clusters with a stored document."""
+    """Return the regions, and the clusters with a stored document, sorted."""
     stored = [parse_path(change.path) for change in region.metadata.list(ClusterPath.prefix())]
     return sorted(regions_of(region) | {key.name for key in stored if isinstance(key, ClusterPath)})
 
 
 def known_cluster(call: AdminRequest) -> str:
-    """The cluster in the path. HttpError 404 when it does not exist."""
+    """Return the cluster in the path. HttpError 404 when it does not exist."""
     name = call.names["cluster"]
     if name not in known_clusters(call.region):
         raise HttpError(404, f"Cluster {name} does not exist")
@@ -83,7 +83,7 @@ def _document(region: Region, name: str) -> dict[str, Any] | None:
 
 
 def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
-    """HttpError 404 when it does not exist."""
+    """Return the document of a cluster. HttpError 404 when it does not exist."""
     region, stored = call.region, _document(call.region, name)
     if name == region.config.region:
         return {"serviceUrl": call.url, "brokerServiceUrl": call.service_url, **_NO_MORE, **(stored or {})}
@@ -97,7 +97,7 @@ def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
 
 
 def _seen_by_client(host: str, call: AdminRequest) -> str:
-    """Return the address at which the client reaches a peer: a loopback address is of no use to a client elsewhere."""
+    """Return the address at which the client reaches a peer: instead of a loopback address, the one that it used."""
     everywhere = not call.region.config.advertised_host
     return call.local_address if everywhere and is_loopback(host) else host
 
@@ -105,19 +105,19 @@ def _seen_by_client(host: str, call: AdminRequest) -> str:
 _NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
 
 
-# Which clusters a namespace or a topic may name.
+# Checks of the clusters that a namespace or a topic names.
 
 
 def check_home(region: Region, named: str) -> None:
-    """HttpError 412 unless it is a region."""
+    """Raise HttpError 412 for a name that is not a region."""
     known = regions_of(region)
     if named not in known:
         raise HttpError(412, f"{named} is not a region; there are {', '.join(sorted(known))}")
 
 
 def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> None:
-    """HttpError for an invalid list of regions. Pulsar deletes the topics of the requested region if the list lacks it,
-    which is never intended here: to end replication, a region names itself alone."""
+    """Raise HttpError for an invalid list of replication clusters. Pulsar deletes the topics in a region that the list
+    lacks. This is never intended for the region of the request, so it must be in the list."""
     here = region.config.region
     for name in named:
         check_home(region, name)
@@ -137,7 +137,7 @@ def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> Non
 
 
 def _check_peers(region: Region, named: tuple[str, ...]) -> None:
-    """HttpError 409 for a list with two clusters that are declared as peers: one replaces the other."""
+    """Raise HttpError 409 for a list with two clusters that are declared as peer clusters of each other."""
     for name in named:
         for peer in (_document(region, name) or {}).get("peerClusterNames") or ():
             if peer in named:
@@ -147,7 +147,7 @@ def _check_peers(region: Region, named: tuple[str, ...]) -> None:
 
 
 def _check_tenant_allows(region: Region, namespace: str, named: Collection[str]) -> None:
-    """HttpError 403 for a region that the tenant does not allow."""
+    """Raise HttpError 403 for a region that the tenant does not allow."""
     tenant = namespace.partition("/")[0]
     allowed = region.tenancy.tenant(tenant).allowed_clusters
     if allowed is not None:
@@ -155,7 +155,7 @@ def _check_tenant_allows(region: Region, namespace: str, named: Collection[str])
 
 
 def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> None:
-    """HttpError for a list of allowed regions that lacks one in use, or names an unknown one."""
+    """Raise HttpError for a list of allowed clusters that lacks a replication cluster, or names an unknown region."""
     for name in allowed:
         check_home(region, name)
     _check_tenant_allows(region, namespace, allowed)
@@ -163,7 +163,7 @@ def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> N
 
 
 def check_contained(sharing: tuple[str, ...], allowed: tuple[str, ...]) -> None:
-    """HttpError 400 for a replication cluster that is not allowed. An empty `allowed` allows all."""
+    """Raise HttpError 400 for a replication cluster that is not allowed. An empty `allowed` allows all."""
     for name in sharing:
         if allowed and name not in allowed:
             raise HttpError(400, f"Allowed clusters do not contain the replication cluster {name}")
@@ -200,7 +200,7 @@ async def create(call: AdminRequest) -> None:
 
 
 async def change(call: AdminRequest) -> None:
-    """A region's document may only contain its actual values."""
+    """Store the document of a cluster. HttpError 412 for values that differ from those of a region."""
     region, name = call.region, call.names["cluster"]
     present = described(call, name)
     if name not in regions_of(region):
@@ -230,7 +230,7 @@ async def get_peers(call: AdminRequest) -> Content:
 
 
 async def set_peers(call: AdminRequest) -> None:
-    """HttpError 412 for an unknown cluster, or for itself."""
+    """Set the peer clusters of a cluster. HttpError 412 for an unknown cluster, or the cluster itself."""
     region, name, peers = call.region, call.names["cluster"], call.body or []
     described(call, name)
     known = known_clusters(region)

@@ -47,12 +47,12 @@ def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
 
 
 async def topics(call: AdminRequest) -> Content:
-    """Return what a person or a scenario needs to see that everything has drained, and why it has not."""
+    """Return the backlogs of all topics, and why they do not shrink: users and scenarios wait until they are 0."""
     return [stats.topic_row(topic) for topic in await call.region.every_topic()]
 
 
 async def conflicts(call: AdminRequest) -> Content:
-    """Covers only loaded topics: positions are received in no others."""
+    """Return the subscriptions of loaded topics whose positions from other regions are not applied."""
     region = call.region
     return [
         {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
@@ -97,7 +97,7 @@ async def get_logging(call: AdminRequest) -> Content:
 
 
 async def set_logging(call: AdminRequest) -> None:
-    """Change level and format. The body's parser checks both before one is changed."""
+    """Change the log's level and format. The parser of the body checks both before either is changed."""
     if "level" in call.body:
         log_output.set_level(call.body["level"])
     if "format" in call.body:
@@ -156,11 +156,11 @@ async def metrics(call: AdminRequest) -> Content:
 
 _MILLISECONDS_MAX = 3_600_000
 Rules = Mapping[str, tuple[Callable[[object], bool], str]]
-"""By field: whether a value is right, and the sentence about one that is not."""
+"""Field of a body -> (whether a value is valid, the sentence for an invalid value)."""
 
 
 def _fields(rules: Rules, expected: str, schema: Mapping[str, Any]) -> Body:
-    """A JSON object, all of whose fields are optional and named in the rules."""
+    """Return the body of a JSON object whose fields are optional and named in the rules."""
 
     def parse(raw: Any) -> dict[str, Any]:
         if not isinstance(raw, dict):
@@ -234,7 +234,7 @@ _CLOCK = Body(
 
 
 def row_about(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
-    """Return a row that describes all rows, itself included."""
+    """Return the row of the OpenAPI document of all rows, including itself."""
 
     async def openapi(call: AdminRequest) -> Content:
         return openapi_document(subjects())

@@ -1,4 +1,4 @@
-"""Inspects the stored messages of a topic: payloads as bodies, metadata as headers, as Pulsar's tools read them.
+"""Returns the stored messages of a topic in the form of Pulsar's tools: payloads as bodies, metadata as headers.
 
 A batch is one response: its whole payload, with the number of its messages in a header.
 """
@@ -23,7 +23,7 @@ from emulator.wire.message_metadata import read_entry, read_metadata, read_prope
 from emulator.wire.payloads import decompress
 
 PROPERTIES_BYTES_MAX: Final = 32_768
-"""Longer properties are left out, and a header marks that: clients limit the size of headers."""
+"""Maximum size of the header with the properties, because clients limit headers; another header reports omissions."""
 UNCOMPRESSED_BYTES_MAX: Final = 67_108_864
 _COMPRESSIONS: Final = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -44,16 +44,16 @@ async def peek(call: AdminRequest) -> Content:
 
 
 def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
-    """Return the cursor that a subscription from the earliest message on has. Upstream creates the subscription at the
-    first peek; a GET creates nothing here."""
+    """Return the cursor of a new subscription that begins at the earliest message. Upstream creates the subscription at
+    the first peek; here a GET creates nothing."""
     if call.names["subscription"].startswith("pulsar.repl."):
         raise call.no_subscription()
     return Cursor(topic.reading.first_entry_id - 1)
 
 
 def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:
-    """Return the id of the nth entry that a cursor has not acknowledged, without markers. HttpError 404 when there are
-    fewer."""
+    """Return the id of the nth entry that a cursor has not acknowledged, not counting markers. HttpError 404 if there
+    are fewer entries."""
     low, high = cursor.mark_delete + 1, topic.state.readable_end
     if cursor.unacked_count(high, topic.state.visibility.hidden) < n:
         raise _not_found()
@@ -119,7 +119,7 @@ def _id(topic: Topic, position: Position) -> dict[str, int]:
 
 
 async def backlog_size(call: AdminRequest) -> Content:
-    """Estimate the size: entries behind it have the topic's average size."""
+    """Estimate the bytes from a position to the end of the log, by the topic's average entry size."""
     topic = await call.load_single()
     begin = reading.start_of(topic.reading, BEFORE_EVERYTHING if call.body is None else call.body.position)
     entries = topic.log.next_entry_id - topic.log.first_entry_id
@@ -131,7 +131,8 @@ async def backlog_size(call: AdminRequest) -> Content:
 
 
 def as_response(topic: Topic, entry_id: int, data: bytes) -> Response:
-    """ProtocolError for an entry that cannot be read, HttpError 413 for one whose declared size is enormous."""
+    """Return an entry as a response. ProtocolError for an entry that cannot be decoded; HttpError 413 for one whose
+    uncompressed size exceeds UNCOMPRESSED_BYTES_MAX."""
     info = read_entry(data)
     payload = data[info.payload_offset :]
     if info.compression and not info.is_encrypted:
@@ -190,7 +191,7 @@ def _headers(data: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _printable(value: str) -> str:
-    """Return the text with the characters that a header may have."""
+    """Return the text with `?` for each character that a header must not contain."""
     return _UNPRINTABLE.sub("?", value).strip()
 
 

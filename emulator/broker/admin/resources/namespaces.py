@@ -46,8 +46,7 @@ async def topics(call: AdminRequest) -> Content:
 
 
 _MODES = {"": "PERSISTENT", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
-"""By the domain in a path: which topics are listed when the query does not name a mode. (The Go client loses its
-query.)"""
+"""Domain in a path -> the mode of a request without the query parameter `mode`, which the Go client drops."""
 _ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
 
@@ -113,7 +112,7 @@ async def split(call: AdminRequest) -> None:
 
 
 async def delete_bundle(call: AdminRequest) -> None:
-    """Delete the topics of the only bundle. HttpError 409 while there are some."""
+    """Delete the topics of a namespace's only bundle. HttpError 409 if there are topics and `force` is not set."""
     region, name = call.region, call.namespace()
     try:
         await region.tenancy.empty(name, force=call.flag("force"))
@@ -126,7 +125,7 @@ async def bundle_topics(call: AdminRequest) -> Content:
 
 
 async def unsubscribe(call: AdminRequest) -> None:
-    """Delete the subscription of every topic. HttpError 412 when one of them has consumers."""
+    """Delete the subscription of this name on every topic. HttpError 412 if one of them has consumers."""
     region, name = call.region, call.names["subscription"]
     for topic in await _every_topic(region, call.namespace()):
         subscription = topic.subscriptions.get(name)
@@ -150,7 +149,7 @@ async def _every_topic(region: Region, namespace: str) -> list[Topic]:
     return [topic for topic in await region.every_topic() if topic.name.full_namespace == namespace]
 
 
-# Properties, free for people and tools.
+# Properties, which users and tools choose freely.
 
 
 def _properties(call: AdminRequest) -> Mapping[str, str]:
@@ -159,7 +158,7 @@ def _properties(call: AdminRequest) -> Mapping[str, str]:
 
 
 async def _change(call: AdminRequest, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-    """Change properties atomically. HttpError 412 for too many."""
+    """Change the properties of a namespace atomically. HttpError 412 for too many properties."""
 
     def new(present: Mapping[str, str] | None) -> Mapping[str, str] | None:
         return bounded(changed(present or {}), "namespace") or None
@@ -216,7 +215,7 @@ async def delete_group(call: AdminRequest) -> None:
 
 
 async def group_members(call: AdminRequest) -> Content:
-    """Return the members of a group, of all tenants."""
+    """Return the namespaces of all tenants that belong to an anti-affinity group."""
     known_cluster(call)
     namespaces = call.region.policies.namespaces()
     return [one for one in namespaces if _group(call, NamespacePath(one)) == call.names["group"]]
@@ -227,7 +226,7 @@ _MODE = Query("mode", "PERSISTENT (the default), NON_PERSISTENT or ALL.", str)
 
 
 def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
-    """Rows of a namespace, or of its only bundle, which is the same."""
+    """Return the rows for the subscriptions of a namespace, or of its only bundle, which has the same ones."""
     return (
         Resource(
             f"{at}/clearBacklog", post=changes(clear_backlog, "Acknowledge everything on every subscription.")

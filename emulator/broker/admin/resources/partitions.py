@@ -18,7 +18,7 @@ from emulator.model.values import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, To
 
 
 def partitioned_topic(call: AdminRequest) -> tuple[TopicName, Partitioned]:
-    """The topic in the path. HttpError 404 when it is not partitioned."""
+    """Return the partitioned topic in the path. HttpError 404 when it is not partitioned."""
     topic = call.topic_name()
     found = call.region.partitioned.get(topic)
     if found is None:
@@ -27,7 +27,8 @@ def partitioned_topic(call: AdminRequest) -> tuple[TopicName, Partitioned]:
 
 
 async def get(call: AdminRequest) -> Content:
-    """Also for a topic that does not exist: clients ask before they create it. And for the transaction coordinators."""
+    """Return the number of partitions: 0 for a topic that does not exist, since clients request it before they create
+    the topic; for the topic of the transaction coordinators, the number of coordinators."""
     if full_topic_name(call.names) == COORDINATORS:
         return {"partitions": call.region.coordinators.count}
     topic, region = call.topic_name(), call.region
@@ -68,7 +69,7 @@ async def delete(call: AdminRequest) -> None:
 
 
 async def completed(deletion: Awaitable[None]) -> None:
-    """Wait for the deletion of a topic. HttpError 412 when it is not allowed without force."""
+    """Wait for the deletion of a topic. HttpError 412 when the topic is in use and `force` is not set."""
     try:
         await deletion
     except ProtocolError as problem:
@@ -86,7 +87,7 @@ def topic_figures(call: AdminRequest, topic: Topic) -> dict[str, Any]:
 async def _of_each(
     call: AdminRequest, figures: Callable[[Topic], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the metadata of the partitioned topic, and the figures of the partitions that exist, by name."""
+    """Return the metadata of the partitioned topic, and the figures of its existing partitions, by name."""
     topic, found = partitioned_topic(call)
     names, exists = partition_names(topic, found.count), call.region.directory.exists
     metadata = {"partitions": found.count, "properties": dict(found.properties)}
@@ -94,7 +95,7 @@ async def _of_each(
 
 
 async def figures(call: AdminRequest) -> Content:
-    """The stats of the partitions, and their sum."""
+    """Return the stats of the partitions, and their sum."""
     metadata, each = await _of_each(call, lambda topic: topic_figures(call, topic))
     shown = each if call.query.get("perPartition", True) else {}
     return {"metadata": metadata, **stats.sum_of(list(each.values())), "partitions": shown}
@@ -117,7 +118,8 @@ async def names(call: AdminRequest) -> Content:
 
 
 def _parse(raw: Any) -> Partitioned | None:
-    """A bare number, a quoted one, or an object with `partitions` and `properties`, as tools send them."""
+    """Parse the body of a partitioned topic: a number, a quoted number, or an object with `partitions` and
+    `properties`. Pulsar's tools send all of them."""
     properties: Any = {}
     if isinstance(raw, dict):
         raw, properties = raw.get("partitions"), raw.get("properties") or {}

@@ -18,7 +18,7 @@ ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packag
 GRANTS_MAX: Final = 10_000
 Grants = dict[str, Any]
 OF_NAMESPACE, OF_TOPIC, OF_SUBSCRIPTION = "namespace_auth", "topic_auth", "subscription_auth_roles"
-"""Kinds of grants, by Pulsar's names."""
+"""Pulsar's names of the kinds of grants."""
 
 
 def _present(call: AdminRequest, kind: str) -> Mapping[str, Any]:
@@ -28,7 +28,7 @@ def _present(call: AdminRequest, kind: str) -> Mapping[str, Any]:
 
 
 async def _change(call: AdminRequest, kind: str, changed: Callable[[Grants], object]) -> None:
-    """HttpError 412 for too many permissions."""
+    """Change the grants of one kind atomically. HttpError 412 for more than GRANTS_MAX in the namespace."""
 
     def grants(present: Mapping[str, Any] | None) -> Mapping[str, Any]:
         new = copy.deepcopy(dict(present or {}))
@@ -60,7 +60,7 @@ async def revoke_namespace(call: AdminRequest) -> None:
 
 
 async def of_topic(call: AdminRequest) -> Content:
-    """Topics inherit the permissions of their namespace."""
+    """Return the permissions of a topic, including those of its namespace."""
     of_topic = _present(call, OF_TOPIC).get(str(call.topic_name()), {})
     roles = {**_present(call, OF_NAMESPACE)}
     for role, actions in of_topic.items():
@@ -89,7 +89,7 @@ async def revoke_topics(call: AdminRequest) -> None:
 
 
 async def _each(call: AdminRequest, change: Callable[[AdminRequest], Awaitable[None]]) -> None:
-    """Change the permissions of each topic in the body. HttpError of the first that fails; earlier ones are done."""
+    """Change the permissions of each topic in the body. HttpError at the first failure; earlier changes stay."""
     for one in call.required_body("a list"):
         topic = TopicName.parse(one["topic"])
         tenant, namespace = topic.tenant, topic.namespace

@@ -1,8 +1,8 @@
-"""Policies of namespaces and topics: rows generated from the registry, so that a declared policy has its paths.
+"""Policies of namespaces and topics: rows generated from the registry, so that each declared policy has its paths.
 
-Pulsar defines the paths, so a policy's declaration names them; a test rejects a policy without. The method that sets a
-policy, and the path that removes it, are Pulsar's too, and as irregular. Backlog quotas of one kind and dispatch rates
-of one subscription are parts of a policy with paths of their own.
+A policy's declaration names Pulsar's paths for it; a test rejects a policy without paths. The methods that set policies
+and the paths that remove them are Pulsar's, too, and irregular. Backlog quotas of one kind and dispatch rates of one
+subscription are parts of a policy with paths of their own.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPL
 from emulator.model.stored_keys import StoredKey
 
 UNSET_BY_NULL: Final = frozenset({"deduplicationSnapshotInterval"})
-"""Policies that tools remove by setting null."""
+"""Path segments of policies that tools remove by setting null."""
 REMOVED_AT: Final = {
     "offloadPolicies": "removeOffloadPolicies",
     "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
 }
-"""Policies of namespaces that can be removed at another path segment, too."""
+"""Path segment of a namespace policy -> another segment at which the policy can be removed, too."""
 APPLIED = Query("applied", "Include values inherited from a wider scope.")
 IS_GLOBAL = Query(
     "isGlobal", "The value for all regions of the cluster. Without it: the value for this region."
@@ -44,16 +44,16 @@ IS_GLOBAL = Query(
 
 @dataclass(frozen=True, slots=True)
 class PolicyLevel:
-    """Where policies are set: at a namespace, or at a topic."""
+    """The scope of policy rows: namespaces, or topics."""
 
     path: str
     stored_at: Callable[[AdminRequest], StoredKey]
     effective: Callable[[AdminRequest, Policy[Any]], Any]
-    """The value that applies, wider scopes included."""
+    """Returns the effective value of a policy, which a wider scope may set."""
     set_by_put: frozenset[str]
     """Path segments of policies that are set by PUT; the others are set by POST."""
     query: tuple[Query, ...] = ()
-    """Parameters of every request."""
+    """Query parameters of every operation."""
 
 
 NAMESPACE: Final = PolicyLevel(
@@ -81,7 +81,7 @@ TOPIC: Final = PolicyLevel(
 
 
 def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
-    """The rows of all policies."""
+    """Return the rows of all policies."""
     rows: list[Resource] = []
     for policy in registry:
         if policy.own_rows:
@@ -100,7 +100,7 @@ def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
 def _row(
     policy: Policy[Any], level: PolicyLevel, segment: str, *, also_put: bool = False, parameter: str = ""
 ) -> Resource:
-    """`parameter`: the one that may have the value, instead of a body."""
+    """Return the row of a policy. `parameter`: the query parameter that may contain the value instead of the body."""
 
     async def get(call: AdminRequest) -> Content:
         path = level.stored_at(call)
@@ -152,7 +152,7 @@ def _row(
 
 
 def _check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
-    """HttpError for an invalid list of regions."""
+    """Raise HttpError for a policy value with an invalid list of regions."""
     namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
         check_sharing(call.region, namespace, value)
@@ -163,7 +163,7 @@ def _check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
 
 
 async def unset_all(call: AdminRequest) -> None:
-    """Also of a topic that was deleted (PIP-422)."""
+    """Unset all policies of a topic, even if the topic was deleted (PIP-422)."""
     metadata, topic = call.region.metadata, call.topic_name()
     for everywhere in (True, False):
         path = call.region.policies.topic_place(topic, everywhere=everywhere).text
@@ -171,7 +171,7 @@ async def unset_all(call: AdminRequest) -> None:
             await metadata.put(path, None)
 
 
-# Backlog quotas, as Pulsar's tools send them: one kind at a time. Reading them all is a row of the policy.
+# Backlog quotas: Pulsar's tools set one kind per request. The policy's own row returns all of them.
 
 
 def _kind(call: AdminRequest) -> QuotaKind:
@@ -239,7 +239,7 @@ async def delete_rate(call: AdminRequest) -> None:
 async def _change_rates(
     call: AdminRequest, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> None:
-    """`changed`: from the rates of the other subscriptions to the new rates."""
+    """Change the rate of one subscription. `changed`: maps the rates of the other subscriptions to all new rates."""
 
     def bounded(present: Any) -> Any:
         rates = changed(_without(present, call.names["subscription"]))

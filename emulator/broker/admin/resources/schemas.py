@@ -17,7 +17,7 @@ _NEVER_REGISTERED: Final = frozenset({SchemaType.NONE, SchemaType.AUTO_CONSUME})
 
 
 def _to_json(version: Version | None) -> dict[str, Any]:
-    """Return a version in Pulsar's JSON. HttpError 404 when there is none, or when it is a deletion."""
+    """Return a schema version in Pulsar's JSON. HttpError 404 for a missing version, and for a deletion."""
     if version is None:
         raise HttpError(404, "Schema not found")
     if version.schema is None:
@@ -50,8 +50,8 @@ async def all_versions(call: AdminRequest) -> Content:
 
 
 async def metadata(call: AdminRequest) -> Content:
-    """Return the location of each version. Pulsar returns BookKeeper ledgers; here versions are stored in the
-    configuration store, so the ledger id is -1."""
+    """Return the location of each version. In Pulsar this is a BookKeeper ledger; here the configuration store has the
+    versions, so the ledger id is -1."""
     present = call.region.schemas.of(call.topic_name()).present()
     newest = _to_json(call.region.schemas.newest(call.topic_name()))["version"]
     return {"info": _entry(newest), "index": [_entry(version.number) for version in present]}
@@ -62,7 +62,7 @@ def _entry(number: int) -> dict[str, int]:
 
 
 async def register(call: AdminRequest) -> Content:
-    """Register a schema, even where the policy does not allow clients to register one."""
+    """Register a schema, even if the policy does not allow clients to register schemas."""
     number = await call.region.schemas.register(call.topic_name(), _schema_in(call))
     return {"version": {"version": number}}
 

@@ -1,6 +1,6 @@
-"""Documents about parts of Pulsar that a region does not have, stored and read back without any effect.
+"""Documents for features of Pulsar that a region does not have, stored and returned without any effect.
 
-They are failure domains and isolation policies of clusters, racks of bookies, quotas of bundles, and resource groups.
+These are failure domains and isolation policies of clusters, racks of bookies, quotas of bundles, and resource groups.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from emulator.model.stored_keys import NamespacePath, StoredOnlyPath, parse_path
 from emulator.model.values import is_valid_name
 
 DOCUMENTS_MAX: Final = 1_000
-"""Maximum number of one kind."""
+"""Maximum number of documents of one kind."""
 NAME_CHARACTERS_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """Documents of one form. `get`, `put` and `delete` are handlers for the document that a path names."""
+    """A kind of documents. `get`, `put` and `delete` are handlers for the document that a path names."""
 
     name: str
     codec: Codec[Mapping[str, Any]]
     name_of: Callable[[AdminRequest], str]
-    """The name of the document in a path. HttpError when it cannot exist."""
+    """Returns the name of the document in a path. HttpError for an invalid name."""
     missing: str = ""
-    """The reason of 404 for a document that does not exist, with names of the path."""
+    """Reason of the error 404 for a document that does not exist, with placeholders for names in the path."""
     bounded: bool = True
     """Whether the number of documents and the length of their names are limited."""
 
@@ -46,7 +46,7 @@ class DocumentKind:
         return codec_body(self.codec)
 
     def all(self, call: AdminRequest, prefix: str = "") -> dict[str, Any]:
-        """Return all documents by name, of those whose name has a prefix, which is left out."""
+        """Return the documents whose names begin with `prefix`, by name without the prefix."""
         found = {}
         for change in call.region.metadata.list(StoredOnlyPath.prefix(self.name)):
             key = parse_path(change.path)
@@ -59,7 +59,7 @@ class DocumentKind:
         return None if stored is None or stored.value is None else json.loads(stored.value)
 
     async def get(self, call: AdminRequest) -> Content:
-        """HttpError 404 when it does not exist."""
+        """Return the document in the path. HttpError 404 when it does not exist."""
         found = self.find(call, self.name_of(call))
         if found is None:
             raise HttpError(404, self.missing.format(**call.names))
@@ -69,7 +69,7 @@ class DocumentKind:
         await self.store(call, self.name_of(call), call.required_body("a JSON object"))
 
     async def store(self, call: AdminRequest, name: str, document: Mapping[str, Any]) -> None:
-        """HttpError 412 for a name that is too long, and for too many documents."""
+        """Store a document. HttpError 412 for a name that is too long, and for too many documents."""
         if self.bounded and (len(name) > NAME_CHARACTERS_MAX or not name.isprintable()):
             raise HttpError(412, f"a name must have at most {NAME_CHARACTERS_MAX} printable characters")
         if self.bounded and self.find(call, name) is None and len(self.all(call)) >= DOCUMENTS_MAX:
@@ -77,7 +77,7 @@ class DocumentKind:
         await call.region.metadata.put(StoredOnlyPath(self.name, name).text, json.dumps(document).encode())
 
     async def delete_existing(self, call: AdminRequest) -> None:
-        """HttpError 404 when it does not exist."""
+        """Delete the document in the path. HttpError 404 when it does not exist."""
         await self.get(call)
         await self.delete(call)
 
@@ -89,7 +89,7 @@ class DocumentKind:
 
 
 def _domain(call: AdminRequest) -> str:
-    """The name with its cluster's first: neither has a slash."""
+    """Return the name of a document: cluster and failure domain, neither of which contains a slash."""
     cluster, domain = known_cluster(call), call.names["domain"]
     if not is_valid_name(domain):
         raise HttpError(412, f"{domain[:100]!r} is not a name of a failure domain")
@@ -194,7 +194,7 @@ UNSET_QUOTA: Final = {
     "memory": 80.0,
     "dynamic": True,
 }
-"""Pulsar's result where none was set."""
+"""Pulsar's response for a bundle without a quota."""
 
 
 async def default_quota(call: AdminRequest) -> Content:
@@ -231,7 +231,7 @@ async def groups(call: AdminRequest) -> Content:
 
 
 async def set_group(call: AdminRequest) -> None:
-    """Create one, or change the given fields."""
+    """Create a resource group, or change the given fields of it."""
     if not is_valid_name(_group(call)):
         raise HttpError(412, "ResourceGroup name is not valid")
 

@@ -26,7 +26,7 @@ READ_BYTES = 4_194_304
 
 
 async def create(call: AdminRequest) -> None:
-    """Create one at the end of the log, or at the id in the body. Creates the topic where topics are created on use."""
+    """Create a subscription at the end of the log or at the id in the body, and the topic if requests may create it."""
     name, named = call.names["subscription"], call.body
     check_subscription_name(name)
     topics = await call.load_partitions(OpenMode.CREATE)
@@ -81,7 +81,7 @@ async def skip_all(call: AdminRequest) -> None:
 
 
 async def expire(call: AdminRequest) -> None:
-    """Skip messages that are older than a time."""
+    """Skip the messages of a subscription that are older than the seconds in the path."""
     for topic, subscription in await call.subscriptions():
         await _expire(topic, subscription, _age_ms(call))
 
@@ -93,7 +93,7 @@ async def expire_everywhere(call: AdminRequest) -> None:
 
 
 async def expire_to(call: AdminRequest) -> None:
-    """Skip messages up to and including one."""
+    """Skip the messages of a subscription up to the id in the body."""
     topic, subscription = await call.subscription()
     named: NamedId = call.required_body("a message id")
     end_entry_id = _begin(topic, named._replace(is_excluded=not named.is_excluded))
@@ -113,7 +113,7 @@ async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None
 
 
 async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
-    """Skip everything before an entry, as if consumers had acknowledged it. Durable when it returns."""
+    """Acknowledge all entries before `end_entry_id`, as consumers would. The cursor is durable on return."""
     subscription.move(lambda cursor: cursor.ack_cumulative(end_entry_id - 1))
     topic.subscriptions.mark_delete_moved(subscription.name)
     await subscription.persisted()
@@ -186,11 +186,11 @@ async def set_replicated(call: AdminRequest) -> None:
         await subscription.persisted()
 
 
-# Properties, free for people and tools. They are stored with the cursor.
+# Properties, which users and tools choose freely. They are stored with the cursor.
 
 
 async def get_properties(call: AdminRequest) -> Content:
-    """For several partitions: the union of their properties."""
+    """Return the properties of a subscription; of several partitions, the union of their properties."""
     found = await call.subscriptions()
     return {name: one for _, each in found for name, one in each.cursor.properties.items()}
 

@@ -1,4 +1,4 @@
-"""Tenants."""
+"""Tenants: create, change, list and delete them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def delete(call: AdminRequest) -> None:
 
 
 def _checked(region: Region, tenant: Tenant | None) -> Tenant:
-    """HttpError 412 when it names no cluster, or an unknown one."""
+    """Return a tenant. HttpError 412 if it names no cluster, or an unknown one."""
     allowed = None if tenant is None else tenant.allowed_clusters
     if tenant is None or not allowed or not all(name.strip() for name in allowed):
         raise HttpError(412, "Clusters can not be empty")

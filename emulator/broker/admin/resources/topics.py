@@ -1,6 +1,6 @@
-"""One topic: create, delete, terminate and compact it; its stats and properties.
+"""Topics: create, delete, terminate and compact them; their stats and properties.
 
-Lookups of clients with an `http://` service URL, too.
+Also the lookups of clients with an `http://` service URL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def stored(call: AdminRequest) -> Content:
 
 
 async def unload(call: AdminRequest) -> None:
-    """Disconnect all clients of the topic; the first to reconnect loads it again."""
+    """Unload a topic and disconnect its clients; the first client that reconnects loads it again."""
     name = str(call.topic_name())
     directory = call.region.directory
     if not directory.exists(name):
@@ -100,13 +100,13 @@ async def terminate_partitions(call: AdminRequest) -> Content:
 
 
 async def _each(call: AdminRequest) -> list[Topic]:
-    """The topic, or those of its partitions that exist."""
+    """Load the topic, or its existing partitions."""
     topic, exists = str(call.topic_name()), call.region.directory.exists
     return [await call.load(name) for name in call.partition_names() if name == topic or exists(name)]
 
 
 async def truncate(call: AdminRequest) -> None:
-    """Whatever the policies are: move every subscription to the end, and trim everything that other regions have."""
+    """Move every subscription to the end, and trim all entries that other regions have, regardless of policies."""
     for topic in await _each(call):
         await call.region.housekeeper.truncate(topic)
 
@@ -126,7 +126,7 @@ async def compact(call: AdminRequest) -> None:
 
 
 async def compaction_status(call: AdminRequest) -> Content:
-    """Of several partitions, the status that is furthest from success."""
+    """Return the status of compaction; of several partitions, the one that is furthest from success."""
     compactions = [topic.compaction for topic in await call.load_partitions()]
     order = (
         CompactionStatus.ERROR,
@@ -138,11 +138,11 @@ async def compaction_status(call: AdminRequest) -> Content:
     return {"status": worst.status.value, "lastError": worst.last_error}
 
 
-# Properties, free for people and tools. Those of a partitioned topic are the cluster's, else the region's.
+# Properties, which users and tools choose freely. The cluster has those of partitioned topics, the region all others.
 
 
 def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
-    """The properties of a topic, empty when it has none."""
+    """Return the properties of a topic; empty if it has none."""
     partitioned = region.partitioned.get(topic)
     if partitioned is not None:
         return partitioned.properties
@@ -154,7 +154,7 @@ def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
 async def change_properties(
     region: Region, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> None:
-    """Change them; durable when it returns. HttpError 412 for too many."""
+    """Change the properties of a topic; durable on return. HttpError 412 for too many properties."""
     if region.partitioned.get(topic) is not None:
         await region.partitioned.set_properties(topic, lambda present: bounded(changed(present), "topic"))
         return
@@ -192,11 +192,11 @@ async def look_up(call: AdminRequest) -> Content:
     if not (name.startswith(COORDINATORS) and region.coordinators.count):
         region.check_topic(name)
     url, http_url = call.service_url, call.url
-    # Both sides use the same port; a client inside uses our internal host name.
+    # External and internal clients use the same port; internal ones use the region's internal host name.
     inside = region.config.internal_host.lower()
     if inside and host_in(call.host) == inside:
         url, http_url = region.clients.internal_url, f"http://{call.host}"
-    # Clients on the C++ library crash (SIGSEGV) if both of the last two are missing.
+    # Clients with the C++ library crash (SIGSEGV) if both of the last two fields are missing.
     return {"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url, "brokerUrlTls": "", "brokerUrlSsl": ""}
 
 
@@ -210,7 +210,7 @@ _FORCE = Query("force", "Even if it has producers or consumers; these are discon
 
 
 def _rows(domain: str, created: str) -> tuple[Resource, ...]:
-    """Rows for topics of a domain; `created`: the effect of creating one there."""
+    """Return the rows for the topics of a domain. `created`: documentation of creating a topic in the domain."""
     topic = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}"
     return (
         Resource(

@@ -1,4 +1,4 @@
-"""Transactions: coordinators, open ones, slow ones, and transaction keys (docs/components/transactions.md)."""
+"""Transaction coordinators, open and slow transactions, and transaction keys (docs/components/transactions.md)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any
 
 
 def _named(holder: Holder | None) -> dict[str, str | None]:
-    """The key of a transaction, if it was begun with one."""
+    """Return the fields for the key of a transaction; None and "" if it was begun without a key."""
     return {
         "owner": "" if holder is None else holder.owner,
         "transactionKey": None if holder is None else holder.key,
@@ -238,13 +238,13 @@ async def position_in_pending_acks(call: AdminRequest) -> Content:
 
 
 async def no_buffer_log(call: AdminRequest) -> Content:
-    """There is none: the log of the topic itself contains the transaction of each entry."""
+    """Return that the topic has no transaction buffer log: its own log contains the transaction of each entry."""
     await _topic(call)
     return {"snapshotType": None}
 
 
 async def no_pending_ack_log(call: AdminRequest) -> Content:
-    """There is none: pending acknowledgements are rows of the region's store."""
+    """Return that there is no pending ack log: pending acknowledgements are rows of the region's store."""
     await _pending_acks(call)
     return {"pendingAckLogStats": None}
 
@@ -289,7 +289,8 @@ async def delete_key(call: AdminRequest) -> None:
 
 
 def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
-    """Return `key` or `owner&key`. HttpError 404 if it does not exist, 409 when two owners have it."""
+    """Return the transaction key in the path: `key` or `owner&key`. HttpError 404 if it does not exist, 409 if a `key`
+    has several owners."""
     name = call.names["key"]
     owner, separator, short = name.rpartition(SEPARATOR)
     found = [

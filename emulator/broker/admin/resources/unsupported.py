@@ -1,5 +1,5 @@
-"""Features of Pulsar that regions do not have. Queries return the actual state, and changes that would be ignored are
-rejected. Nothing is stored here."""
+"""Features of Pulsar that regions do not have. Queries return the actual state; changes that would have no effect are
+rejected. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import described
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
-"""The property by which tools make a topic a shadow of another one."""
+"""The property by which tools create a shadow topic: the name of its source topic."""
 WHOLE_BUNDLE: Final = "0x00000000_0xffffffff"
 """The only bundle of each namespace."""
 _NO_SHADOWS: Final = "a region has no shadow topics: each topic stores its own messages"
@@ -34,11 +34,11 @@ ABSENT: Final = {
     "/admin/v3/packages": _NO_PACKAGES,
     "/proxy-stats": (404, "proxy statistics are offered by a proxy, and there is none"),
 }
-"""Paths of services that a region does not have: the status and reason for everything below each."""
+"""Prefix of the paths of a service that a region does not have -> (status, reason)."""
 
 
 def refuse_shadow(properties: Any) -> None:
-    """HttpError 412 for a shadow topic: it would be an ordinary one."""
+    """Raise HttpError 412 for a request for a shadow topic, which would be created as an ordinary topic."""
     if SHADOW_SOURCE in (properties or {}):
         raise HttpError(412, f"{SHADOW_SOURCE}: {_NO_SHADOWS}")
 
@@ -70,7 +70,7 @@ async def migration(call: AdminRequest) -> Content:
 
 
 async def migrate(call: AdminRequest) -> None:
-    """Of a cluster, or of a namespace."""
+    """Set whether a cluster or a namespace is migrated. HttpError 412 for true."""
     if "cluster" in call.names:
         described(call, call.names["cluster"])
     else:
@@ -80,7 +80,7 @@ async def migrate(call: AdminRequest) -> None:
 
 
 async def hash_positions(call: AdminRequest) -> Content:
-    """The positions that topics would have in Pulsar's ring of bundles: CRC32 of their full names."""
+    """Return the positions of topics in Pulsar's hash ring of bundles: CRC32 of their full names."""
     namespace, directory = call.namespace(), call.region.directory
     present = [*directory.names(namespace), *directory.non_persistent_names(namespace)]
     wanted = [name for name in call.query.get("topics", "").split(",") if name]
