@@ -7,13 +7,14 @@
         message = await consumer.receive()
         await consumer.acknowledge(message)
 
-A topic may have partitions. `subscribe` also takes several topics, or a pattern whose topics it follows as they come
-and go (`re.compile("public/default/orders-.*")`); `table_view` keeps the newest message of each key.
+A topic may have partitions. `subscribe` also takes several topics, or a pattern
+(`re.compile("public/default/orders-.*")`) that includes topics created later; `table_view` keeps the newest message of
+each key.
 
-Speaks what released clients cannot: the priority of PIP-440 (`priority=`) beside every access mode, and transaction
-keys (`transaction_key=` of the client, `new_transaction`). Producers and consumers reconnect by themselves, with
-back-off, over any of the service URLs given, and send again what has no receipt. Every failure tells whether the
-operation certainly did not happen (`ClientError.definite`).
+Beyond released clients it supports the priority of PIP-440 (`priority=`) with every access mode, and transaction keys
+(`transaction_key=` of the client, `new_transaction`). Producers and consumers reconnect with back-off to any of the
+service URLs; producers resend messages without a receipt. `ClientError.definite` states whether a failed operation
+certainly did not happen.
 """
 
 from emulator.client.client import Client

@@ -1,4 +1,4 @@
-"""Acknowledgements of one consumer: what to send for messages, batches, chunks and transactions."""
+"""Acknowledgements of one consumer: of messages, batches and chunks, in transactions or not."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Acknowledgements:
         self._session = session
         self._chunks = chunks
         self._open_batches: dict[tuple[int, int], int] = {}
-        """Batches that were acknowledged in part: the messages that are not acknowledged, one bit each."""
+        """Entry of a partly acknowledged batch -> its unacknowledged messages, one bit each."""
 
     def clear(self) -> None:
-        """After a reconnect: the broker knows which messages of a batch are acknowledged."""
+        """Forget partly acknowledged batches after a reconnect: the broker knows their acknowledged messages."""
         self._open_batches.clear()
 
     def all_places(self, messages: Iterable[Message | MessageId]) -> list[MessageId]:
-        """The ids of messages; of a chunked message, the ids of all its chunks."""
+        """Return the ids of messages; for a chunked message, the ids of all its chunks."""
         return [place for message in messages for place in self._chunks.all_of(id_of(message))]
 
     async def send(self, messages: Sequence[Message | MessageId], *, confirmed: bool) -> None:
@@ -39,7 +39,7 @@ class Acknowledgements:
         await self._send([up_to(message_id)], cumulative=True, confirmed=confirmed)
 
     async def _send(self, ids: Sequence[AckId], *, cumulative: bool, confirmed: bool) -> None:
-        """Without a connection an unconfirmed acknowledgement is dropped: the message is redelivered."""
+        """Send an ACK. Without a connection an unconfirmed one is dropped, and its message is redelivered."""
         session = self._session
         if not confirmed:
             session.write(frame_of(encode_ack(session.id, ids, cumulative=cumulative)))
@@ -51,7 +51,7 @@ class Acknowledgements:
         await session.request_frame(request_id, frame_of(command))
 
     def _with_former(self, message_id: MessageId) -> AckId:
-        """The acknowledgement of a message together with those of its batch that were acknowledged before."""
+        """Return the acknowledgement of a message and of the earlier acknowledged messages of its batch."""
         entry = (message_id.ledger, message_id.entry)
         if message_id.batch_size <= 1:
             return (*entry, None)
@@ -84,7 +84,7 @@ class Acknowledgements:
 
 
 def alone(message_id: MessageId) -> AckId:
-    """The acknowledgement of one message without others of its batch: a transaction may be aborted."""
+    """Return the acknowledgement of one message without others of its batch: a transaction may be aborted."""
     if message_id.batch_size <= 1:
         return (message_id.ledger, message_id.entry, None)
     return (
@@ -95,7 +95,7 @@ def alone(message_id: MessageId) -> AckId:
 
 
 def up_to(message_id: MessageId) -> AckId:
-    """The acknowledgement of a message and all before it."""
+    """Return the cumulative acknowledgement of a message and all messages before it."""
     left = None
     if 0 <= message_id.batch_index < message_id.batch_size - 1:
         left = words(_every_bit(message_id) & ~((1 << (message_id.batch_index + 1)) - 1))
@@ -103,7 +103,7 @@ def up_to(message_id: MessageId) -> AckId:
 
 
 def from_index_on(message_id: MessageId) -> tuple[int, ...]:
-    """A batch without the messages before this one, as an ack set; empty when there are none."""
+    """Return the ack set of a batch without the messages before this one; empty for its first message."""
     if message_id.batch_index <= 0:
         return ()
     return words(_every_bit(message_id) & ~((1 << message_id.batch_index) - 1))
@@ -114,7 +114,7 @@ def _every_bit(message_id: MessageId) -> int:
 
 
 def words(bits: int) -> tuple[int, ...]:
-    """64-bit words, lowest first, signed as in the protocol."""
+    """Return a bit set as 64-bit words, lowest first, signed as in the protocol."""
     words = []
     while bits:
         word = bits & (2**WORD_BITS - 1)

@@ -50,7 +50,7 @@ Opened = TypeVar("Opened", "Producer", "Consumer", "Reader")
 
 
 class Client(ConsumerClient):
-    """A client of one region at a time; it uses the next service URL when a connection fails."""
+    """A client of one region at a time, which uses the next service URL when a connection fails."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Client(ConsumerClient):
         transaction_key: str | None = None,
     ) -> None:
         """`service_url`: one URL, or several in the order of fail-over.
-        `transaction_key`: the newest client that begins a transaction under a key continues; the transaction of the
-        former one is aborted. Keys are per region.
+        `transaction_key`: beginning a transaction under a key fences the former client with this key and aborts its
+        transaction. Keys are per region.
         `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for an invalid URL or key."""
         super().__init__(service_url, network, settings, chance, wall_clock_ms)
         self._transaction_key = transaction_key if transaction_key is None else check_key(transaction_key)
@@ -91,11 +91,11 @@ class Client(ConsumerClient):
     ) -> Producer:
         """Open a producer; `ProducerConfig` describes its settings.
 
-        In WAIT_FOR_EXCLUSIVE it waits without a deadline; cancelling the task leaves the wait queue at once.
-        `on_state_change` is called on each attempt to open it: requesting, waiting, open. `lazy`: each partition is
+        WAIT_FOR_EXCLUSIVE has no deadline; cancelling the task removes the producer from the wait queue at once.
+        `on_state_change` is called with each state of an attempt to open the producer. `lazy`: each partition is
         opened with its first message. `routing`: the partition of messages without a key (default: round robin), or a
         function that chooses the partition of every message. `key_hash`: how keys are mapped to partitions.
-        ClientError when the region rejects it; ValueError for invalid settings.
+        ClientError when the region rejects the producer; ValueError for invalid settings.
         """
         config = ProducerConfig(**options)
         producer = await self._new_producer(topic, config, routing, key_hash, lazy=lazy)
@@ -115,7 +115,7 @@ class Client(ConsumerClient):
 
         `topic`: one topic with all its partitions, several topics, or a pattern
         `[persistent://]tenant/namespace/<regular expression>`, which also covers topics created later. ClientError when
-        a region rejects it; ValueError for invalid settings.
+        a region rejects the consumer; ValueError for invalid settings.
         """
         config = ConsumerConfig(
             subscription=subscription,
@@ -135,8 +135,8 @@ class Client(ConsumerClient):
         read_compacted: bool = False,
         decryption: Decryption | None = None,
     ) -> Reader:
-        """Open a reader: a consumer without a durable subscription, starting after `start` (`inclusive`: at it). A
-        topic with partitions is read from EARLIEST or LATEST. ClientError; ValueError."""
+        """Open a reader: a consumer without a durable subscription that starts after `start`, or at it if `inclusive`.
+        For a partitioned topic `start` must be EARLIEST or LATEST. ClientError; ValueError."""
         name = f"reader-{self.chance.getrandbits(40):010x}"
         config = ConsumerConfig(
             subscription=name,
@@ -153,7 +153,7 @@ class Client(ConsumerClient):
         return await self._start(reader)
 
     async def table_view(self, topic: str, *, decryption: Decryption | None = None) -> TableView:
-        """Open a view of the newest message of each key, of all partitions, updated until it is closed. ClientError."""
+        """Open a view of the newest message of each key in all partitions, updated until it is closed. ClientError."""
         reader = await self.reader(
             topic, EARLIEST, inclusive=True, read_compacted=True, decryption=decryption
         )
@@ -166,7 +166,7 @@ class Client(ConsumerClient):
         return view
 
     def topics_that_fit(self, pattern: str) -> TopicSource:
-        """The topics that a consumer of a pattern reads. ValueError for an invalid pattern."""
+        """Return the topics that a consumer of a pattern reads. ValueError for an invalid pattern."""
         return PatternTopics(self, pattern)
 
     async def new_transaction(self, timeout_seconds: float = 60.0) -> Transaction:
@@ -176,7 +176,7 @@ class Client(ConsumerClient):
 
     @cached_property
     def coordinators(self) -> TransactionCoordinatorClient:
-        """Created with its first use, because it draws a random number."""
+        """The connections to coordinators, created at first use because their creation draws a random number."""
         process = f"{self.chance.getrandbits(64):016x}"
         return TransactionCoordinatorClient(self, self._transaction_key, process)
 
@@ -256,8 +256,8 @@ class Client(ConsumerClient):
     async def _partitions_before_use(
         self, topic: str, *, may_create: bool = True, no_deadline: bool = False
     ) -> int:
-        """The number of partitions of a topic, which may be created. A partition has none (N3). ClientError when the
-        region does not respond in time."""
+        """Return the number of partitions of a topic, which the request may create; 0 for a partition (N3). ClientError
+        when the region does not respond in time."""
         if not self.settings.asks_for_partitions or partition_index(topic) >= 0:
             return 0
         deadline_seconds = None if no_deadline else self.settings.operation_timeout_seconds

@@ -17,7 +17,7 @@ PARTITION_SUFFIX: Final = re.compile(r"-partition-(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """Limits of a batch: messages are gathered into one entry until one of the limits is reached."""
+    """Limits of a batch, which is sent as one entry once it reaches one of them."""
 
     messages_max: int = 1000
     bytes_max: int = 131_072
@@ -32,20 +32,20 @@ class ProducerConfig:
     """None: the region generates a name."""
     access_mode: AccessMode = AccessMode.SHARED
     priority: int = 0
-    """Of a WAIT_FOR_EXCLUSIVE producer in the wait queue, highest first (PIP-440); an int32."""
+    """Priority (int32) of a WAIT_FOR_EXCLUSIVE producer in the wait queue, highest first (PIP-440)."""
     initial_sequence_id: int | None = None
-    """The sequence id before the first one used; None: continue after the last one stored."""
+    """Sequence id that the first message follows; None: continue after the last one stored."""
     batching: Batching | None = None
     pending_messages_max: int = 1000
-    """Messages without a receipt."""
+    """Maximum number of messages without a receipt."""
     schema: Schema | None = None
-    """Registered by the region; payloads remain bytes."""
+    """Schema that the region registers for the topic; payloads remain bytes."""
     compression: Compression = Compression.NONE
-    """Of each entry."""
+    """Compression of each entry."""
     chunking: bool = False
     """Send a message that is larger than an entry in several chunks, which consumers receive as one message."""
     initial_subscription: str | None = None
-    """Created together with a new topic, so that later subscribers lose no message."""
+    """Subscription created together with a new topic, so that later subscribers lose no message."""
     encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class DeadLetters:
     """Dead letter policy of a SHARED or KEY_SHARED consumer."""
 
     redeliveries_max: int
-    """Redeliveries of a message before it becomes a dead letter."""
+    """Maximum number of redeliveries of a message before it becomes a dead letter."""
     topic: str | None = None
     """Dead letter topic; None: `<topic>-<subscription>-DLQ`."""
     initial_subscription: str | None = None
@@ -85,9 +85,9 @@ class DeadLetters:
     retries: bool = False
     """Allow `Consumer.reconsume_later`."""
     retry_topic: str | None = None
-    """None: `<topic>-<subscription>-RETRY`. The consumer also subscribes to it."""
+    """Retry topic, which the consumer subscribes to as well; None: `<topic>-<subscription>-RETRY`."""
     encryption: Encryption | None = None
-    """Of dead letters; None: they are sent unencrypted, as other clients do."""
+    """Encryption of dead letters; None: they are sent unencrypted, as by other clients."""
 
     def __post_init__(self) -> None:
         """ValueError for a negative number of redeliveries."""
@@ -115,9 +115,9 @@ class ConsumerConfig:
     """Replicate the subscription's position to the other regions (PIP-33)."""
     priority_level: int = 0
     receiver_queue_size: int = 1000
-    """Messages of each topic requested ahead; 0: one message per `receive` (for one topic only)."""
+    """Messages per topic requested ahead of `receive`; 0: each `receive` requests one (single topics only)."""
     schema: Schema | None = None
-    """Used for reading; the region rejects an incompatible one."""
+    """Schema that the consumer reads with; the region rejects an incompatible one."""
     read_compacted: bool = False
     """Receive only the newest message of each key from the compacted part of a topic."""
     start_paused: bool = False
@@ -127,15 +127,15 @@ class ConsumerConfig:
     key_ranges: Sequence[tuple[int, int]] = ()
     """Hash ranges (0 to 65,535) of a KEY_SHARED consumer; empty: the region divides them."""
     out_of_order: bool = False
-    """KEY_SHARED: do not wait for acknowledgements of a key's former consumer."""
+    """KEY_SHARED: receive messages of a key before its former consumer has acknowledged earlier ones."""
     properties: Mapping[str, str] | None = None
-    """Of the consumer."""
+    """Properties of the consumer."""
     subscription_properties: Mapping[str, str] | None = None
-    """Of a new subscription."""
+    """Properties of the subscription, if it is new."""
     negative_ack_delay_seconds: float = 0.0
-    """Delay of the redelivery after a negative acknowledgement."""
+    """Delay between a negative acknowledgement and the redelivery."""
     ack_timeout_seconds: float | None = None
-    """A message that is not acknowledged in this time is redelivered; None: no timeout."""
+    """Time after which an unacknowledged message is redelivered; None: no timeout."""
     dead_letters: DeadLetters | None = None
     decryption: Decryption = field(default_factory=Decryption)
 
@@ -152,7 +152,7 @@ class ConsumerConfig:
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """The fields of a `ConsumerConfig`, but for its names and keys."""
+    """The fields of a `ConsumerConfig`, except its names and decryption keys."""
 
     type_: ConsumerType
     initial_position: InitialPosition

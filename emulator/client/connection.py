@@ -1,4 +1,4 @@
-"""One connection of a client to a broker: requests and their responses, and frames for producers and consumers."""
+"""One connection of a client to a broker: matches responses to requests, passes frames to producers and consumers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emulator.wire.commands.transactions import COORDINATOR_RESPONSES
 from emulator.wire.frames import PING_FRAME, PONG_FRAME, FrameBuffer
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
-"""Where the region does not send its maximum."""
+"""Maximum size of a message if the CONNECTED of the region contains none."""
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 CLIENT_VERSION = "geoemu-client"
 RESPONSES: Final = frozenset(
@@ -46,7 +46,7 @@ Response = TypeVar("Response", bound=Command)
 
 
 class Handler(Protocol):
-    """A producer or consumer, as its connection sees it."""
+    """Events that a connection reports to a producer, consumer or watcher."""
 
     def connection_lost(self) -> None: ...
 
@@ -148,8 +148,8 @@ class BrokerConnection(asyncio.Protocol):
     # Requests.
 
     async def ask(self, command: RequestCommand, expected: type[Response]) -> Response:
-        """Send a request and return its response. ClientError as `request_frame`, or for a response of another type:
-        then the operation may have happened."""
+        """Send a request and return its response. ClientError as `request_frame`, or, not definite, for a response
+        of another type."""
         response = await self.request(command)
         if not isinstance(response, expected):
             raise unexpected(type(command).__name__, response)
@@ -163,7 +163,7 @@ class BrokerConnection(asyncio.Protocol):
     async def request_frame(
         self, request_id: int, frame: bytes, later: Callable[[Command], None] | None = None
     ) -> Command:
-        """Send a request and wait for its response. ClientError when it is rejected, lost or times out; a timeout
+        """Send a request and wait for its response. ClientError when it is rejected, lost or timed out; a timeout
         closes the connection, because a late response could be taken for that of another request."""
         if not self.is_open:
             raise ClientError("not connected", definite=True)
@@ -252,7 +252,7 @@ class BrokerConnection(asyncio.Protocol):
 
 
 def resolve(future: asyncio.Future[Command], response: Command) -> None:
-    """Pass a response, or the error that it reports, to the task that waits for it."""
+    """Set the future of a request to its response, or to the error that the response reports."""
     error = _error_of(response)
     if error is None:
         future.set_result(response)
@@ -261,24 +261,24 @@ def resolve(future: asyncio.Future[Command], response: Command) -> None:
 
 
 def _error_of(response: Any) -> ClientError | None:
-    """None for a response that reports success."""
+    """Return the error that a response reports; None: it reports success."""
     code: ServerError | None = getattr(response, "error", None)
     if not getattr(response, "is_failed", code is not None):
         return None
     code = code or ServerError.UnknownError
     may_have_happened = isinstance(response, AckResponse | GetOrCreateSchemaResponse) or (
-        # What a coordinator could not store may be stored nevertheless.
+        # A write of the coordinator that failed may be durable nevertheless.
         code is ServerError.PersistenceError and isinstance(response, COORDINATOR_RESPONSES)
     )
     return rejected(code, response.message or "", definite=not may_have_happened)
 
 
 def rejected(code: ServerError, message: str, *, definite: bool) -> ClientError:
-    """The error of a response. The protocol has no code for an expired transaction, only a message."""
+    """Return the error of a response. The protocol has no code for an expired transaction, only a message."""
     is_expired = code is ServerError.NotAllowedError and message.startswith(EXPIRED_TRANSACTION)
     return (ExpiredTransaction if is_expired else ClientError)(message, definite=definite, code=code)
 
 
 def unexpected(request: str, response: Command) -> ClientError:
-    """After a response of the wrong type the operation may have happened."""
+    """Return the error for a response of the wrong type: the operation may have happened."""
     return ClientError(f"unexpected response to {request}: {type(response).__name__}", definite=False)

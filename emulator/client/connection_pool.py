@@ -57,7 +57,7 @@ class ConnectionPool:
         chance: random.Random | None,
         wall_clock_ms: Callable[[], int] | None,
     ) -> None:
-        """ValueError for a URL that cannot be read."""
+        """ValueError for an invalid URL."""
         urls = [service_url] if isinstance(service_url, str) else list(service_url)
         self._addresses = [address for url in urls for address in parse_service_url(url)]
         self._current = 0
@@ -65,9 +65,9 @@ class ConnectionPool:
         self.chance = chance or random.Random()
         """The source of every random choice, except secrets."""
         self.secret_bytes = os.urandom if chance is None else chance.randbytes
-        """Returns the given number of unpredictable bytes; in simulations they derive from the seed."""
+        """Function that returns a number of unpredictable bytes; in simulations they derive from the seed."""
         self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
-        """Stamps messages that are published."""
+        """Clock of the publish times of messages."""
         self.closed = False
         self._network = network or SocketNetwork()
         self._connections: dict[Address, BrokerConnection] = {}
@@ -77,11 +77,11 @@ class ConnectionPool:
 
     @property
     def service_address(self) -> Address:
-        """The address lookups go to at the moment."""
+        """The address that lookups are currently sent to."""
         return self._addresses[self._current]
 
     def new_id(self) -> int:
-        """For requests, producers and consumers."""
+        """Return a new id for a request, producer or consumer."""
         self._next_id += 1
         return self._next_id
 
@@ -119,7 +119,7 @@ class ConnectionPool:
             raise
 
     async def connect(self, address: Address) -> BrokerConnection:
-        """The connection to an address, opened if there is none."""
+        """Return the connection to an address; open it if there is none."""
         if self.closed:
             raise ClientError("the client is closed", definite=True)
         connection = self._connections.get(address)
@@ -162,7 +162,7 @@ class ConnectionPool:
         passes: Collection[ServerError] = (),
     ) -> T:
         """Repeat an attempt with back-off until it succeeds. Raises errors that are final, except for those in
-        `passes`, and the last error once the deadline has passed (None: there is none)."""
+        `passes`, and the last error once the deadline has passed (None: no deadline)."""
         loop = asyncio.get_running_loop()
         give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
         backoff = self.settings.backoff_seconds
@@ -179,11 +179,11 @@ class ConnectionPool:
             backoff = min(backoff * 2, self.settings.backoff_seconds_max)
 
     def forget_handle(self, handle: Handle) -> None:
-        """A producer or consumer was closed."""
+        """Forget a producer or consumer that was closed."""
         self._handles.pop(handle, None)
 
     async def close(self) -> None:
-        """Close all producers, consumers and connections. Sends without a receipt fail as unknown."""
+        """Close all producers, consumers and connections. Sends without a receipt fail with an indefinite error."""
         if self.closed:
             return
         for handle in list(self._handles):

@@ -16,7 +16,7 @@ from emulator.client.types import ClientError, ConsumerType, MessageId
 
 
 class Consumer(ABC):
-    """Created by `Client.subscribe`: a `TopicConsumer`, or a `MultiTopicConsumer` for partitions, lists and
+    """A consumer of `Client.subscribe`: a `TopicConsumer`, or a `MultiTopicConsumer` for partitions, lists and
     patterns."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Consumer(ABC):
     ) -> None:
         self.client = client
         self.topic = topic
-        """The requested topic; of several topics their names, or the pattern."""
+        """The requested topic; for several topics their names, or the pattern."""
         self.config = config
         self.closed = False
         self._queue = queue
@@ -32,7 +32,7 @@ class Consumer(ABC):
 
     @property
     def name(self) -> str:
-        """Chosen by the application, or generated."""
+        """Consumer name, set by the application or generated."""
         return self.config.name
 
     @property
@@ -51,15 +51,15 @@ class Consumer(ABC):
     @property
     @abstractmethod
     def is_active(self) -> bool | None:
-        """FAILOVER: whether this is the active consumer, by the broker's last notification; None: none received. Of
+        """Whether this is the active FAILOVER consumer, by the broker's last notification; None: none received. For
         several topics: whether it is active for one of them."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Called by the client."""
+        """Open the consumer; called by the client."""
 
     async def receive(self) -> Message:
-        """The next message. ClientError once the consumer is closed or cannot come back."""
+        """Return the next message. ClientError once the consumer is closed or cannot reconnect."""
         if self._queue.is_empty:
             self._check_usable()
         return await self._queue.take()
@@ -89,21 +89,21 @@ class Consumer(ABC):
     async def acknowledge(
         self, *messages: Message | MessageId, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
-        """Acknowledge messages. `confirmed`: return only when that is durable. In a transaction it takes effect when
-        the transaction commits, and is always confirmed; ClientError TransactionConflict when another transaction has
-        acknowledged them, ExpiredTransaction when it was fenced. Ids are accepted for one topic and its partitions; for
-        several topics they are a ClientError."""
+        """Acknowledge messages. `confirmed`: return only when the acknowledgement is durable. In a transaction it takes
+        effect with the commit and is always confirmed; ClientError TransactionConflict when another transaction has
+        acknowledged a message, ExpiredTransaction when this one was fenced. Ids are accepted for one topic and its
+        partitions; with several topics they raise ClientError."""
 
     @abstractmethod
     async def acknowledge_cumulative(
         self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
-        """Acknowledge everything up to and including this one, in its topic or partition. In a transaction as
+        """Acknowledge all messages of a topic or partition up to and including this one. In a transaction as
         `acknowledge`."""
 
     @abstractmethod
     def negative_acknowledge(self, *messages: Message) -> None:
-        """Request redelivery of these (SHARED), or of everything that is not acknowledged (other types), after
+        """Request redelivery of these messages (SHARED), or of every unacknowledged message (other types), after
         `negative_ack_delay_seconds`. A message beyond its maximum of redeliveries becomes a dead letter."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def redeliver_unacknowledged(self) -> None:
-        """Request redelivery of everything that is not acknowledged, and drop what is in the receiver queue."""
+        """Request redelivery of every unacknowledged message, and empty the receiver queue."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -131,10 +131,10 @@ class Consumer(ABC):
 
     @abstractmethod
     async def last_message_ids(self) -> dict[str, MessageId | None]:
-        """The id of the newest message of each topic; None when there is none."""
+        """Return the id of the newest message of each topic; None for an empty topic."""
 
     async def last_message_id(self) -> MessageId | None:
-        """The id of the newest message; None when there is none. ClientError for several topics."""
+        """Return the id of the newest message; None for an empty topic. ClientError for several topics."""
         ids = await self.last_message_ids()
         if len(ids) != 1:
             raise ClientError(f"{self.topic} has {len(ids)} topics: use last_message_ids", definite=True)
@@ -142,7 +142,7 @@ class Consumer(ABC):
 
     @abstractmethod
     async def unsubscribe(self) -> None:
-        """Delete the subscription, and close."""
+        """Delete the subscription, and close the consumer."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -156,10 +156,10 @@ class Consumer(ABC):
 
 
 class QueuedConsumer(Protocol):
-    """A consumer of one topic. Several may share a queue."""
+    """A consumer of one topic, as its receiver queue uses it; several consumers may share a queue."""
 
     def taken(self, message: Message) -> None:
-        """The application has received the message: the queue has room for another one."""
+        """Release the permit of a message that the application has received."""
         ...
 
 
@@ -200,7 +200,7 @@ class ReceiveQueue:
         self._queue.append((source, message))
 
     async def take(self) -> Message:
-        """The next message. ClientError when none will arrive (`fail`)."""
+        """Remove and return the next message. ClientError when `fail` ends the wait."""
         source, message = self._queue.popleft() if self._queue else await self._next()
         source.taken(message)
         return message
@@ -213,19 +213,19 @@ class ReceiveQueue:
         try:
             return await future
         except asyncio.CancelledError:
-            # A deadline that passes at the moment in which a message arrives must not lose the message.
+            # A message that arrives when the deadline of the caller passes must not be lost.
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._queue.appendleft(future.result())
             raise
 
     def drop(self, source: QueuedConsumer) -> int:
-        """Drop the messages of a consumer, which are redelivered; return their number."""
+        """Drop the messages of a consumer, which the broker redelivers; return their number."""
         before = len(self._queue)
         self._queue = deque(each for each in self._queue if each[0] is not source)
         return before - len(self._queue)
 
     def fail(self, error: ClientError) -> None:
-        """No more messages will arrive: raise `error` in every waiting caller."""
+        """Raise `error` in every waiting caller, because no more messages will arrive."""
         for future in self._wanted:
             if not future.done():
                 future.set_exception(error)

@@ -27,11 +27,11 @@ from emulator.wire.commands.spec import Command, MessageIdData, RequestCommand
 from emulator.wire.frames import frame_of
 
 RETRIED_AFTER_LOSS: Final = frozenset({ServerError.ConsumerBusy})
-"""On a reconnect the broker may not know yet that the former connection is gone. Other clients retry, too."""
+"""Errors retried on a reconnect: the broker may not know yet that the former connection is lost."""
 
 
 class SessionConsumer(Protocol):
-    """A consumer of one topic, as its session sees it."""
+    """The part of a consumer of one topic that its session uses."""
 
     @property
     def topic(self) -> str: ...
@@ -40,7 +40,7 @@ class SessionConsumer(Protocol):
     def config(self) -> ConsumerConfig: ...
 
     def start_place(self) -> MessageIdData | None:
-        """Where a reader starts; None: at the position of the subscription."""
+        """Return the start position of a reader; None for a consumer, whose subscription has a position."""
         ...
 
     def subscribed(self) -> None: ...
@@ -48,7 +48,7 @@ class SessionConsumer(Protocol):
     def received(self, meta: MessageMeta, data: bytes) -> None: ...
 
     def ended(self, error: ClientError) -> None:
-        """The consumer is rejected and does not reconnect."""
+        """Handle the end of the session: the broker rejects the consumer, and it does not reconnect."""
         ...
 
 
@@ -59,7 +59,7 @@ class ConsumerSession:
         self.id = client.new_id()
         self.client = client
         self.times_opened = 0
-        """More than 1 after a reconnect. The region restarts the redelivery counts then."""
+        """Number of subscribes; above 1 after a reconnect, when the region restarts the redelivery counts."""
         self.is_active: bool | None = None
         self._consumer = consumer
         self._connection: BrokerConnection | None = None
@@ -82,11 +82,11 @@ class ConsumerSession:
             await connection.request(self._subscribe_request())
         except BaseException as reason:
             connection.consumers.pop(self.id, None)
-            if isinstance(reason, asyncio.CancelledError):  # The broker may have subscribed it nevertheless.
+            if isinstance(reason, asyncio.CancelledError):  # The broker may have added the consumer.
                 connection.write(CloseConsumer(self.client.new_id(), self.id).encode())
             raise
         if connection.consumers.get(self.id) is not self or not connection.is_open:
-            # It was closed before this task was resumed with the response.
+            # The consumer was closed before this task resumed with the response.
             raise ClientError("closed again at once", definite=True)
         self._connection = connection
         self.times_opened += 1
@@ -167,7 +167,7 @@ class ConsumerSession:
         self.write(Redeliver(self.id, ids).encode())
 
     async def last_message(self) -> LastMessageIdResponse:
-        """The newest message of the topic and the mark-delete position of this consumer."""
+        """Request the newest message of the topic and the mark-delete position of this consumer."""
         command = GetLastMessageId(self.client.new_id(), self.id)
         response = await self.request(command)
         if not isinstance(response, LastMessageIdResponse):
@@ -182,7 +182,7 @@ class ConsumerSession:
             self._reconnecting.cancel()
 
     async def close(self) -> None:
-        """A lost connection closes the consumer, too."""
+        """Close the consumer at the broker; a lost connection closes it, too."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -192,31 +192,31 @@ class ConsumerSession:
 
 
 class Permits:
-    """Flow control of one consumer: requests as many messages as its queue has room for."""
+    """Flow control of one consumer: sends as many permits as its receiver queue has free slots."""
 
     def __init__(self, session: ConsumerSession, queue_size: int, *, is_paused: bool) -> None:
         self.is_paused = is_paused
         self.expected = 0
-        """Messages that were requested and have not arrived."""
+        """Number of messages that were requested and have not arrived."""
         self._session = session
         self._queue_size = queue_size
         self._room = 0
-        """Messages that there is room for and that were not requested yet."""
+        """Number of free slots of the queue for which no permit was sent."""
 
     def reset(self) -> None:
-        """A new subscription has no permits."""
+        """Send permits for the whole queue after a subscribe, which starts without permits."""
         self._room, self.expected = self._queue_size, 0
         self._request(self._room)
 
     def release(self) -> None:
-        """One message left the queue."""
+        """Count a free slot after a message has left the queue."""
         if self._queue_size:
             self._room += 1
             self._request(self._queue_size // 2)
 
     def request_one(self) -> None:
-        """Without a queue: request the message that a receiver waits for, unless it is requested already. A batch may
-        have brought more messages than were requested, which the broker counts."""
+        """With queue size 0, request the message that `receive` waits for, unless it is requested already. Messages of
+        a batch beyond the permits are added to the request, because the broker deducts them."""
         if not self._queue_size and self.expected <= 0:
             self._room = 1 - self.expected
             self._request(1)

@@ -1,7 +1,7 @@
 """End-to-end encryption as Pulsar's clients do it: regions store and replicate payloads that they cannot read.
 
-A producer draws a data key (AES-256-GCM). Each entry carries it once per public key, encrypted with that key (RSA,
-OAEP). A consumer with one of the private keys can read the entry. Needs the library `cryptography`.
+A producer draws a data key (AES-256-GCM). Each entry carries the data key once per public key, encrypted with it
+(RSA, OAEP). A consumer with one of the private keys can read the entry. Needs the library `cryptography`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ TAG_BYTES: Final = 16
 DATA_KEY_SECONDS: Final = 4 * 3600.0
 """Age at which a producer replaces its data key, as other clients do."""
 DATA_KEYS_MAX: Final = 1_000
-"""Data keys that a consumer caches: RSA takes a thousand times as long as the rest."""
+"""Maximum number of data keys that a consumer caches: RSA takes a thousand times as long as the other steps."""
 
 
 class Unreadable(Exception):
-    """An entry that cannot be decrypted here, or not be decompressed."""
+    """An entry that the consumer cannot decrypt or decompress."""
 
     def __init__(self, reason: str, context: EncryptionContext | None = None) -> None:
         super().__init__(reason)
         self.context = context
-        """None: it is not encrypted."""
+        """Encryption of the entry; None: it is not encrypted."""
 
 
 class OnUnreadable(Enum):
-    """The treatment of an encrypted message without a matching key (Pulsar: ConsumerCryptoFailureAction)."""
+    """Treatment of an encrypted message that no key of the consumer decrypts (Pulsar: ConsumerCryptoFailureAction)."""
 
     FAIL = "it is not delivered or acknowledged, and is redelivered when the consumer reconnects"
     DISCARD = "it is acknowledged, and never delivered"
@@ -47,10 +47,10 @@ class OnUnreadable(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The readers that a producer encrypts for."""
+    """Public keys of the readers that a producer encrypts for."""
 
     public_keys: Mapping[str, bytes]
-    """Name of each reader's key -> the RSA key, as PEM. One at least."""
+    """Name of each reader's key -> RSA public key as PEM; at least one."""
 
     def __post_init__(self) -> None:
         """ValueError for an invalid key, or when the library is not installed."""
@@ -65,10 +65,10 @@ class Decryption:
     """The keys with which a consumer decrypts."""
 
     private_keys: Mapping[str, bytes] = field(default_factory=dict)
-    """Name -> the RSA key, as PEM, without a password."""
+    """Name of the key -> RSA private key as PEM, without a password."""
     on_unreadable: OnUnreadable = OnUnreadable.FAIL
     loaded: Mapping[str, RSAPrivateKey] = field(init=False, repr=False, compare=False)
-    """The same keys. To load one takes a hundred times as long as to use it."""
+    """The private keys, loaded once: loading a key takes a hundred times as long as using it."""
 
     def __post_init__(self) -> None:
         """ValueError for an invalid key, or when the library is not installed."""
@@ -77,7 +77,7 @@ class Decryption:
 
 
 class PayloadSeal:
-    """Encrypts for one producer (wire.payloads.Seal)."""
+    """Encrypts the entries of one producer (wire.payloads.Seal)."""
 
     def __init__(
         self, encryption: Encryption, draw: Callable[[int], bytes], now_seconds: Callable[[], float]
@@ -110,7 +110,7 @@ class PayloadSeal:
 
 
 class PayloadOpener:
-    """Decrypts for one consumer."""
+    """Decrypts the entries of one consumer."""
 
     def __init__(self, decryption: Decryption) -> None:
         self._private_keys = decryption.loaded
@@ -118,7 +118,7 @@ class PayloadOpener:
         """Encrypted data key -> data key."""
 
     def open(self, context: EncryptionContext, payload: bytes) -> bytes:
-        """The decrypted payload. Unreadable without a matching key, or when the payload was modified."""
+        """Return the decrypted payload. Raises Unreadable without a matching key, or when the payload was modified."""
         named = [name for name in context.data_keys if name in self._private_keys]
         if not named:
             sentence = (
@@ -189,7 +189,7 @@ def _library() -> tuple[Any, Any]:
 
 
 def _oaep() -> OAEP:
-    """The padding that other clients use."""
+    """Return the padding that other clients use."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
 

@@ -1,4 +1,4 @@
-"""Messages as a consumer receives them, and how they are parsed from entries."""
+"""Received messages, and their parsing from entries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from emulator.wire.message_metadata import EntryDetails, read_entry, read_proper
 from emulator.wire.payloads import EncryptionContext, decompress, encryption_context, split_batch
 
 INCOMPLETE_MAX: Final = 10
-"""Incomplete messages that a consumer keeps. For another one the oldest is dropped: its chunks are redelivered after a
-reconnect."""
+"""Maximum number of incomplete chunked messages of a consumer. One more drops the oldest, whose chunks are redelivered
+after a reconnect."""
 OPENS_NOTHING: Final = PayloadOpener(Decryption())
 
 
@@ -29,26 +29,26 @@ class Message(NamedTuple):
     sequence_id: int
     publish_time_ms: int
     replicated_from: str | None
-    """The region it came from; None when it was published in the region it was received in."""
+    """Region that the message was replicated from; None: it was published in the receiving region."""
     redelivery_count: int
     key: str | None
     properties: dict[str, str]
     schema_version: bytes = b""
-    """`Client.schema` returns its schema, in the region it was received in; empty: it has none."""
+    """Schema version in the receiving region, an argument of `Client.schema`; empty: no schema."""
     topic: str = ""
-    """Of a topic with partitions, the partition."""
+    """Topic of the message; for a partitioned topic, the partition."""
     encryption: EncryptionContext | None = None
-    """None: the payload is readable. Otherwise it is a whole entry's as it came (`OnUnreadable.CONSUME`)."""
+    """None: the payload is readable. Otherwise it is the encrypted payload of an entry (`OnUnreadable.CONSUME`)."""
 
 
 def partition_index(topic: str) -> int:
-    """The partition that a topic's name denotes; -1: none."""
+    """Return the partition index in a topic name; -1: the name is not that of a partition."""
     match = PARTITION_SUFFIX.search(topic)
     return int(match[1]) if match else -1
 
 
 def id_of(message: Message | MessageId) -> MessageId:
-    """The id of a message; an id is returned as it is."""
+    """Return the id of a message, or a given id unchanged."""
     return message.id if isinstance(message, Message) else message
 
 
@@ -67,11 +67,11 @@ class ChunkAssembler:
     def __init__(self) -> None:
         self._incomplete: dict[str, _Incomplete] = {}
         self._earlier: dict[tuple[int, int], list[MessageId]] = {}
-        """Entry of a last chunk -> the chunks before it, until the message is acknowledged."""
+        """Entry of the last chunk -> ids of the chunks before it, until the message is acknowledged."""
 
     def add(self, info: EntryDetails, chunk: bytes, id_: MessageId) -> bytes | None:
-        """Return the whole payload with the last chunk. A chunk that does not follow the one before it drops its
-        message, until its first chunk arrives again."""
+        """Add a chunk; return the whole payload with the last one, None before. A chunk out of order drops its message
+        until the first chunk is redelivered."""
         uuid, index = info.uuid or "", info.chunk_id or 0
         if index == 0:
             self._begin(uuid)
@@ -94,15 +94,15 @@ class ChunkAssembler:
         self._incomplete[uuid] = _Incomplete()
 
     def all_of(self, id_: MessageId) -> list[MessageId]:
-        """The ids of all chunks of a message; its own id if it has none."""
+        """Return the ids of all chunks of a message; only its own id if it is not chunked."""
         return [*self._earlier.get((id_.ledger, id_.entry), ()), id_]
 
     def acknowledged(self, id_: MessageId) -> None:
         self._earlier.pop((id_.ledger, id_.entry), None)
 
     def clear(self) -> None:
-        """Everything that was not acknowledged is redelivered, from its first chunk on. Messages that the application
-        has are still acknowledged as a whole."""
+        """Drop incomplete messages: the broker redelivers them from the first chunk on. Messages that the application
+        has received are still acknowledged with all their chunks."""
         self._incomplete.clear()
 
 
@@ -114,9 +114,9 @@ def messages_in(
     chunks: ChunkAssembler | None = None,
     opener: PayloadOpener = OPENS_NOTHING,
 ) -> Iterable[Message | None]:
-    """The messages of an entry that are not acknowledged yet; None for each that compaction removed, and for a chunk
-    of an incomplete message. Before the first one: Unreadable when the entry cannot be decrypted or decompressed,
-    ProtocolError when it is malformed or does not match its checksum."""
+    """Yield the unacknowledged messages of an entry; None for each message that compaction removed, and for a chunk of
+    an incomplete message. Raises, before the first message, Unreadable when the entry cannot be decrypted or
+    decompressed, and ProtocolError when it is malformed or does not match its checksum."""
     info = read_entry(data, verify=True)
     payload = data[info.payload_offset :]
     if info.is_encrypted:
@@ -156,14 +156,14 @@ def _decompressed(info: EntryDetails, payload: bytes) -> bytes:
 
 
 def messages_of(data: bytes) -> int:
-    """Return the number of messages in an entry, readable or not: the permits that it used."""
+    """Return the number of messages in an entry, readable or not, which is the number of permits it used."""
     return read_entry(data).num_messages
 
 
 def encrypted_message(
     meta: MessageMeta, data: bytes, context: EncryptionContext, topic: str, partition: int
 ) -> Message:
-    """A message with the encrypted payload of an entry."""
+    """Return a message whose payload is the encrypted payload of an entry."""
     info = read_entry(data)
     message_id = MessageId(meta.ledger, meta.entry, partition=partition)
     payload, properties = data[info.payload_offset :], read_properties(data)
@@ -202,6 +202,6 @@ WORD_BITS = 64
 
 
 def is_set(words: Sequence[int], index: int) -> bool:
-    """Whether the bit of a message is set in an ack set: it is not acknowledged."""
+    """Whether an ack set contains the bit of a message, which means that the message is unacknowledged."""
     word = index // WORD_BITS
     return word < len(words) and bool(words[word] >> (index % WORD_BITS) & 1)

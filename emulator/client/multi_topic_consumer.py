@@ -1,7 +1,7 @@
-"""A consumer of several topics: partitions, a list, or all that match a pattern. One consumer per topic, one queue.
+"""A consumer of several topics (partitions, a list or a pattern): one consumer per topic, one shared receiver queue.
 
-Each message names its topic, and its acknowledgement goes to that topic's consumer. Topics created while it is open are
-subscribed to independently: one that is not available yet does not delay the others.
+Each message names its topic, and its acknowledgement goes to that topic's consumer. Topics created later are subscribed
+to independently: an unavailable topic does not delay the others.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from emulator.client.types import EARLIEST, LATEST, ClientError, InitialPosition
 T = TypeVar("T")
 
 CONCURRENT_MAX: Final = 32
-"""Topics that are subscribed to, or sent a request, at the same time."""
+"""Maximum number of topics that are subscribed to, or sent a request, concurrently."""
 
 
 class MultiTopicConsumer(Consumer):
-    """Created by `Client.subscribe`."""
+    """A consumer of several topics, created by `Client.subscribe`."""
 
     def __init__(
         self, client: ConsumerClient, topic: str, config: ConsumerConfig, names: TopicSource
     ) -> None:
-        """Raises ValueError for a receiver queue of size 0: no rule says which topic the next permit goes to."""
+        """Raises ValueError for a receiver queue of size 0: it is undefined which topic gets the next permit."""
         if not config.receiver_queue_size:
             raise ValueError(
                 f"{topic}: a consumer of several topics needs a receiver_queue_size of 1 or more"
@@ -41,7 +41,7 @@ class MultiTopicConsumer(Consumer):
         super().__init__(client, topic, config, ReceiveQueue())
         self._topics = SubscribedTopics(client, names, self._create_child, is_paused=config.start_paused)
         self.consumers = self._topics.consumers
-        """By topic, of a topic with partitions by partition."""
+        """Name of a topic or partition -> its consumer."""
 
     @property
     def is_active(self) -> bool | None:
@@ -61,8 +61,8 @@ class MultiTopicConsumer(Consumer):
         return TopicConsumer(self.client, topic, self._child_config(), self._queue, self._child_ended)
 
     def _child_config(self) -> ConsumerConfig:
-        """A topic that is found later is read from its first message on: all of it is newer than this consumer
-        (INV-61)."""
+        """Return the settings of a topic's consumer. A topic found later is read from its first message: all its
+        messages are newer than this consumer (INV-61)."""
         topics = self._topics
         return replace(
             self.config,
@@ -109,7 +109,7 @@ class MultiTopicConsumer(Consumer):
             child.redeliver_unacknowledged()
 
     def _child_of(self, message: Message | MessageId) -> TopicConsumer:
-        """ClientError for a message id that names no topic, or another consumer's."""
+        """Return the consumer of a message's topic. ClientError for an id without a topic, or with an unknown one."""
         if isinstance(message, Message):
             topic = message.topic
         else:
@@ -151,8 +151,8 @@ class MultiTopicConsumer(Consumer):
         return found
 
     async def unsubscribe(self) -> None:
-        """If one subscription cannot be deleted (other consumers are attached), the consumer stays open for the topics
-        that are left."""
+        """Delete the subscription of each topic. If one cannot be deleted (other consumers are attached), the consumer
+        stays open for the remaining topics."""
         self._check_usable()
         await self._topics.stop_following()
         try:
@@ -172,7 +172,7 @@ class MultiTopicConsumer(Consumer):
 
 
 class SubscribedTopics:
-    """One open consumer for each topic of a source, opened and closed as the topics come and go."""
+    """One open consumer for each topic of a source, opened and closed as topics are created and deleted."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class SubscribedTopics:
         self.consumers: dict[str, TopicConsumer] = {}
         self.is_paused = is_paused
         self.are_all_open = False
-        """Topics found from now on did not exist when the consumer was opened."""
+        """Whether the first topics are open; topics found later did not exist when the consumer was opened."""
         self._client = client
         self._names = names
         self._create = create
@@ -194,12 +194,12 @@ class SubscribedTopics:
 
     @property
     def change(self) -> bool:
-        """Whether topics come and go."""
+        """Whether the topics are those that match a pattern, so that topics are added and removed."""
         return self._names.come_and_go
 
     async def open_all(self) -> None:
-        """Until there are no more: a partition that is added before partition 0 has the subscription does not get it
-        from there (N4). Topics that come and go are subscribed to when they are noticed, from their beginning on."""
+        """Subscribe to all topics, repeatedly until no new one is listed: a partition added before partition 0 has the
+        subscription does not get it from there (N4). With a pattern, a topic found later is read from its beginning."""
         while True:
             deadline = self._client.settings.operation_timeout_seconds
             names = await self._client.retry(self._names.names, deadline_seconds=deadline)
@@ -228,7 +228,7 @@ class SubscribedTopics:
     async def _follow(self) -> None:
         while True:
             await self._names.changed()
-            with contextlib.suppress(ClientError):  # Tried again with the next change, or after a while.
+            with contextlib.suppress(ClientError):  # Retried with the next change, or after the interval.
                 await self._update(await self._client.retry(self._names.names, deadline_seconds=None))
 
     async def _update(self, names: frozenset[str]) -> None:
@@ -241,8 +241,8 @@ class SubscribedTopics:
             await self._open(topic)
 
     def ended(self, child: TopicConsumer) -> bool:
-        """Whether it is no failure that a consumer ended: where topics come and go, it is opened again if its topic is
-        still listed."""
+        """Remove a topic's consumer that has ended; return False if its end is a failure of the whole consumer. With a
+        pattern it is none: the topic is subscribed to again if it is still listed."""
         if self.change and self.consumers.get(child.topic) is child:
             del self.consumers[child.topic]
             self._names.look_again()
@@ -264,7 +264,7 @@ class SubscribedTopics:
 
 
 async def _in_groups(each: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
-    """Call `do` for a few at a time, and raise the first failure when the rest of its group has ended."""
+    """Call `do` in groups of CONCURRENT_MAX; raise the first failure of a group once all its calls have ended."""
     waiting = list(each)
     for begin in range(0, len(waiting), CONCURRENT_MAX):
         group = [do(one) for one in waiting[begin : begin + CONCURRENT_MAX]]

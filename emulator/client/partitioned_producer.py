@@ -1,10 +1,10 @@
 """A producer of a partitioned topic: one producer per partition, and the routing between them.
 
 Exclusive access is all or nothing (INV-73). Partition 0 is requested first and released last: of several producers that
-want all partitions, the owner of partition 0 gets the rest, so they cannot deadlock. A producer that loses a partition
-has lost the topic: it releases the others and publishes nothing more.
+want all partitions, the owner of partition 0 gets the rest, so they cannot deadlock. A producer that loses one
+partition releases the others and publishes nothing more.
 
-A topic that has grown is used as far as its partitions are open, from 0 on without a gap.
+Partitions that are added later are used in the order of their indices, each once it is open.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
 OPENED_AT_ONCE = 32
-"""Partitions that are opened concurrently."""
+"""Maximum number of partitions that are opened concurrently."""
 LOST_ACCESS = frozenset({ServerError.ProducerFenced, ServerError.ProducerBusy})
-"""Another producer has exclusive access to the partition."""
+"""Errors that mean that another producer has exclusive access to the partition."""
 
 
 class PartitionedProducer(Producer):
-    """Created by `Client.producer` for a topic with partitions."""
+    """A producer of a partitioned topic, created by `Client.producer`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PartitionedProducer(Producer):
         *,
         lazy: bool,
     ) -> None:
-        """`lazy`: each partition is opened with the first message for it. ValueError with exclusive access."""
+        """`lazy`: each partition is opened with its first message. ValueError for `lazy` with exclusive access."""
         super().__init__(client, topic, config)
         if lazy and self._is_exclusive:
             raise ValueError(
@@ -53,9 +53,9 @@ class PartitionedProducer(Producer):
         self._router = router
         self._lazy = lazy
         self._initial_partitions = partitions
-        """Partitions that are added later do not delay the others."""
+        """Number of partitions at creation; only these affect the reported state."""
         self._partitions = [self._partition(index) for index in range(partitions)]
-        """Invariant: all are open, or the producer is lazy."""
+        """By index. Invariant: all partitions are open, or the producer is lazy."""
         self._name = config.name or ""
         self._fatal: ClientError | None = None
         self._growing: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class PartitionedProducer(Producer):
 
     @property
     def name(self) -> str:
-        """The same for all partitions."""
+        """The producer name, the same for all partitions."""
         return self._name
 
     @property
@@ -109,7 +109,7 @@ class PartitionedProducer(Producer):
         self._growing = asyncio.get_running_loop().create_task(self._follow_growth())
 
     async def _open_initial(self) -> None:
-        """Open partition 0 first: it determines the producer name of all, and whether the others may be requested."""
+        """Open partition 0, which determines the producer name and whether others may be requested, then the others."""
         if self._lazy:
             await self._open_one(self._partitions[self._router.first(self.partitions)])
             return
@@ -119,7 +119,7 @@ class PartitionedProducer(Producer):
             await self._open_together(others[begin : begin + OPENED_AT_ONCE])
 
     async def _open_together(self, partitions: list[PartitionProducer]) -> None:
-        """Raise the first failure without waiting for the others."""
+        """Open partitions concurrently; raise the first failure without waiting for the others."""
         try:
             async with asyncio.TaskGroup() as group:
                 for one in partitions:
@@ -145,7 +145,7 @@ class PartitionedProducer(Producer):
         return PartitionProducer(create, self.config.pending_messages_max)
 
     def _partition_reports(self, _: Producer, state: ProducerState) -> None:
-        """The producer is open when all partitions are; `start` reports that for the first time."""
+        """Report the state of a partition; OPEN only once all are open. The first OPEN is reported by `start`."""
         if state is not ProducerState.OPEN or (self._growing is not None and self.is_connected):
             self.report(state)
 
@@ -158,7 +158,7 @@ class PartitionedProducer(Producer):
                 await self._grow_to(await self.client.partitions_of(self.topic))
 
     async def _grow_to(self, count: int) -> None:
-        """The number of partitions only grows: a smaller one is ignored."""
+        """Add partitions up to `count`; a lower count is ignored, because partitions are never removed."""
         for index in range(self.partitions, count):
             partition = self._partition(index)
             if not self._lazy:
@@ -185,13 +185,13 @@ class PartitionedProducer(Producer):
     # Losing access, and closing.
 
     def _partition_ended(self, error: ClientError) -> None:
-        """With shared access a partition fails alone; a terminated partition does not cost access to the others."""
+        """Close all partitions if exclusive access to one is lost; other failures affect their own partition only."""
         if self._is_exclusive and error.code in LOST_ACCESS and self._fatal is None and not self.closed:
             self._fatal = ClientError(str(error), definite=True, code=error.code)
             self._leaving = asyncio.get_running_loop().create_task(self._close_all())
 
     async def _close_all(self) -> None:
-        """Partition 0 is released last: a producer that waits for it finds all others free."""
+        """Close all partitions, partition 0 last: a producer that waits for it then gets all others."""
         if self._growing is not None:
             self._growing.cancel()
             await asyncio.wait([self._growing])
@@ -215,19 +215,19 @@ def _first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class PartitionProducer:
-    """The producer of one partition, and the messages sent before it was open. They wait, in order, because only the
-    region knows the next sequence id of a name."""
+    """The producer of one partition, and the messages published before it is open. These wait in order, because only
+    the region knows the next sequence id of a producer name."""
 
     def __init__(self, create: Callable[[], TopicProducer], early_max: int) -> None:
         self.producer: TopicProducer | None = None
-        """None until it is open."""
+        """None until the partition is open."""
         self._create = create
         self._early: deque[OutgoingMessage] = deque()
         self._early_max = early_max
         self._opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """ClientError when the region rejects it."""
+        """Open the partition. ClientError when the region rejects the producer."""
         producer = self._create()
         await producer.start()
         self.producer = producer
@@ -235,7 +235,7 @@ class PartitionProducer:
     async def publish(self, message: OutgoingMessage) -> MessageId:
         if self.producer is None:
             await asyncio.shield(self._begin_to_open())
-        assert self.producer is not None, "opening it either failed or created it"
+        assert self.producer is not None, "opening either raised an error or set the producer"
         return await self.producer.publish(message)
 
     def publish_nowait(self, message: OutgoingMessage) -> None:
@@ -249,7 +249,7 @@ class PartitionProducer:
         self._begin_to_open()
 
     def _begin_to_open(self) -> asyncio.Task[None]:
-        """Start to open it, also after a failure, unless that is under way."""
+        """Return the task that opens the partition; start one, also after a failure, if none is running."""
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open_for_early())
             self._opening.add_done_callback(self._opening_done)
@@ -275,7 +275,7 @@ class PartitionProducer:
                 message.fail(refusal)
 
     def _fail_early(self, reason: ClientError) -> None:
-        """None of them was sent."""
+        """Fail the waiting messages with a definite error: none of them was sent."""
         while self._early:
             self._early.popleft().fail(ClientError(str(reason), definite=True, code=reason.code))
 
@@ -287,7 +287,7 @@ class PartitionProducer:
             await self.producer.flush()
 
     async def close(self) -> None:
-        """Messages that were sent early are published first, if the partition can be opened in time."""
+        """Close the producer; publish the waiting messages first, if the partition can be opened in time."""
         if self._opening is not None:
             if not self._early:
                 self._opening.cancel()

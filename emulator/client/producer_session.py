@@ -1,4 +1,4 @@
-"""A producer's session with a region: opened, queued for exclusive access, lost and opened again."""
+"""A producer's session with a region: opening, waiting for exclusive access and reconnecting."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from emulator.wire.commands.spec import Command
 
 
 class SessionProducer(ProducerHandler, Protocol):
-    """A producer, as its session sees it."""
+    """The part of a producer that its session uses."""
 
     def report(self, state: ProducerState) -> None: ...
 
     def opened(self, response: ProducerSuccess) -> None:
-        """Called before anything more is sent."""
+        """Handle the response to a successful open, before any message is sent."""
         ...
 
     def ended(self, error: ClientError) -> None:
-        """The producer is rejected and does not reconnect."""
+        """Handle the end of the session: the region rejects the producer, and it does not reconnect."""
         ...
 
 
@@ -40,19 +40,19 @@ class ProducerSession:
         self.name = config.name or ""
         self.topic_epoch: int | None = None
         self.connection: BrokerConnection | None = None
-        """None: reconnecting, closed or fenced."""
+        """None while the producer is reconnecting, closed or fenced."""
         self._producer = producer
         self._client = client
         self._topic = topic
         self._config = config
         self._times_requested = 0
         self._promotion: asyncio.Future[Command] | None = None
-        """The second response, while the producer is in the wait queue."""
+        """Future of the second response, while the producer is in the wait queue."""
         self._reconnecting: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def open(self) -> None:
-        """ClientError when the region rejects it, or does not respond in time."""
+        """Open the session. ClientError when the region rejects the producer, or does not respond in time."""
         waits = self._config.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
         deadline = None if waits else self._client.settings.operation_timeout_seconds
         await self._client.retry(self._attempt, deadline_seconds=deadline)
@@ -75,7 +75,7 @@ class ProducerSession:
                 raise unexpected("CreateProducer", opened)
         except BaseException as reason:
             connection.producers.pop(self.id, None)
-            if isinstance(reason, asyncio.CancelledError):  # It leaves the wait queue at once.
+            if isinstance(reason, asyncio.CancelledError):  # Leave the wait queue at once.
                 connection.write(CloseProducer(self._client.new_id(), self.id).encode())
             raise
         finally:
@@ -83,12 +83,12 @@ class ProducerSession:
         self._opened(connection, opened)
 
     def _check_open(self, connection: BrokerConnection) -> None:
-        """Raises ClientError when the session ended right after the response, before this task saw either."""
+        """Raise ClientError if the session ended after the response, before this task resumed."""
         if connection.producers.get(self.id) is not self._producer or not connection.is_open:
             raise ClientError("closed again at once", definite=True)
 
     async def _wait_for_promotion(self, promotion: asyncio.Future[Command]) -> Command:
-        """Queued for exclusive access: the broker sends a second response when it is our turn."""
+        """Wait in the wait queue for the second response, which the broker sends when it grants exclusive access."""
         self._promotion = promotion
         self._producer.report(ProducerState.WAITING)
         return await promotion
@@ -128,7 +128,7 @@ class ProducerSession:
     # Reconnecting.
 
     def lost(self) -> None:
-        """The connection was lost, or the region closed the producer."""
+        """Reconnect after the connection was lost or the region closed the producer."""
         if self.connection is not None:
             self.connection.producers.pop(self.id, None)
         was_open, self.connection = self.connection is not None, None

@@ -19,11 +19,11 @@ from emulator.wire.commands.spec import MessageIdData
 
 
 class Reader(Consumer):
-    """Created by `Client.reader`. It keeps its position itself: the broker stores none."""
+    """A reader created by `Client.reader`, which keeps its position itself: the broker stores none."""
 
     @abstractmethod
     async def has_message(self) -> bool:
-        """Whether `receive` would return something that is stored by now."""
+        """Whether `receive` would return a message that is stored already."""
 
 
 class TopicReader(TopicConsumer, Reader):
@@ -44,10 +44,10 @@ class TopicReader(TopicConsumer, Reader):
         self._start = start
         self._inclusive = inclusive
         self._begins_at_a_time = False
-        """It was moved to a time and has received nothing since: only the region knows that position."""
+        """Whether no message was received since a seek to a time: only the region knows the start position then."""
 
     async def start(self) -> None:
-        """Starting at the end, inclusive, means: with the message that is the last one now."""
+        """Open the reader; LATEST with `inclusive` starts at the message that is the last one now."""
         await super().start()
         if self._start == LATEST and self._inclusive and (last := await self.last_message_id()) is not None:
             await self.seek(last)
@@ -56,7 +56,7 @@ class TopicReader(TopicConsumer, Reader):
         return MessageIdData(*self._start[:3])
 
     def _wants(self, message_id: MessageId) -> bool:
-        """The broker begins at the start id itself; messages before the requested start are dropped here."""
+        """Whether a message is at or after the requested start: the broker sends the whole entry of the start id."""
         place = (message_id.ledger, message_id.entry, message_id.batch_index)
         start = (self._start.ledger, self._start.entry, self._start.batch_index)
         if self._start == LATEST or self._start.ledger < 0:
@@ -68,7 +68,7 @@ class TopicReader(TopicConsumer, Reader):
         super().taken(message)
 
     async def seek(self, target: MessageId | int) -> None:
-        """Messages before the former start are delivered again if the new position is before them."""
+        """Move the start to the target, so that messages before the former start are delivered again."""
         before = self._start, self._inclusive, self._begins_at_a_time
         self._start, self._inclusive = (EARLIEST if isinstance(target, int) else target), True
         self._begins_at_a_time = isinstance(target, int)
@@ -91,12 +91,12 @@ class TopicReader(TopicConsumer, Reader):
 
 
 class MultiTopicReader(MultiTopicConsumer, Reader):
-    """A reader of all partitions of a topic. Partitions that are added later are read from their beginning."""
+    """A reader of all partitions of a topic. Partitions that are added later are read from their first message."""
 
     def __init__(
         self, client: ConsumerClient, topic: str, config: ConsumerConfig, names: TopicSource, start: MessageId
     ) -> None:
-        """ClientError for a start that is the id of a message: it has a position in one partition only."""
+        """ClientError for a start other than EARLIEST and LATEST: a message id belongs to one partition only."""
         if start not in (EARLIEST, LATEST):
             sentence = f"{topic} has partitions: start at EARLIEST or LATEST, or seek in each partition"
             raise ClientError(sentence, definite=True)
@@ -125,25 +125,25 @@ class MultiTopicReader(MultiTopicConsumer, Reader):
 
 
 Listener = Callable[[str, bytes | None], None]
-"""Called with a key and its new value; None: the key was deleted."""
+"""Function called with a key and its new value; None: the key was deleted."""
 
 
 class TableView(Mapping[str, bytes]):
-    """Created by `Client.table_view`. Messages without a key are ignored; an empty payload removes its key."""
+    """The newest payload of each key of a topic. Messages without a key are ignored; an empty payload deletes it."""
 
     def __init__(self, reader: Reader) -> None:
         self.topic = reader.topic
         self._reader = reader
         self._values: dict[str, bytes] = {}
         self._read_upto: dict[str, MessageId] = {}
-        """By topic or partition."""
+        """Topic or partition -> id of the last message read."""
         self._listeners: list[Listener] = []
         self._failure: ClientError | None = None
         self._read_more = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when everything that was stored before is in the table. ClientError."""
+        """Follow the topic; return when every message stored before is in the table. ClientError."""
         self._following = asyncio.get_running_loop().create_task(self._follow())
         await self.refresh()
 
@@ -169,7 +169,7 @@ class TableView(Mapping[str, bytes]):
             self._notify(listener, message.key, message.payload or None)
 
     def _notify(self, listener: Listener, key: str, value: bytes | None) -> None:
-        """Call a listener; its failure is reported like that of any callback, and the other listeners are called."""
+        """Call a listener; pass its failure to the loop's exception handler, so that other listeners are called."""
         try:
             listener(key, value)
         except Exception as problem:
@@ -177,13 +177,13 @@ class TableView(Mapping[str, bytes]):
             asyncio.get_running_loop().call_exception_handler({"message": sentence, "exception": problem})
 
     async def refresh(self) -> None:
-        """Wait until everything that is stored by now is in the table. Raises ClientError when the last message ids
+        """Wait until every message stored by now is in the table. Raises ClientError when the last message ids
         cannot be read, or the view has ended."""
         wanted = await self._reader.last_message_ids()
         while not all(self._has_read(topic, last) for topic, last in wanted.items()):
             self._check()
             if not await self._reader.has_message():
-                return  # The last entries are no messages: markers, or of an aborted transaction.
+                return  # The last entries are markers, or belong to an aborted transaction.
             self._read_more.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._reader.client.settings.request_timeout_seconds):

@@ -4,7 +4,8 @@ A message is redelivered after a negative acknowledgement, or when it is not ack
 `redeliveries_max` times. After that it is sent to the dead letter topic and acknowledged. `Consumer.reconsume_later`
 sends it to the retry topic instead, to be delivered after a delay, up to the same number of times.
 
-A dead letter is sent before its message is acknowledged: a crash between the two duplicates it and loses nothing.
+A dead letter is sent before its message is acknowledged: a crash between the two steps duplicates the message
+and never loses it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
 TIMES: Final = "RECONSUMETIMES"
 DELAY_MS: Final = "DELAY_TIME"
-"""Properties of dead letters and retried messages, with the names that other clients use."""
+"""Names of the properties of dead letters and retried messages, the same as in other clients."""
 
 
 class ConsumerClient(ConnectionPool, ABC):
-    """A client as consumers use it: connections, and producers for dead letters."""
+    """The part of a client that consumers use: connections, and producers for dead letters."""
 
     @abstractmethod
     async def producer(
@@ -39,7 +40,7 @@ class ConsumerClient(ConnectionPool, ABC):
 
 
 class RedeliveringConsumer(Protocol):
-    """A consumer of one topic."""
+    """The part of a consumer of one topic that redelivery uses."""
 
     @property
     def client(self) -> ConsumerClient: ...
@@ -53,12 +54,12 @@ class RedeliveringConsumer(Protocol):
     async def acknowledge(self, *messages: Message | MessageId) -> None: ...
 
     def redeliver(self, messages: Sequence[Message]) -> None:
-        """Request redelivery of these messages, of all chunks of each."""
+        """Request redelivery of messages, with all chunks of each."""
         ...
 
 
 class RedeliveryTimer:
-    """Messages that become due a fixed time after they were added, unless they are removed before."""
+    """A set of messages, each due a fixed time after it was added unless it is removed before."""
 
     def __init__(self, seconds: float, on_due: Callable[[Sequence[Message]], None]) -> None:
         self._seconds = seconds
@@ -67,7 +68,7 @@ class RedeliveryTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, message: Message) -> None:
-        """Start the time of a message; a message that is waiting keeps its time."""
+        """Add a message; a message that is in the set already keeps its due time."""
         loop = asyncio.get_running_loop()
         self._waiting.setdefault(message.id, (loop.time() + self._seconds, message))
         if self._timer is None:
@@ -87,7 +88,7 @@ class RedeliveryTimer:
             self._timer = None
 
     def _check_due(self) -> None:
-        """One timer serves all messages: most are acknowledged long before they are due."""
+        """Pass due messages to `on_due`. One timer serves all: most messages are acknowledged long before."""
         self._timer = None
         loop, due = asyncio.get_running_loop(), []
         while self._waiting:
@@ -102,7 +103,7 @@ class RedeliveryTimer:
 
 
 class RedeliveryTracker:
-    """Redeliveries of one consumer of one topic."""
+    """Negative acknowledgements, timeouts and dead letters of one consumer of one topic."""
 
     def __init__(self, consumer: RedeliveringConsumer) -> None:
         config = consumer.config
@@ -116,12 +117,12 @@ class RedeliveryTracker:
         self._sender = None if self._policy is None else DeadLetterSender(consumer, self._policy)
 
     def taken(self, message: Message) -> None:
-        """The application has received a message: start its acknowledgement timeout."""
+        """Start the acknowledgement timeout of a message that the application has received."""
         if self._unacknowledged is not None:
             self._unacknowledged.add(message)
 
     def settled(self, messages: Iterable[Message | MessageId]) -> None:
-        """Messages were acknowledged, negatively acknowledged or sent to the retry topic."""
+        """Stop the timeouts of messages that were acknowledged, negatively or not, or sent to the retry topic."""
         if self._unacknowledged is not None:
             for message in messages:
                 self._unacknowledged.remove(id_of(message))
@@ -141,8 +142,8 @@ class RedeliveryTracker:
     def buries(self, message: Message) -> bool:
         """Send a message that exceeds the redelivery limit to the dead letter topic.
 
-        This happens when its last consumer died without a negative acknowledgement. Returns whether it was sent; the
-        application must not receive it then.
+        A message exceeds the limit when its last consumer died without a negative acknowledgement. Return whether the
+        message was sent; the application must not receive it then.
         """
         if self._sender is None or self._policy is None:
             return False
@@ -152,7 +153,7 @@ class RedeliveryTracker:
         return True
 
     async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
-        """ClientError; ValueError without retries."""
+        """Send a message to the retry topic. ClientError; ValueError for a consumer without retries."""
         if self._sender is None or self._policy is None or not self._policy.retries:
             raise ValueError("reconsume_later needs a consumer with DeadLetters(retries=True)")
         if delay_seconds < 0:
@@ -175,7 +176,7 @@ class RedeliveryTracker:
             self._consumer.redeliver(again)
 
     def clear(self) -> None:
-        """Forget all messages: the region redelivers everything that is not acknowledged."""
+        """Remove all messages: after a reconnect the broker redelivers every unacknowledged message."""
         for timer in (self._delayed, self._unacknowledged):
             if timer is not None:
                 timer.clear()
@@ -194,12 +195,12 @@ class DeadLetterSender:
         self._client = consumer.client
         self._policy = policy.named_after(consumer.topic, consumer.config.subscription)
         self._reads_retries = PARTITION_SUFFIX.sub("", consumer.topic) == policy.retry_topic
-        """The properties of former retries count in the retry topic only: elsewhere any publisher may have set them."""
+        """Whether the topic is the retry topic; elsewhere retry properties are ignored: any producer can set them."""
         self._producers: dict[str, asyncio.Task[Producer]] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
     def bury(self, message: Message) -> None:
-        """Send a dead letter in the background; the message is redelivered if that fails."""
+        """Send a message to the dead letter topic in the background; redeliver it if the send fails."""
         task = asyncio.get_running_loop().create_task(self._bury(message))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -233,7 +234,7 @@ class DeadLetterSender:
         more_properties: dict[str, str],
         deliver_at_ms: int | None,
     ) -> None:
-        assert topic is not None, "named_after sets its name"
+        assert topic is not None, "named_after fills in the topic"
         producer = await self._producer(topic, subscription)
         origin = {REAL_TOPIC: message.topic, ORIGIN_ID: str(message.id)}
         if self._reads_retries:
@@ -257,7 +258,7 @@ class DeadLetterSender:
         return await asyncio.shield(opening)
 
     async def close(self) -> None:
-        """Cancel unfinished sends: their messages are not acknowledged, so none is lost."""
+        """Cancel unfinished sends; their messages stay unacknowledged, so none is lost."""
         tasks = [*self._sending, *self._producers.values()]
         for task in tasks:
             task.cancel()
@@ -275,6 +276,6 @@ def _start(opening: Coroutine[Any, Any, Producer]) -> asyncio.Task[Producer]:
 
 
 def _former_retries(message: Message) -> int:
-    """The number of former retries; 0 if the property is not a small number, because any publisher can set it."""
+    """Return the number of former retries; 0 unless the property is a small number, because any producer can set it."""
     times = message.properties.get(TIMES, "0")
     return int(times) if times.isascii() and times.isdigit() and len(times) < 10 else 0

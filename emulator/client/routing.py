@@ -1,8 +1,8 @@
 """Choose the partition of a message, as other Pulsar clients do.
 
-The hash of its key decides, so that messages of one key keep their order and reach the partition that a Java, Python or
-Go client chooses (JavaStringHash unless configured otherwise). Messages without a key go round-robin, one batch per
-partition, or all to one partition.
+The hash of the key selects the partition, so messages of one key keep their order and reach the partition that a Java,
+Python or Go client selects (JavaStringHash unless configured otherwise). Messages without a key go round-robin, one
+batch per partition, or all to one partition.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from emulator.client.types import ClientError
 from emulator.model.hashing import INT_MAX, KeyHash
 
 Router = Callable[[OutgoingMessage, int], int]
-"""Supplied by the application: gets a message and the number of partitions, returns the partition's index."""
+"""Function of the application that maps a message and the number of partitions to a partition index."""
 
 
 class Routing(Enum):
-    """Where messages without a key go."""
+    """Routing of messages without a key."""
 
     ROUND_ROBIN = "to one partition after the other"
     SINGLE = "all to one, which each producer chooses for itself"
@@ -43,29 +43,29 @@ class MessageRouter:
         self._key_hash = key_hash
         self._round_robin = _RoundRobin(batching, seconds)
         self._begin = chance.randrange(INT_MAX)
-        """Producers that begin at the same time do not all begin at partition 0."""
+        """Random offset, so that producers created together do not all begin at partition 0."""
         self._single: int | None = None
 
     def first(self, partitions: int) -> int:
-        """A partition that is likely to be used."""
+        """Return the partition that the first message without a key goes to unless the application routes it."""
         return self._begin % partitions
 
     def choose(self, message: OutgoingMessage, partitions: int) -> int:
-        """Return the partition. Raises ClientError when the application's router returns one that does not exist."""
+        """Return the partition of a message. ClientError when the application's router returns an invalid index."""
         if not isinstance(self._routing, Routing):
             return _checked(self._routing(message, partitions), partitions)
         if message.key is not None:
             return self._key_hash(message.key) % partitions
         if self._routing is Routing.ROUND_ROBIN:
             return (self._begin + self._round_robin.next(message)) % partitions
-        if self._single is None:  # it stays the same when the topic grows
+        if self._single is None:  # unchanged when partitions are added
             self._single = self.first(partitions)
         return self._single
 
 
 class _RoundRobin:
-    """Counts messages, or full batches if messages are batched: messages that each go to another partition would be
-    batches of one."""
+    """A counter that advances with each message, or with each full batch if messages are batched: a new partition for
+    each message would make batches of one message."""
 
     def __init__(self, batching: Batching | None, seconds: Callable[[], float]) -> None:
         self._batching = batching

@@ -1,4 +1,4 @@
-"""Messages to be sent, and sent entries that have no receipt yet."""
+"""Outgoing messages, and pending entries: sent or not, without a receipt."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from emulator.client.types import ClientError, MessageId
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a message has beside its payload."""
+    """Attributes of a message besides its payload."""
 
     key: str | None
-    """Messages with the same key go to the same partition, as with other clients."""
+    """Message key. Messages with equal keys go to the same partition, as with other clients."""
     properties: Mapping[str, str]
     event_time_ms: int | None
     deliver_at_ms: int | None
-    """Shared and Key_Shared subscriptions deliver it then, by the wall clock of their region."""
+    """Time of delivery by Shared and Key_Shared subscriptions, by the wall clock of their region."""
     replicate_to: Sequence[str]
-    """Regions; none: all."""
+    """Regions that the message is replicated to; empty: all."""
     transaction: Transaction | None
-    """The message counts once this commits."""
+    """Transaction whose commit makes the message visible."""
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class OutgoingMessage:
 
     payload: bytes
     future: asyncio.Future[MessageId]
-    """Its receipt."""
+    """Future of the message id, resolved by the receipt."""
     requested_sequence_id: int | None = None
-    """None: the next one."""
+    """Sequence id requested by the application; None: the next one."""
     key: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     event_time_ms: int | None = None
@@ -45,7 +45,7 @@ class OutgoingMessage:
     replicate_to: Sequence[str] = ()
     transaction: Transaction | None = None
     sequence_id: int = -1
-    """Assigned when it is published."""
+    """Sequence id, assigned at publishing."""
 
     @property
     def is_never_batched(self) -> bool:
@@ -59,24 +59,24 @@ class OutgoingMessage:
 
 @dataclass(slots=True)
 class PendingEntry:
-    """One entry that is sent or to be sent, without a receipt."""
+    """One entry without a receipt, sent or to be sent."""
 
     messages: list[OutgoingMessage]
     data: bytes
     is_batch: bool
     give_up_at: float
-    """Loop time at which the send times out. Not less than that of the message before it."""
+    """Loop time at which the send times out, not before that of the preceding entry."""
     chunk: int = 0
-    """Its number, if the message has several."""
+    """Index of the chunk in its message; 0 for a message that is not chunked."""
     chunks: int = 1
     entry_bytes_max: int = 0
-    """Limit by which the message was divided into chunks."""
+    """Maximum entry size by which the message was divided into chunks."""
     times_sent: int = 0
-    """More than once: a rejection now does not tell whether an earlier one was stored."""
+    """Number of sends; above 1, a rejection leaves open whether an earlier send was stored."""
 
     @property
     def is_last_chunk(self) -> bool:
-        """With its receipt the message is stored."""
+        """Whether this is the last chunk, whose receipt confirms the whole message."""
         return self.chunk == self.chunks - 1
 
     @property
@@ -93,20 +93,20 @@ class PendingEntry:
 
 
 class SendQueue:
-    """Entries without a receipt, sent or not, in the order of their sequence ids. A receipt takes the head.
+    """Pending entries in the order of their sequence ids; a receipt removes the head.
 
-    `messages_max`: limit of the messages in them and in the open batch."""
+    `messages_max`: maximum number of messages in the pending entries and the open batch."""
 
     def __init__(self, messages_max: int, timeout_seconds: float | None) -> None:
         self.messages_max = messages_max
         self.messages = 0
-        """Their number."""
+        """Number of messages in the pending entries and the open batch."""
         self._timeout_seconds = timeout_seconds
         self._entries: deque[PendingEntry] = deque()
         self._room = asyncio.Event()
         self._room.set()
         self._timer: asyncio.TimerHandle | None = None
-        """Due when the head times out, or before."""
+        """Timer that is due when the head times out, or before."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -123,13 +123,13 @@ class SendQueue:
         return self.messages >= self.messages_max
 
     async def room(self, is_over: Callable[[], bool]) -> None:
-        """Wait until it is not full, or `is_over`."""
+        """Wait until the queue is not full, or `is_over` returns true."""
         while self.is_full and not is_over():
             self._room.clear()
             await self._room.wait()
 
     def refuse(self, message: OutgoingMessage, error: ClientError) -> None:
-        """Fail a message that was counted and is not sent."""
+        """Fail a message that was counted in `messages` and is not sent."""
         self.messages -= 1
         self._room.set()
         message.fail(error)
@@ -161,8 +161,8 @@ class SendQueue:
             self.pop().fail(error)
 
     def _timer_due(self) -> None:
-        """Fail what has timed out: it may be stored or not, and is not sent again. One timer serves all entries: most
-        receipts arrive long before it is due."""
+        """Fail the entries that have timed out; they may be stored, and are not sent again. One timer serves all
+        entries: most receipts arrive long before it is due."""
         self._timer = None
         loop = asyncio.get_running_loop()
         while self._entries and self.head.give_up_at <= loop.time():
@@ -172,7 +172,7 @@ class SendQueue:
 
 
 class OpenBatch:
-    """The messages of the next batch. `issue` gets all of them, in order."""
+    """The messages of the next batch, passed to `issue` in order when a limit is reached."""
 
     def __init__(self, batching: Batching, issue: Callable[[list[OutgoingMessage]], None]) -> None:
         self._batching = batching

@@ -1,6 +1,6 @@
 """A consumer of one topic: messages, redelivery and permits of one subscription.
 
-After a reconnect the queue is emptied, because the broker redelivers everything that was not acknowledged.
+A reconnect empties the receiver queue, because the broker redelivers every unacknowledged message.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class TopicConsumer(Consumer):
         queue: ReceiveQueue | None = None,
         on_end: Callable[[TopicConsumer, ClientError], None] | None = None,
     ) -> None:
-        """`queue`: shared with other consumers. `on_end` is called when the consumer cannot reconnect; without it,
-        waiting receivers fail."""
+        """`queue`: a receiver queue shared with other consumers. `on_end` is called when the consumer cannot reconnect;
+        without it, pending `receive` calls fail."""
         super().__init__(client, topic, config, queue or ReceiveQueue())
         self._on_end = on_end
         self._partition = partition_index(topic)
@@ -83,12 +83,12 @@ class TopicConsumer(Consumer):
             self._on_end(self, error)
 
     def read_new_topic_from_start(self) -> None:
-        """If the topic is deleted and created again, read it from its first message: all of it is newer than this
+        """Start at the first message if the topic is deleted and created again: all its messages are newer than this
         consumer (INV-61)."""
         self.config = replace(self.config, initial_position=InitialPosition.EARLIEST)
 
     def start_place(self) -> MessageIdData | None:
-        """Where a reader starts; None: at the position of the subscription."""
+        """Return the start position of a reader; None for a consumer, whose subscription has a position."""
         return None
 
     # Permits.
@@ -194,7 +194,7 @@ class TopicConsumer(Consumer):
         )
 
     def redeliver_unacknowledged(self) -> None:
-        # The permits of dropped messages are released: a full queue would stay empty otherwise.
+        # Without the permits of the dropped messages a full queue would never request messages again.
         dropped = self._queue.drop(self)
         self.session.redeliver(())
         for _ in range(dropped):

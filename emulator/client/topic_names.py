@@ -1,4 +1,4 @@
-"""The topics that a multi-topic consumer reads, and how it notices changes of that set."""
+"""The set of topics that a multi-topic consumer reads, and the detection of its changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from emulator.wire.commands.connections import (
 )
 
 TOPICS_MAX: Final = 100_000
-"""More than one consumer is likely to read, and a bound to what a region can make a client hold."""
+"""Maximum number of topics of a pattern, which bounds the memory that a region's response can use in a client."""
 
 
 class TopicSource(Protocol):
@@ -33,7 +33,7 @@ class TopicSource(Protocol):
 
     @property
     def come_and_go(self) -> bool:
-        """Whether topics are read because they exist, not because they are named: subscribing creates none."""
+        """Whether the set consists of the existing topics that match a pattern: subscribing creates none."""
         ...
 
     async def names(self) -> frozenset[str]:
@@ -45,16 +45,16 @@ class TopicSource(Protocol):
         ...
 
     def look_again(self) -> None:
-        """One topic's consumer has ended: the topic may be deleted, or created again already."""
+        """End the wait of `changed`: a topic's consumer has ended, so the topic may be deleted or created again."""
         ...
 
     def end(self) -> None:
-        """Stop watching: the consumer is closed."""
+        """Stop watching, because the consumer is closed."""
         ...
 
 
 class FixedTopics:
-    """Topics by name, each with its partitions. The number of partitions only grows: a smaller one is ignored."""
+    """A list of topics with their partitions. A lower number of partitions is ignored: partitions are never removed."""
 
     come_and_go = False
 
@@ -84,21 +84,21 @@ class FixedTopics:
         await asyncio.sleep(self._client.settings.partitions_interval_seconds)
 
     def look_again(self) -> None:
-        """A fixed list does not change."""
+        """Do nothing: the list does not change."""
 
     def end(self) -> None:
         pass
 
 
 def partitions(topic: str, count: int) -> list[str]:
-    """Names of the topics behind a name."""
+    """Return the names of the partitions of a topic; without partitions, its own name."""
     return [f"{topic}-partition-{index}" for index in range(count)] if count else [topic]
 
 
 class PatternTopics:
     """Topics of one namespace whose whole names match a pattern; partitions match if their topic does. The region
-    notifies of changes (WATCH_TOPIC_LIST), and the list is also requested from time to time. It is filtered here again:
-    the region's patterns have another syntax."""
+    sends changes (WATCH_TOPIC_LIST), and the client also requests the list periodically. The client filters the names
+    again, because the region's patterns have another syntax."""
 
     come_and_go = True
 
@@ -108,9 +108,9 @@ class PatternTopics:
         self._pattern = pattern
         self._namespace, self._matching = _parsed(pattern)
         self._names: frozenset[str] = frozenset()
-        """As the region reported them."""
+        """Topic names that the region reported last."""
         self._hash = ""
-        """Of these names; empty: the region's hash did not match them."""
+        """Hash of `_names`; empty: the region's hash did not match them."""
         self._id = client.new_id()
         self._connection: BrokerConnection | None = None
         self._may_watch = True
@@ -144,7 +144,7 @@ class PatternTopics:
             self._learn(await connection.request(command))
         except BaseException as reason:
             connection.watchers.pop(self._id, None)
-            if isinstance(reason, asyncio.CancelledError):  # The region may watch all the same.
+            if isinstance(reason, asyncio.CancelledError):  # The region may have opened the watch.
                 connection.write(EndWatch(self._client.new_id(), self._id).encode())
             if not isinstance(reason, ClientError) or reason.code is not ServerError.NotAllowedError:
                 raise
@@ -186,7 +186,7 @@ class PatternTopics:
         self._changed.set()
 
     def closed_by_broker(self) -> None:
-        """Never happens: only the client that opened a watch closes it."""
+        """Never called: only the client that opened a watch closes it."""
 
     def look_again(self) -> None:
         self._changed.set()
@@ -199,7 +199,7 @@ class PatternTopics:
 
 
 def _parsed(pattern: str) -> tuple[str, re.Pattern[str]]:
-    """(tenant/namespace, the pattern of whole names)."""
+    """Return the namespace (tenant/namespace) and the pattern of whole names. ValueError."""
     domain, separator, rest = pattern.rpartition("://")
     parts = rest.split("/", 2)
     if (separator and domain != "persistent") or len(parts) != 3 or not all(parts):

@@ -1,4 +1,4 @@
-"""A producer of one topic: sends in order, receipts in order, everything without a receipt again after a reconnect."""
+"""A producer of one topic: sends and receipts are in order; a reconnect resends every entry without a receipt."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class TopicProducer(Producer):
 
     def opened(self, response: ProducerSuccess) -> None:
         if self._last_sequence_id < 0 and self.config.initial_sequence_id is None:
-            # Nothing was sent yet, however often opening it was tried: continue the numbers that the region knows.
+            # No message was sent yet: continue after the last sequence id that the region knows.
             self._last_sequence_id = response.last_sequence_id
         if response.schema_version != self._encoder.schema_version:
-            # Maybe another cluster: pending messages must carry the version that their schema has there.
+            # The region may have changed: pending messages must carry the version of their schema there.
             self._encoder.schema_version = response.schema_version
             for pending in self._pending:
                 pending.data = self._encoder.encode_again(pending)
@@ -84,7 +84,7 @@ class TopicProducer(Producer):
     closed_by_broker = connection_lost
 
     def ended(self, error: ClientError) -> None:
-        """Nothing can be sent any more. Whatever is pending may or may not have been stored."""
+        """Fail all pending messages, which may have been stored, and those of later sends."""
         self._fatal = error
         self._flush_batch()
         self._pending.fail_all(ClientError(str(error), definite=False, code=error.code))
@@ -142,7 +142,7 @@ class TopicProducer(Producer):
             self._write(self._pending.add(messages, data, is_batch=is_batch))
 
     def _issue_large(self, message: OutgoingMessage, entry_bytes: int) -> None:
-        """Send in chunks, or fail: a broker closes the connection of a client that sends a too large message."""
+        """Send a message in chunks, or fail it: a broker closes the connection of a client that exceeds the maximum."""
         if not self.config.chunking or message.transaction is not None:
             sentence = f"a message of {entry_bytes} bytes, the region's maximum is {self._bytes_max}"
             code = ServerError.NotAllowedError
@@ -159,7 +159,7 @@ class TopicProducer(Producer):
             self._session.connection.write(self._frame(pending))
 
     def _frame(self, pending: PendingEntry) -> bytes:
-        """The SEND of an entry, each time that it is sent."""
+        """Return the SEND frame of an entry, and count the send."""
         pending.times_sent += 1
         transaction = pending.messages[0].transaction
         most, least = (None, None) if transaction is None else transaction.id
@@ -184,9 +184,9 @@ class TopicProducer(Producer):
 
     def receipt(self, receipt: Receipt) -> None:
         if not self._pending or receipt.sequence_id < self._pending.head.first:
-            return  # Late: it was answered before a reconnect.
+            return  # Late: the entry is not pending any more.
         if receipt.sequence_id > self._pending.head.last:
-            # Receipts come in order, so one was lost: only sending again can tell.
+            # Receipts arrive in order, so one was lost: reconnect, which resends the pending entries.
             if self._session.connection is not None:
                 self._session.connection.abort()
             return
@@ -227,7 +227,7 @@ class _EntryEncoder:
 
     def __init__(self, session: ProducerSession, client: ConnectionPool, config: ProducerConfig) -> None:
         self.schema_version = b""
-        """Assigned by the region; empty: no schema."""
+        """Schema version assigned by the region; empty: no schema."""
         self._session = session
         self._wall_clock_ms = client.wall_clock_ms
         self._compression = config.compression
@@ -257,7 +257,7 @@ class _EntryEncoder:
         )
 
     def encode_again(self, pending: PendingEntry) -> bytes:
-        """The entry with the schema's version of now. Chunks are as large as they were before."""
+        """Encode an entry again with the current schema version; chunks keep their size."""
         if pending.chunks > 1:
             return self.encode_chunks(pending.messages[0], pending.entry_bytes_max)[pending.chunk]
         return self.encode(pending.messages, is_batch=pending.is_batch)

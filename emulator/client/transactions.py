@@ -1,7 +1,7 @@
 """Transactions of a client, and the key under which it begins them.
 
 A transaction belongs to the region that it was begun in. A client with a transaction key begins all of its
-transactions at the coordinator that the key is bound to; each connection there fences the one before it, so losing the
+transactions at the coordinator that the key is bound to. Each new connection to it fences the one before, so a lost
 connection costs the open transaction.
 """
 
@@ -33,14 +33,14 @@ from emulator.wire.commands.transactions import (
 
 
 class Transaction:
-    """Made by `Client.new_transaction`. As a context manager it commits, or aborts when the block raises."""
+    """A transaction of `Client.new_transaction`. As a context manager it commits, or aborts when the block raises."""
 
     def __init__(
         self, coordinators: TransactionCoordinatorClient, id_: TxnId, address: tuple[str, int]
     ) -> None:
         self.id = id_
         self.address = address
-        """Of the region that it belongs to."""
+        """Address of the region that the transaction belongs to."""
         self._coordinators = coordinators
         self._participants: dict[tuple[str, str | None], asyncio.Task[None]] = {}
 
@@ -59,21 +59,21 @@ class Transaction:
             await self.abort()
 
     async def commit(self) -> None:
-        """Make everything in it visible. Send and acknowledge nothing meanwhile. The request is repeated when the
-        response is lost; ClientError.definite tells whether it certainly was not committed. ExpiredTransaction when
-        a newer client has its key."""
+        """Commit its messages and acknowledgements; the application must not add any during the call. The request is
+        repeated when the response is lost; ClientError.definite states whether the transaction certainly was not
+        committed. ExpiredTransaction when a newer client has its key."""
         await self._coordinators.end(self, commit=True)
 
     async def abort(self) -> None:
-        """Discard everything in it. ClientError as `commit`."""
+        """Discard its messages and acknowledgements. ClientError as `commit`."""
         await self._coordinators.end(self, commit=False)
 
     async def will_publish_to(self, topic: str) -> None:
-        """Register the topic with the coordinator, once. ClientError, ExpiredTransaction. `Producer.send` does it."""
+        """Register the topic with the coordinator, once. ClientError, ExpiredTransaction. Called by `Producer.send`."""
         await self._added((topic, None))
 
     async def will_acknowledge_at(self, topic: str, subscription: str) -> None:
-        """The same for a subscription; `Consumer.acknowledge` does it."""
+        """Register a subscription with the coordinator, once; called by `Consumer.acknowledge`."""
         await self._added((topic, subscription))
 
     def publishes_to(self, topic: str) -> bool:
@@ -99,14 +99,14 @@ class TransactionCoordinatorClient:
         self._process = process
         self._epoch = NO_EPOCH
         self._at: tuple[str, int] | None = None
-        """Address of the region that the epoch was granted by."""
+        """Address of the region that granted the epoch."""
         self._connected: dict[int, BrokerConnection] = {}
         self._connecting = asyncio.Lock()
         self._round = 0
 
     @property
     def epoch(self) -> int:
-        """Granted to the last connection of the key; -1: none yet."""
+        """Epoch granted to the last connection under the key; -1: none yet."""
         return self._epoch
 
     async def begin(self, timeout_ms: int) -> Transaction:
@@ -123,7 +123,7 @@ class TransactionCoordinatorClient:
         return await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     async def take_key(self) -> None:
-        """Connect under the key now instead of with the first transaction, which fences its current holder. Raises
+        """Connect under the key now instead of with the first transaction; this fences the key's current holder. Raises
         ClientError or ExpiredTransaction."""
 
         async def attempt() -> None:
@@ -132,7 +132,7 @@ class TransactionCoordinatorClient:
         await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
     async def add(self, transaction: Transaction, topic: str, subscription: str | None) -> None:
-        """Register a topic that it publishes to, or a subscription that it acknowledges at."""
+        """Register a topic, or a subscription of it, with the coordinator of a transaction."""
 
         def command(request_id: int) -> RequestCommand:
             if subscription is None:
@@ -147,7 +147,7 @@ class TransactionCoordinatorClient:
         )
 
     async def _request(self, transaction: Transaction, command: Callable[[int], RequestCommand]) -> None:
-        """`command` builds the request with a new request id for each attempt."""
+        """Send a request to the coordinator; `command` builds it with a new request id for each attempt."""
 
         async def attempt() -> Command:
             if self._client.service_address != transaction.address:
@@ -166,7 +166,7 @@ class TransactionCoordinatorClient:
     # Finding a coordinator.
 
     async def _choose(self) -> int:
-        """The coordinator of the key; without a key, each in turn."""
+        """Return the coordinator of the key; without a key, the next one in turn."""
         count = await self._count()
         if self._key:
             return coordinator_of(self._key, count)
@@ -183,7 +183,7 @@ class TransactionCoordinatorClient:
         return count
 
     async def _connection(self, number: int) -> BrokerConnection:
-        """One at a time: two connects under a key would fence each other."""
+        """Return the connection to a coordinator. Connects are serial: two under one key would fence each other."""
         async with self._connecting:
             connection = await self._client.connection_for(f"{COORDINATORS}-partition-{number}")
             if self._connected.get(number) is not connection:
@@ -192,7 +192,7 @@ class TransactionCoordinatorClient:
 
     async def _connect(self, connection: BrokerConnection, number: int) -> None:
         address = self._client.service_address
-        if self._at != address:  # an epoch of another region means nothing here
+        if self._at != address:  # an epoch is valid only in the region that granted it
             self._epoch, self._at = NO_EPOCH, address
         command = ConnectCoordinator(self._client.new_id(), number)
         if self._key:

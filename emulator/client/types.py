@@ -29,7 +29,7 @@ LATEST = MessageId(2**63 - 1, 2**63 - 1)
 
 
 class ConsumerType(Enum):
-    """Numbers are the protocol's."""
+    """Subscription types, with the protocol's numbers."""
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -38,7 +38,7 @@ class ConsumerType(Enum):
 
 
 class InitialPosition(Enum):
-    """Where a new subscription begins; numbers are the protocol's."""
+    """Initial positions of a new subscription, with the protocol's numbers."""
 
     LATEST = 0
     EARLIEST = 1
@@ -57,18 +57,18 @@ class ClientSettings:
     """Times and intervals of a client."""
 
     operation_timeout_seconds: float = 30.0
-    """Limit of a create, subscribe, seek or other request, reconnections included."""
+    """Timeout of a create, subscribe, seek or other operation, including its reconnects."""
     connect_timeout_seconds: float = 5.0
     request_timeout_seconds: float = 10.0
-    """Limit of one attempt of a request, after which the connection is closed."""
+    """Timeout of one attempt of a request, after which the connection is closed."""
     keep_alive_interval_seconds: float = 30.0
     backoff_seconds: float = 0.1
     backoff_seconds_max: float = 5.0
     send_timeout_seconds: float | None = 30.0
-    """Limit of the wait for a receipt. None: no limit."""
+    """Timeout of the wait for a receipt; None: no timeout."""
     priority_delay_seconds: float = 0.5
-    """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority waits before it requests exclusive access again
-    after it lost its connection; higher priorities wait less (PIP-440). 0: no producer waits."""
+    """Delay before a WAIT_FOR_EXCLUSIVE producer of the lowest priority requests exclusive access again after it lost
+    its connection; higher priorities wait less (PIP-440). 0: no delay."""
     asks_for_partitions: bool = True
     """Whether the client requests a topic's number of partitions before using it. False: topics have none."""
     partitions_interval_seconds: float = 60.0
@@ -82,15 +82,15 @@ class ClientError(GeoemuError):
 
     def __init__(self, message: str, *, definite: bool, code: ServerError | None = None) -> None:
         self.definite = definite
-        """True: it certainly did not happen. False: it may have."""
+        """True: the operation certainly did not happen. False: it may have happened."""
         self.code = code
         """The error code of the broker's response, if there was one."""
         super().__init__(message)
 
 
 class ExpiredTransaction(ClientError):
-    """A newer client has the transaction key (or the key was deleted): the transaction was aborted, and nothing more
-    can be done with it."""
+    """The transaction was aborted, because a newer client has its transaction key or the key was deleted; it cannot be
+    used any more."""
 
 
 FINAL_ERRORS = frozenset(
@@ -112,13 +112,13 @@ FINAL_ERRORS = frozenset(
         ServerError.TransactionNotFound,
     }
 )
-"""A repeated request would fail in the same way; others are retried."""
+"""Errors with which a repeated request would fail again; requests with other errors are retried."""
 
 
 PRIORITY_MIN: Final = -(2**31)
 PRIORITY_MAX: Final = 2**31 - 1
 _HALF_WAY: Final = 10
-"""The priority that halves the delay of 0."""
+"""Priority whose delay is half the delay of priority 0."""
 
 
 def checked_priority(priority: int) -> int:
@@ -131,5 +131,5 @@ def checked_priority(priority: int) -> int:
 
 
 def return_delay_seconds(priority: int, longest_seconds: float) -> float:
-    """The delay before a producer of this priority reconnects: the lower the priority, the longer."""
+    """Return the delay before a producer of this priority reconnects: the lower the priority, the longer."""
     return longest_seconds * (1 - priority / (_HALF_WAY + abs(priority))) / 2

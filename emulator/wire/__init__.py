@@ -1,4 +1,4 @@
-"""Pulsar's wire format: frames, commands, entries and markers. No sockets, no decisions.
+"""Pulsar's wire format: frames, commands, entries and markers. It uses no sockets and decides nothing.
 
     frames             a stream of bytes  <->  frames
     codec_hot          SEND, MESSAGE, ACK, FLOW and receipts  <->  plain values, by hand
@@ -7,5 +7,5 @@
     markers            marker entries  <->  the values of emulator/model/markers.py
     protobuf           checked parsing and varints, shared by the modules above
 
-Whatever a peer sends, the only error that leaves this package is `ProtocolError`.
+For any bytes of a peer, the only error that the package raises is `ProtocolError`.
 """

@@ -1,4 +1,4 @@
-"""Entries as a client builds them: one message, or a batch of messages."""
+"""Build the entries of a client: a message, a batch, or the chunks of a message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator.wire.entry import build_entry, plain_entry
 from emulator.wire.payloads import Compression, Seal, sealed
 
 CHUNK_OVERHEAD_BYTES: Final = 1_024
-"""At most: the fields that only a chunk has, its schema's version, checksum and sizes."""
+"""Maximum size of the fields that only a chunk has, the schema version, the checksum and the sizes."""
 
 
 class Outgoing(Protocol):
@@ -22,9 +22,9 @@ class Outgoing(Protocol):
     properties: Mapping[str, str]
     event_time_ms: int | None
     deliver_at_ms: int | None
-    """Of a message that is not in a batch."""
+    """Time of delivery; only for a message outside of batches."""
     replicate_to: Sequence[str]
-    """Regions; none: all."""
+    """Regions to replicate to; empty: all."""
 
 
 def single_entry(
@@ -37,7 +37,7 @@ def single_entry(
     compression: Compression = Compression.NONE,
     seal: Seal | None = None,
 ) -> bytes:
-    """An entry with one message. `txn`: (most, least) of the transaction that it belongs to."""
+    """Return an entry with one message. `txn`: (most, least) of its transaction."""
     is_plain = txn is None and not schema_version and not compression and seal is None
     if is_plain and _has_only_a_payload(message):
         return plain_entry(producer_name, message.sequence_id, publish_time_ms, message.payload)
@@ -60,13 +60,13 @@ def chunk_entries(
     compression: Compression = Compression.NONE,
     seal: Seal | None = None,
 ) -> list[bytes]:
-    """The entries of a message that is too large for one, all with its sequence id and one uuid. Each is encrypted by
-    itself."""
+    """Return the entries of a message that is too large for one, all with its sequence id and one uuid. Each is
+    encrypted separately."""
     metadata = _metadata(producer_name, publish_time_ms, message, b"")
     _describe(metadata, message)
     _address(metadata, message)
     payload = _compressed(metadata, message.payload, compression)
-    # The schema's version may be another one when they are encoded again: it must not change their number.
+    # The schema version may differ when the chunks are encoded again; it must not change their number.
     overhead_bytes = CHUNK_OVERHEAD_BYTES + (0 if seal is None else seal.more_bytes)
     chunk_bytes = max(1, entry_bytes_max - metadata.ByteSize() - overhead_bytes)
     if schema_version:
@@ -90,7 +90,7 @@ def batch_entry(
     compression: Compression = Compression.NONE,
     seal: Seal | None = None,
 ) -> bytes:
-    """An entry with several messages. At least one; its sequence ids rise."""
+    """Return an entry with a batch of at least one message, in ascending order of sequence ids."""
     metadata = _metadata(producer_name, publish_time_ms, messages[0], schema_version)
     metadata.num_messages_in_batch = len(messages)
     metadata.highest_sequence_id = messages[-1].sequence_id
@@ -108,7 +108,7 @@ def _compressed(metadata: pb.MessageMetadata, payload: bytes, compression: Compr
 
 
 def _has_only_a_payload(message: Outgoing) -> bool:
-    """Whether it has no key, properties or times, is for all regions, and has a valid sequence id."""
+    """Whether a message has no key, properties or times, is for all regions, and has a valid sequence id."""
     return (
         message.key is None
         and message.event_time_ms is None

@@ -1,7 +1,7 @@
 """The numbers of all commands.
 
-Plain integers and not an enum: every frame is compared with some of them, and an enum's member costs four
-times as much to look up. A test compares them with `pulsar.proto`.
+Plain integers and not an enum: the type of every frame is compared with some of them, and looking up an enum member
+takes four times as long. A test compares them with `pulsar.proto`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class CommandType:
-    """Type numbers by their protocol names; a Frame begins with one. Also the field number of the body."""
+    """Type numbers by protocol name. They are also the field numbers of the bodies in BaseCommand."""
 
     CONNECT: Final = 2
     CONNECTED: Final = 3

@@ -1,4 +1,4 @@
-"""Build entries, and derive the few changed forms that a broker may store.
+"""Build entries, and derive the changed forms that a broker may store.
 
 Only replication and the transaction of a SEND add to the metadata; the checksum is then computed again.
 """
@@ -16,12 +16,12 @@ from emulator.wire.source_position import position_property
 
 
 def build_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-    """A whole entry with checksum. A missing required field is a bug of ours (EncodeError)."""
+    """Return an entry with its checksum. EncodeError for a missing required field, a bug."""
     return assemble(metadata.SerializeToString(), payload)
 
 
 def plain_entry(producer_name: str, sequence_id: int, publish_time_ms: int, payload: bytes) -> bytes:
-    """What `build_entry` makes of the three fields every message has, without an object for them."""
+    """Return what `build_entry` returns for the three required fields, without a protobuf object."""
     metadata = (
         length_delimited(1, producer_name.encode())
         + b"\x10"
@@ -35,12 +35,12 @@ def plain_entry(producer_name: str, sequence_id: int, publish_time_ms: int, payl
 def with_replication(
     data: bytes, replicated_from: str, source_position: Position, schema_version: bytes | None = None
 ) -> bytes:
-    """The entry as it is sent to other regions: with its origin, and without a transaction.
+    """Return the entry that is sent to other regions: with its origin, and without a transaction.
 
-    `schema_version`: that of the other region, as long as the one here, or empty. None: the same.
+    `schema_version`: version in the other region, of the same length or empty; None: unchanged.
 
-    Nothing else changes. Fields are appended, which protobuf allows: a later value replaces an earlier one, also a
-    forged origin. A broker metadata block is dropped: it is only valid in this region.
+    Nothing else changes. The fields are appended: in protobuf a later value replaces an earlier one, such as a forged
+    origin. A broker metadata block is dropped: it is only valid in this region.
     """
     try:
         start, end = metadata_bounds(data)
@@ -69,8 +69,8 @@ def _without_transaction(metadata: bytes) -> bytes:
 
 
 def with_transaction(data: bytes, txn: tuple[int, int]) -> bytes:
-    """The entry as it is stored when its sender named the transaction (most, least) only beside it. ProtocolError when
-    it cannot be read."""
+    """Return the entry with the transaction (most, least), which its sender named in the command only. ProtocolError
+    when the entry cannot be read."""
     try:
         start, end = metadata_bounds(data)
     except UNREADABLE as problem:
@@ -86,5 +86,5 @@ def _replicated_from(region: str) -> bytes:
 
 
 def replication_bytes_max(replicated_from: str) -> int:
-    """By how much `with_replication` may make an entry larger, whatever its place in the log will be."""
+    """Return the maximum number of bytes that `with_replication` adds, for any source position."""
     return len(_replicated_from(replicated_from)) + len(position_property(AFTER_EVERYTHING))

@@ -26,11 +26,11 @@ _HEAD: Final = Struct(">HII")
 _HEAD_BYTES: Final = _HEAD.size
 _read_head: Final = _HEAD.unpack_from
 _SMALL_ENTRY_BYTES: Final = 4_096
-"""Below this a copy is cheaper than a memoryview."""
+"""Size below which a copy is cheaper than a memoryview."""
 
 
 def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
-    """Return where the metadata begins and ends. Raises one of UNREADABLE when the sizes are impossible."""
+    """Return the start and end of the metadata. Raises one of UNREADABLE when the sizes are impossible."""
     start = _HEAD_BYTES
     if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read at once
         _, checksum, size = _read_head(data)
@@ -45,7 +45,7 @@ def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
 
 
 def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
-    """Return where the metadata begins and its size, for an entry with broker metadata or without checksum."""
+    """Return the start and size of the metadata, for an entry with broker metadata or without checksum."""
     at = 0
     if data.startswith(_BROKER_METADATA_MAGIC):
         at = _after_broker_metadata(data)
@@ -76,7 +76,7 @@ def _verify(data: bytes, start: int, expected: int) -> None:
 
 
 def _checksum(data: bytes, start: int) -> int:
-    """CRC32C of data[start:]."""
+    """Return the CRC32C of data[start:]."""
     if len(data) < _SMALL_ENTRY_BYTES:
         return crc32c(data[start:])
     return crc32c(memoryview(data)[start:])
@@ -91,7 +91,7 @@ def assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
 def ensure_checksum(data: bytes) -> bytes:
     """Return the entry with a checksum; the same object if it has one already (right or wrong).
 
-    Very old clients send none, and some clients drop every message that comes without.
+    Very old producers send none, and some consumers drop every message without one.
     """
     if data.startswith(_CHECKSUM_MAGIC):
         return data

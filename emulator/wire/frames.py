@@ -1,10 +1,10 @@
-"""Frames: how commands and payloads lie in the byte stream.
+"""Frames: the layout of commands and payloads in the byte stream.
 
     simple    total_size(4) command_size(4) command
     payload   total_size(4) command_size(4) command stored_entry
 
-All sizes are big-endian u32; total_size does not count its own four bytes. `stored_entry` is what is left of
-the frame and what a log keeps byte for byte: [0x0e02 size broker_metadata] [0x0e01 crc32c] size metadata
+All sizes are big-endian u32; total_size does not count its own four bytes. `stored_entry` is the rest of
+the frame, which a log stores byte for byte: [0x0e02 size broker_metadata] [0x0e01 crc32c] size metadata
 payload.
 """
 
@@ -18,9 +18,9 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import UNREADABLE, tag, varint
 
 FRAME_PADDING_BYTES: Final = 10_240
-"""Room in a frame for command and metadata around the largest message; clients of Pulsar allow as much."""
+"""Bytes of a frame for command and metadata besides the largest message, as in the clients of Pulsar."""
 COMMAND_BYTES_MAX: Final = 256
-"""Of that: for the sizes and the command of a SEND, or of a MESSAGE whose batch is not acknowledged in part."""
+"""The part of them for the sizes and the command of a SEND, or of a MESSAGE without an ack set."""
 
 Frame = tuple[int, bytes, bytes]
 """(command type number, BaseCommand bytes, stored entry; empty for simple commands)."""
@@ -30,16 +30,16 @@ _read_sizes = SIZES.unpack_from
 _COMMAND_BYTES_MIN: Final = 2
 """The type field alone."""
 _TYPE_TAG: Final = 0x08
-"""Field 1, a varint: what every client's commands begin with."""
+"""Tag of the type (field 1, a varint), with which every client's commands begin."""
 
 
 def simple_frame(command: pb.BaseCommand) -> bytes:
-    """The frame of a command without payload. A missing required field is a bug of ours (EncodeError)."""
+    """Return the frame of a command without payload. EncodeError for a missing required field, a bug."""
     return frame_of(command.SerializeToString())
 
 
 def frame_of(command: bytes, payload: bytes = b"") -> bytes:
-    """The frame of a serialized command, with the stored entry that follows it."""
+    """Return the frame of a serialized command and the stored entry that follows it."""
     size = len(command)
     return SIZES.pack(size + len(payload) + 4, size) + command + payload
 
@@ -52,7 +52,7 @@ PONG_FRAME: Final = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=p
 BEFORE_BODY_SIZE: Final = {
     number: tag(1) + varint(number) + tag(number, 2) for number in pb.BaseCommand.Type.values()
 }
-"""Command type -> everything before the size of its body."""
+"""Command type -> the bytes before the size of its body."""
 
 
 def command_bytes(type_: int, body: bytes) -> bytes:
@@ -60,14 +60,14 @@ def command_bytes(type_: int, body: bytes) -> bytes:
 
 
 def head_of_frame(type_: int, body_size: int) -> bytes:
-    """Everything of a simple frame before its body."""
+    """Return the bytes of a simple frame before its body."""
     before_body = BEFORE_BODY_SIZE[type_] + varint(body_size)
     command_size = len(before_body) + body_size
     return SIZES.pack(command_size + 4, command_size) + before_body
 
 
 def frame_bytes(frame: Frame) -> int:
-    """How large a frame was in the stream."""
+    """Return the size of a frame in the stream."""
     return SIZES.size + len(frame[1]) + len(frame[2])
 
 
@@ -90,11 +90,11 @@ class FrameBuffer:
         self._frame_bytes_max = frame_bytes_max
         """Largest total_size accepted."""
         self._parts: list[bytes] = []
-        """Bytes of the unfinished frame as they arrived: joined once, when enough are here."""
+        """Received chunks of the unfinished frame, joined once it may be complete."""
         self._missing = 0
-        """Bytes to wait for before `_parts` is worth another look. Invariant: > 0 iff there are parts."""
+        """Bytes to receive before `_parts` are parsed again. Invariant: > 0 iff there are parts."""
         self.held_bytes = 0
-        """Of the unfinished frame, here already. Invariant: the sum of the lengths of `_parts`."""
+        """Received bytes of the unfinished frame. Invariant: the sum of the lengths of `_parts`."""
 
     @property
     def unfinished_bytes(self) -> int:
@@ -155,7 +155,7 @@ class FrameBuffer:
 
 
 def _search_type(command: bytes) -> int:
-    """The type of a command that does not begin with it, or whose type needs two bytes; -1 if none."""
+    """Return the type of a command that does not begin with it, or whose type needs two bytes; -1: none."""
     try:
         head = pb.LeanHead.FromString(command)
     except UNREADABLE:

@@ -21,14 +21,14 @@ from emulator.wire.message_metadata import EntryInfo
 from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"
-"""Name all markers are published under; deduplication must pass them by."""
+"""Producer name of all markers, which deduplication must ignore."""
 
 
 def encode_marker(
     marker: Marker, publish_time_ms: int, replicate_to: Sequence[str] = ()
 ) -> tuple[bytes, EntryInfo]:
-    """Return the entry and its `scan_entry`. `replicate_to` limits which regions get it: a response goes to the region
-    that requested it, a snapshot stays in its own region.
+    """Return the entry of a marker and its `EntryInfo`. `replicate_to` limits the regions that receive it: a response
+    goes to the region that requested it, a snapshot stays in its own region.
     """
     type_, payload = _to_protobuf(marker)
     metadata = pb.MessageMetadata(
@@ -57,7 +57,7 @@ TRANSACTION_MARKER_PRODUCER: Final = "pulsar.txn.marker"
 def encode_transaction_end(
     txn: tuple[int, int], publish_time_ms: int, *, committed: bool
 ) -> tuple[bytes, EntryInfo]:
-    """Return the entry that ends the transaction (most, least) in a topic's log, and its `scan_entry`."""
+    """Return the entry that ends the transaction (most, least) in a topic's log, and its `EntryInfo`."""
     most, least = txn
     metadata = pb.MessageMetadata(
         producer_name=TRANSACTION_MARKER_PRODUCER,
@@ -79,7 +79,7 @@ def encode_transaction_end(
 
 
 def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
-    """Read the marker in an entry that `scan_entry` described by `info`; None for types without a value.
+    """Read the marker in an entry whose `scan_entry` is `info`; None for types without a value.
 
     ProtocolError for a payload that cannot be read.
     """
@@ -93,8 +93,8 @@ def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
 
 
 def stored_marker(data: bytes, info: EntryInfo) -> Marker | None:
-    """The marker in an entry of a log. None also for a malformed one: admission rejects those, and one that was stored
-    before that check existed, or by a newer region, has no effect here."""
+    """Return the marker in an entry of a log; None also for a malformed one. Admission rejects malformed markers; one
+    that was stored before that check existed, or by a newer region, has no effect."""
     if info.marker_type is None:
         return None
     try:
@@ -141,7 +141,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def _signed(value: int) -> int:
-    """2**64-1 means -1."""
+    """Return the signed value of a u64: 2**64-1 is -1."""
     return value if value <= _INT64_MAX else value - 2**64
 
 
@@ -154,8 +154,8 @@ def _read_positions(clusters: Iterable[pb.ClusterMessageId]) -> tuple[tuple[str,
 
 
 def _text(value: str) -> str:
-    """Malformed when it is none: protobuf hands out bytes of bad UTF-8 as bytes. The few strings of a marker are
-    checked one by one; `parse`, which searches for them, takes three times as long as reading the marker."""
+    """Return a string; Malformed if it is not UTF-8, which protobuf returns as bytes. Markers have few strings, checked
+    one by one: `parse`, which searches for them, takes three times as long as reading the marker."""
     if not isinstance(value, str):
         raise Malformed("a name that is not UTF-8")
     return value

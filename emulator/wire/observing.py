@@ -1,4 +1,4 @@
-"""What a recording proxy reads from the traffic between a client and a region: errors and the messages of an entry."""
+"""Parsing for a recording proxy between clients and regions: errors of responses, messages of entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ObservedMessage:
     batch_index: int
     sequence_id: int
     payload: bytes
-    """Or the stored bytes, if they cannot be decrypted or decompressed here."""
+    """Payload; the stored bytes if the proxy cannot decrypt or decompress them."""
     key: str | bytes | None
     properties: dict[str, str]
     event_time_ms: int
@@ -33,12 +33,12 @@ class ObservedMessage:
 
 
 def error_text(response: Any) -> str | None:
-    """The error that a response reports; None for success."""
+    """Return the error that a response reports; None: it reports success."""
     return None if response.error is None else response.message or "refused"
 
 
 def lookup_answered_with(command: bytes, service_url: str) -> bytes:
-    """The frame of a LOOKUP_RESPONSE that names another address."""
+    """Return the frame of a LOOKUP_RESPONSE with another service URL."""
     decoded = decode_command(command)
     body = decoded.lookupTopicResponse
     if body.brokerServiceUrl:
@@ -48,8 +48,8 @@ def lookup_answered_with(command: bytes, service_url: str) -> bytes:
 
 
 def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetails, list[ObservedMessage]]:
-    """The messages of an entry. `earlier_chunks`: the chunks before the last one of a chunked message.
-    ProtocolError when it cannot be read."""
+    """Return the messages of an entry. `earlier_chunks`: the chunks before the last one of a chunked message.
+    ProtocolError when the entry cannot be read."""
     info = read_entry(entry)
     payload = earlier_chunks + entry[info.payload_offset :]
     opened = _opened(info, payload)

@@ -26,7 +26,7 @@ from emulator.wire.protobuf import UNREADABLE, malformed, parse
 
 
 class Compression(IntEnum):
-    """Numbers are the protocol's."""
+    """Compression types, with the protocol's numbers."""
 
     NONE = 0
     LZ4 = 1
@@ -42,7 +42,7 @@ class Compression(IntEnum):
             raise ValueError(f"to compress with {self.name}, install {problem.name}") from None
 
     def compress(self, payload: bytes) -> bytes:
-        """ImportError without its library."""
+        """Compress a payload. ImportError when the library is not installed."""
         return _COMPRESSORS[self](payload)
 
 
@@ -51,7 +51,7 @@ def _library(name: str) -> Any:
 
 
 def _unzip(payload: bytes, size: int) -> bytes:
-    return zlib.decompressobj().decompress(payload, size + 1)  # a forged size cannot inflate more than that
+    return zlib.decompressobj().decompress(payload, size + 1)  # bounds the output of a forged payload
 
 
 _COMPRESSORS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
@@ -72,7 +72,7 @@ _DECOMPRESSORS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
 
 
 def decompress(compression: int, payload: bytes, uncompressed_size: int) -> bytes:
-    """The payload as its producer had it. ProtocolError when it is damaged, or its library is not installed."""
+    """Return the decompressed payload. ProtocolError when it is damaged, or the library is not installed."""
     if compression == pb.NONE:
         return payload
     decompressor = _DECOMPRESSORS.get(compression)
@@ -98,16 +98,16 @@ def _unreadable_payload(reason: str) -> ProtocolError:
 
 
 class EncryptionContext(NamedTuple):
-    """Of one entry."""
+    """Encryption parameters of one entry."""
 
     data_keys: Mapping[str, bytes]
-    """Name of a reader's key -> the data key, encrypted with it."""
+    """Name of a reader's key -> the data key, encrypted with the reader's key."""
     nonce: bytes
     compression: int
-    """Of the payload before it was encrypted, by the protocol's number; 0: none."""
+    """Compression of the payload before its encryption, by the protocol's number; 0: none."""
     uncompressed_size: int
     messages: int
-    """More than one: a batch."""
+    """Number of messages; more than one: a batch."""
 
 
 class Seal(Protocol):
@@ -115,16 +115,16 @@ class Seal(Protocol):
 
     @property
     def more_bytes(self) -> int:
-        """How much larger an entry becomes, at most."""
+        """Maximum number of bytes that encryption adds to an entry."""
         ...
 
     def close(self, payload: bytes) -> tuple[Mapping[str, bytes], bytes, bytes]:
-        """(data key by reader's key, nonce, encrypted payload)."""
+        """Encrypt a payload; return (encrypted data keys by name, nonce, encrypted payload)."""
         ...
 
 
 def sealed(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> bytes:
-    """Return the payload of an entry, encrypted with `seal`, whose parameters the metadata gets. None: unencrypted."""
+    """Return the payload, encrypted with `seal`, and set the parameters in the metadata. None: unencrypted."""
     if seal is None:
         return payload
     data_keys, nonce, encrypted = seal.close(payload)
@@ -136,7 +136,7 @@ def sealed(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> b
 
 
 def encryption_context(data: bytes) -> EncryptionContext:
-    """Of an encrypted entry."""
+    """Return the encryption parameters of an encrypted entry."""
     metadata = read_metadata(data)
     return EncryptionContext(
         {pair.key: pair.value for pair in metadata.encryption_keys},
@@ -151,7 +151,7 @@ def encryption_context(data: bytes) -> EncryptionContext:
 
 
 def split_batch(info: EntryInfo, payload: bytes) -> Iterator[tuple[pb.SingleMessageMetadata, bytes]]:
-    """The messages of a batch, in order. `payload` is decompressed already."""
+    """Yield the messages of a batch, in order, from its decompressed payload."""
     assert info.is_batch, "an entry without num_messages_in_batch is one message"
     at = 0
     for _ in range(info.num_messages):
@@ -189,7 +189,7 @@ MESSAGES_MAX: Final = 100_000
 
 
 def read_keys(data: bytes) -> KeyedEntry:
-    """The keys in an entry that `scan_entry` has accepted."""
+    """Return the message keys in an entry that `scan_entry` has accepted."""
     try:
         details = read_entry(data)
         if details.is_batch:
@@ -228,13 +228,13 @@ def _keyed(single: pb.SingleMessageMetadata, payload: bytes) -> KeyedMessage:
 
 
 def _key(text: str | None, *, is_base64: bool) -> str | None:
-    """The same text is another key when it encodes bytes."""
+    """Return a key with a prefix, because the same text in Base64 is another key."""
     return None if text is None else f"{'b' if is_base64 else 't'}{text}"
 
 
 def with_messages(data: bytes, staying: Collection[int]) -> bytes:
-    """A batch, of which only these messages stay. The others leave an empty place, so that every message keeps its
-    index: each has the id that it was published under. ProtocolError when the batch cannot be read."""
+    """Return a batch with only the messages of the indices `staying`. Removed messages leave an empty one, so that all
+    others keep their index and message id. ProtocolError when the batch cannot be read."""
     details, metadata = read_entry(data), read_metadata(data)
     payload = decompress(details.compression, data[details.payload_offset :], details.uncompressed_size)
     parts: list[bytes] = []
@@ -251,8 +251,8 @@ def with_messages(data: bytes, staying: Collection[int]) -> bytes:
 
 
 def last_index(data: bytes) -> int:
-    """Index of the last message of a batch that compaction left; of a batch that cannot be parsed, of its last message.
-    -1 for an entry that is no batch."""
+    """Return the index of the last message of a batch that compaction has not removed; of the last message if the batch
+    cannot be parsed; -1 for an entry that is no batch."""
     details = read_entry(data)
     if not details.is_batch:
         return -1

@@ -1,9 +1,9 @@
 """Helpers for protobuf: parsing, presence, and encoding by hand.
 
 Measured: parsing a small message with protobuf's C core costs a quarter of a microsecond, reading a number from it
-0.06 and each message nested in it 0.2, while a walk over the bytes in Python pays 0.15 to 0.3 per field. Building a
+0.06 and each message nested in it 0.2, while a loop over the bytes in Python costs 0.15 to 0.3 per field. Building a
 message and serializing it costs several times what joining prepared bytes does. So the package reads with protobuf (the
-lean forms in `pulsar.proto`), but for acknowledgements, and writes its hot messages by hand.
+lean forms in `pulsar.proto`), except for acknowledgements, and writes its hot messages by hand.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ new_tuple: Final = tuple.__new__
 """Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
 
 ABSENT_U64: Final = 2**63
-"""What the lean forms read where there is nothing; see pulsar.proto."""
+"""Value that the lean forms read for an absent field; see pulsar.proto."""
 ABSENT_I64: Final = -(2**63)
 ABSENT_I32: Final = -(2**31)
 
 
 def present_or_0(value: int) -> int:
-    """The half of a transaction id whose other half is there."""
+    """Return one half of a transaction id; 0 if only the other half is present."""
     return 0 if value == ABSENT_U64 else value
 
 
@@ -40,11 +40,11 @@ def present_or_0(value: int) -> int:
 
 
 class Malformed(ValueError):
-    """These bytes are not what they should be. Never leaves the package: `malformed` makes it a ProtocolError."""
+    """Bytes that cannot be parsed. Internal to the package: `malformed` makes it a ProtocolError."""
 
 
 UNREADABLE: Final = (DecodeError, ValueError)
-"""What reading garbage may raise; ValueError covers bad UTF-8 and Malformed."""
+"""Errors of parsing invalid bytes; ValueError includes invalid UTF-8 and Malformed."""
 
 
 def malformed(what: str, cause: object, *, closes_connection: bool = True) -> ProtocolError:
@@ -60,7 +60,7 @@ _Read = TypeVar("_Read", bound=Message)
 
 
 def parse(message_type: type[_Read], data: bytes) -> _Read:
-    """Read a message completely: required fields are there and all text is text. One of UNREADABLE if not."""
+    """Parse a message. Raises one of UNREADABLE if a required field is missing or a string is not UTF-8."""
     message = message_type.FromString(data)
     if not message.IsInitialized():
         raise Malformed("a required field is missing")
@@ -69,7 +69,7 @@ def parse(message_type: type[_Read], data: bytes) -> _Read:
 
 
 def may_have_text(message_type: Any) -> bool:
-    """Whether `require_text` may find anything in a message of such a descriptor."""
+    """Whether messages of a type may contain strings, which `require_text` checks."""
     return any(
         field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
         for field in message_type.fields
@@ -77,7 +77,7 @@ def may_have_text(message_type: Any) -> bool:
 
 
 def require_text(message: Message) -> None:
-    """Malformed when a string is none: protobuf hands out bytes of bad UTF-8 as bytes."""
+    """Raise Malformed for a string that is not UTF-8, which protobuf returns as bytes."""
     for descriptor, value in message.ListFields():
         if descriptor.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
             continue
@@ -93,20 +93,20 @@ BODY_NAMES: Final = {
     for number in pb.BaseCommand.Type.values()
     if number != pb.BaseCommand.NOT_KNOWN
 }
-"""Command type -> the field of its body."""
+"""Command type -> name of the field with its body."""
 _TYPES_WITH_TEXT: Final = frozenset(
     number
     for number, name in BODY_NAMES.items()
     if may_have_text(pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type)
 )
 _OPTIONAL_BODIES: Final = frozenset((CommandType.PING, CommandType.PONG))
-"""Their bodies have no fields."""
+"""Command types whose body may be missing, because it has no fields."""
 
 
 def decode_command(command: bytes) -> pb.BaseCommand:
-    """Read any command as a protobuf object. Its body and all required fields are there, and text is text.
+    """Read any command as a protobuf object; check its body, required fields and strings.
 
-    A type that is newer than our protocol reads as NOT_KNOWN: ignore it.
+    A type that is newer than this version of the protocol is read as NOT_KNOWN, which callers ignore.
     """
     try:
         decoded = pb.BaseCommand.FromString(command)
@@ -128,8 +128,8 @@ def _require_complete(command: pb.BaseCommand) -> None:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins there, and its end. Raises IndexError when it exceeds the data. Numbers of more
-    than 64 bits are left to protobuf: a caller accepts none above MASK_64."""
+    """Return the varint that begins at `at`, and its end. IndexError when it exceeds the data. Callers leave numbers
+    above MASK_64 to protobuf."""
     byte = data[at]
     at += 1
     if byte < 128:
@@ -151,13 +151,13 @@ _FOUR_BYTES_END: Final = _TABLE_SIZE * _TABLE_SIZE
 _LOW: Final = [bytes((value,)) for value in range(128)]
 _LOW_CONTINUED: Final = [bytes((value | 128,)) for value in range(128)]
 _VARINTS: Final = _LOW + [low + high for high in _LOW[1:] for low in _LOW_CONTINUED]
-"""Every varint of one or two bytes."""
+"""Number -> varint, for all varints of one or two bytes."""
 _CONTINUED: Final = [low + high for high in _LOW_CONTINUED for low in _LOW_CONTINUED]
-"""The low 14 bits of every longer one."""
+"""Low 14 bits of a number -> the first two bytes of a longer varint."""
 
 
 def varint(value: int) -> bytes:
-    """Encode; a negative value travels as its two's complement of 64 bits, in ten bytes."""
+    """Encode a number; a negative one as its two's complement of 64 bits, in ten bytes."""
     if 0 <= value < _TABLE_SIZE:
         return _VARINTS[value]
     if 0 <= value < _FOUR_BYTES_END:
@@ -167,12 +167,12 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int, wire_type: int = 0) -> bytes:
-    """What precedes a field's value. Wire type 0 is a varint, 2 something with its length before it."""
+    """Return the tag of a field. Wire type 0 is a varint, 2 a length-delimited value."""
     return varint(number << 3 | wire_type)
 
 
 def length_delimited(number: int, value: bytes) -> bytes:
-    """A field of text, bytes or a nested message."""
+    """Return a field of text, bytes or a nested message."""
     return tag(number, 2) + varint(len(value)) + value
 
 
@@ -202,7 +202,7 @@ def check_descriptors(data: bytes) -> None:
 
 
 def _names(messages: Any, inside: str) -> Iterator[str]:
-    """Full names, nested ones too."""
+    """Yield the full names of messages and of nested ones."""
     for message in messages:
         name = f"{inside}.{message.name}" if inside else message.name
         yield name

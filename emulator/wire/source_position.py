@@ -1,4 +1,4 @@
-"""The property of a replicated entry that holds its position in its origin's log."""
+"""The property of a replicated entry that contains its position in the log of its origin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST: Final = AFTER_EVERYTHING.entry
 
 
 def source_position(properties: Sequence[bytes]) -> Position | None:
-    """Return the position in the last such property: clients put properties into a map, where the last one wins."""
+    """Return the position in the last property that has one, as the last one wins in the maps of clients."""
     for pair in reversed(properties):
         found = _position_in(pair)
         if found is not None:
@@ -28,9 +28,9 @@ def source_position(properties: Sequence[bytes]) -> Position | None:
 
 
 def _position_in(pair: bytes) -> Position | None:
-    """The position in a serialized KeyValue; None when this is the value or a part of another key."""
+    """Return the position in a serialized KeyValue; None if its key is another one."""
     if pair.startswith(_POSITION_PAIR) and len(pair) > _TEXT_AT == len(pair) - pair[_TEXT_AT - 1]:
-        return _position(pair[_TEXT_AT:])  # the only form anybody writes
+        return _position(pair[_TEXT_AT:])  # the only form that regions write
     if POSITION_KEY not in pair:
         return None
     property_ = parse(pb.KeyValue, pair)
@@ -49,10 +49,10 @@ _POSITION_HEADS: Final = [
     PROPERTIES + varint(len(_POSITION_PAIR) + 1 + size) + _POSITION_PAIR + varint(size)
     for size in range(len(str(AFTER_EVERYTHING)) + 1)
 ]
-"""By the size of the position's text: the property up to that text."""
+"""Size of the position's text -> the bytes of the property before that text."""
 
 
 def position_property(position: Position) -> bytes:
-    """As a field of the metadata."""
+    """Return the property with a source position, as a field of the metadata."""
     text = b"%d:%d" % position
     return _POSITION_HEADS[len(text)] + text

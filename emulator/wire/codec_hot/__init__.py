@@ -3,10 +3,10 @@
     publishing   SEND and SEND_RECEIPT
     consuming    MESSAGE, ACK, its response, and FLOW
 
-Naming: `decode_x` reads BaseCommand bytes, `encode_x` writes them (of receipts and responses: whole frames), `x_frame`
+Naming: `decode_x` reads BaseCommand bytes, `encode_x` writes them (whole frames for receipts and responses), `x_frame`
 writes a whole frame, `x_header` a frame without the entry that follows it.
 
 Signs: all numbers are u64 in protobuf, and Pulsar writes -1 as 2**64-1 where a position is absent. Ledgers, entries and
 the numbers of a receipt are therefore signed here. Producer, consumer, request, sequence and transaction numbers of
-other commands stay u64. Encoders take either.
+other commands stay u64. Encoders accept both.
 """

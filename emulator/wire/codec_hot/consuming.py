@@ -25,7 +25,7 @@ from emulator.wire.protobuf import (
 )
 
 _read: Final = pb.LeanCommand.FromString
-"""A missing body is read as an empty one."""
+"""Parses a command; a missing body is read as an empty one."""
 _pack_sizes: Final = SIZES.pack
 
 # MESSAGE.
@@ -43,10 +43,10 @@ def message_header(
     consumer_epoch: int | None,
     data_length: int,
 ) -> bytes:
-    """Everything of a MESSAGE frame before the stored entry of `data_length` bytes.
+    """Return the bytes of a MESSAGE frame before the stored entry of `data_length` bytes.
 
-    `partition` -1 for a topic that is no partition. `ack_set` (i64 words; bits still set are not acknowledged)
-    only when parts of a batch are acknowledged already. `consumer_epoch` None when the consumer never sent one.
+    `partition`: -1 for a topic that is no partition. `ack_set`: i64 words whose set bits are the unacknowledged
+    messages of a partly acknowledged batch. `consumer_epoch`: None if the consumer sent none.
     """
     entry = varint(entry_id)
     heads, tail = _message_parts(consumer_id, ledger_id, partition, consumer_epoch)
@@ -64,8 +64,8 @@ def message_header(
 def _message_parts(
     consumer_id: int, ledger_id: int, partition: int, consumer_epoch: int | None
 ) -> tuple[list[bytes], bytes]:
-    """What one message of a consumer shares with the next: all before the entry id (by the size of its
-    varint), and all after it."""
+    """Return the bytes that the messages of a consumer share: those before the entry id (by the size of its
+    varint), and those after it."""
     before_id = b"\x08" + varint(consumer_id)
     before_entry_id = b"\x08" + varint(ledger_id) + b"\x10"
     tail = b"\x18" + varint(partition) if partition >= 0 else b""
@@ -127,7 +127,7 @@ def _holds_ack_set(command: bytes) -> bool:
 # ACK.
 
 AckId = tuple[int, int, tuple[int, ...] | None]
-"""(ledger, entry, ack_set); the set is None when the whole entry is meant."""
+"""(ledger, entry, ack set); an ack set of None acknowledges the whole entry."""
 
 
 class AckCommand(NamedTuple):
@@ -142,13 +142,13 @@ class AckCommand(NamedTuple):
     txn_most: int | None = None
     validation_error: int | None = None
     batch_sizes: tuple[int, ...] = ()
-    """In transactions: the number of messages in each entry; 0: not given."""
+    """Number of messages in each entry, in transactions only; 0: not given."""
 
 
 _CUMULATIVE: Final = 1
 _ACK_SET_TAG: Final = tag(5)[0]
 _ACK_SET_PACKED_TAG: Final = tag(5, 2)[0]
-"""Single words, and packed: protobuf's readers take both."""
+"""Tags of an ack set in single words and packed; protobuf's readers accept both."""
 
 
 def decode_ack(command: bytes) -> AckCommand:
@@ -161,7 +161,7 @@ _ACK: Final = BEFORE_BODY_SIZE[CommandType.ACK]
 
 def _usual_ack(command: bytes) -> AckCommand | None:
     """Parse an ACK of one whole entry without a response by hand: half of protobuf's time for nested messages. None for
-    every other form, and for numbers that may be negative: protobuf parses and checks those."""
+    every other form, and for numbers that may be negative: `_any_ack` parses and checks those."""
     try:
         if not (command.startswith(_ACK) and command[3] == len(command) - 4 < 128 and command[4] == 0x08):
             return None
@@ -212,7 +212,7 @@ def _any_ack(command: bytes) -> AckCommand:
 
 
 def _batch_sizes(command: bytes) -> tuple[int, ...]:
-    """Only transactions need them, so the lean form does not have them."""
+    """Read the batch sizes, which only transactions need and the lean form omits."""
     try:
         ids = parse(pb.BaseCommand, command).ack.message_id
     except UNREADABLE as problem:
@@ -238,8 +238,8 @@ def encode_ack(
     validation_error: int | None = None,
     batch_sizes: Iterable[int] = (),
 ) -> bytes:
-    """The command of an ACK for (ledger, entry, ack_set or None) each. Cumulative takes exactly one. `batch_sizes`: of
-    each entry, 0 for no batch; transactions need them."""
+    """Return the command of an ACK for `ids`: (ledger, entry, ack set or None); exactly one if `cumulative`.
+    `batch_sizes`: number of messages in each entry, 0 for no batch; required in transactions."""
     parts = [b"\x08", varint(consumer_id), b"\x10\x01" if cumulative else b"\x10\x00"]
     for (ledger, entry, ack_set), batch_size in zip(ids, chain(batch_sizes, repeat(0)), strict=False):
         message_id = b"\x08" + varint(ledger) + b"\x10" + varint(entry)
@@ -258,7 +258,7 @@ def encode_ack(
 
 
 def encode_ack_response(consumer_id: int, request_id: int) -> bytes:
-    """The frame of an ACK_RESPONSE: the acknowledgement is durable."""
+    """Return the frame of an ACK_RESPONSE, which confirms that an acknowledgement is durable."""
     body = b"\x08" + varint(consumer_id) + b"\x30" + varint(request_id)
     return head_of_frame(CommandType.ACK_RESPONSE, len(body)) + body
 
@@ -278,5 +278,5 @@ def decode_flow(command: bytes) -> tuple[int, int]:
 
 
 def encode_flow(consumer_id: int, permits: int) -> bytes:
-    """The command of a FLOW."""
+    """Return the command of a FLOW."""
     return command_bytes(CommandType.FLOW, b"\x08" + varint(consumer_id) + b"\x10" + varint(permits))

@@ -20,7 +20,7 @@ from emulator.wire.protobuf import (
 )
 
 _read: Final = pb.LeanCommand.FromString
-"""A missing body is read as an empty one."""
+"""Parses a command; a missing body is read as an empty one."""
 _pack_sizes: Final = SIZES.pack
 _SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
 
@@ -66,8 +66,8 @@ def send_header(
     is_chunk: bool = False,
     marker: bool = False,
 ) -> bytes:
-    """Everything of a SEND before the entry of `data_length` bytes, which follows as it is to be stored. Fields with
-    their default value are left out."""
+    """Return the bytes of a SEND frame before the entry of `data_length` bytes. Fields with default values are
+    omitted."""
     body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
     if num_messages != 1:
         body += b"\x18" + varint(num_messages)
@@ -96,7 +96,7 @@ def send_frame(
     is_chunk: bool = False,
     marker: bool = False,
 ) -> bytes:
-    """A whole SEND; `data` is the entry as it is to be stored."""
+    """Return a whole SEND frame; `data` is the entry that the broker stores."""
     header = send_header(
         producer_id,
         sequence_id,
@@ -117,16 +117,16 @@ def send_frame(
 def encode_receipt(
     producer_id: int, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int
 ) -> bytes:
-    """One receipt as a whole frame. Position (-1, -1): it is a duplicate, nothing was stored."""
+    """Return the frame of one receipt. Position (-1, -1): the entry is a duplicate and was not stored."""
     return encode_receipts(producer_id, ledger_id, entry_id, ((sequence_id, highest_sequence_id),))
 
 
 def encode_receipts(
     producer_id: int, ledger_id: int, first_entry_id: int, sends: Iterable[tuple[int, int]]
 ) -> bytes:
-    """Frames of receipts for entries stored one after the other, in that order.
+    """Return the frames of the receipts for consecutive entries, in order.
 
-    `sends` are (sequence_id, highest_sequence_id) as the SENDs had them: clients match receipts by these.
+    `sends`: (sequence_id, highest_sequence_id) of each SEND, by which clients match receipts.
     """
     before_sequence_id = b"\x08" + varint(producer_id) + b"\x10"
     id_heads = _receipt_id_heads(ledger_id)
@@ -145,7 +145,7 @@ _RECEIPT_BYTES_MAX: Final = 5 * (1 + VARINT_BYTES_MAX) + 2
 
 @lru_cache(maxsize=1024)
 def _receipt_id_heads(ledger_id: int) -> list[bytes]:
-    """By the size of the entry id's varint: a receipt's message id up to that varint."""
+    """Size of the entry id's varint -> the bytes of a receipt's message id before it."""
     before_entry_id = b"\x08" + varint(ledger_id) + b"\x10"
     return [
         b"\x1a" + varint(len(before_entry_id) + entry_size) + before_entry_id
@@ -159,7 +159,7 @@ _RECEIPT_HEADS: Final = [
 
 
 class Receipt(NamedTuple):
-    """The receipt of one SEND. Signed: a replicator's receipts carry source positions and -1."""
+    """The receipt of one SEND, with signed numbers: a replicator's receipts contain source positions and -1."""
 
     producer_id: int
     sequence_id: int
@@ -185,8 +185,8 @@ def decode_receipt(command: bytes) -> Receipt:
 
 
 def decode_peer_receipt(command: bytes) -> tuple[int, int, int]:
-    """Read (producer id, ledger, entry) of a SEND_RECEIPT between regions: the position in the sender's log, at the
-    place of the sequence ids. -1 for both: none."""
+    """Read (producer id, ledger, entry) of a SEND_RECEIPT between regions: its sequence id fields contain the position
+    in the sender's log; -1 in both: none."""
     try:
         receipt = _read(command).send_receipt
     except UNREADABLE as problem:

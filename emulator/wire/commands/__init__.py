@@ -1,4 +1,4 @@
-"""All commands but SEND, MESSAGE, ACK, FLOW and receipts: one table of frozen values that encode and read themselves.
+"""All commands except SEND, MESSAGE, ACK, FLOW and receipts: one table of frozen dataclasses with `encode` and `read`.
 
 `COMMANDS` maps type numbers to classes; `spec` explains how a command is declared.
 """

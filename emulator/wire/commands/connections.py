@@ -26,7 +26,7 @@ class Connect(Command):
     auth_method_name: str = ""
     auth_data: bytes = b""
     wants_source_positions: Annotated[bool, "feature_flags.supports_repl_dedup_by_lid_and_eid"] = False
-    """A replicator: receipts name positions in its own log."""
+    """Whether the client is a replicator, whose receipts contain positions in its own log."""
 
 
 @command(CommandType.CONNECTED)
@@ -42,7 +42,7 @@ class Connected(Command):
 
 
 def connected_response(client_protocol_version: int, max_message_bytes: int) -> Connected:
-    """The response of this broker: the smaller of both protocol versions and the supported features."""
+    """Return the response of this broker: the smaller of both protocol versions, and its features."""
     version = min(PROTOCOL_VERSION, client_protocol_version)
     return Connected(SERVER_VERSION, version, max_message_bytes, True, True, True)
 
@@ -80,12 +80,12 @@ def error_response(request_id: int, problem: ProtocolError) -> Error:
 
 @command(CommandType.LOOKUP)
 class Lookup(Command):
-    """Which broker serves this topic?"""
+    """A request for the broker that serves a topic."""
 
     request_id: int
     topic: str
     listener_name: Annotated[str, "advertised_listener_name"] = ""
-    """Which of the broker's advertised addresses is requested; empty: the default one."""
+    """Name of the requested advertised address of the broker; empty: the default one."""
 
 
 @command(CommandType.LOOKUP_RESPONSE)
@@ -104,7 +104,7 @@ class LookupResponse(Command):
 
 
 def lookup_connect(request_id: int, service_url: str) -> LookupResponse:
-    """The topic is served at `service_url`."""
+    """Return the response that `service_url` serves the topic."""
     return LookupResponse(request_id, pb.CommandLookupTopicResponse.Connect, service_url, True, False)
 
 
@@ -114,7 +114,7 @@ def lookup_failed(request_id: int, problem: ProtocolError) -> LookupResponse:
 
 @command(CommandType.PARTITIONED_METADATA)
 class PartitionMetadata(Command):
-    """How many partitions does this topic have?"""
+    """A request for the number of partitions of a topic."""
 
     request_id: int
     topic: str
@@ -127,7 +127,7 @@ class PartitionMetadataResponse(Command):
     request_id: int
     response: int
     partitions: int | None = None
-    """0: not partitioned."""
+    """Number of partitions; 0: not partitioned."""
     error: ServerError | None = None
     message: str | None = None
 
@@ -149,7 +149,7 @@ def partitions_failed(request_id: int, problem: ProtocolError) -> PartitionMetad
 
 
 def topics_hash(names: Iterable[str]) -> str:
-    """The hash that clients compute from the names they know."""
+    """Return the hash that clients compute from the names they know."""
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
@@ -158,9 +158,9 @@ class GetTopics(Command):
     request_id: int
     namespace: str
     pattern: Annotated[str, "topics_pattern"] = ""
-    """Empty: all topics. The client filters the response itself if the broker does not apply the pattern."""
+    """Pattern of names; empty: all. The client filters the names itself if the broker does not."""
     hash: Annotated[str, "topics_hash"] = ""
-    """Of the names that the client knows; empty: none."""
+    """Hash of the names that the client knows; empty: none."""
     mode: int = pb.CommandGetTopicsOfNamespace.PERSISTENT
 
     @property
@@ -177,11 +177,11 @@ class GetTopicsResponse(Command):
     request_id: int
     names: Annotated[tuple[str, ...], "topics"]
     hash: Annotated[str, "topics_hash"]
-    """Of all names."""
+    """Hash of all names."""
     filtered: bool
-    """The pattern was applied."""
+    """Whether the pattern was applied."""
     changed: bool
-    """False: the client knows the names already, and none is sent."""
+    """Whether the client does not know the names yet; if it does, none is sent."""
 
 
 @command(CommandType.WATCH_TOPIC_LIST)
@@ -207,7 +207,7 @@ class TopicsUpdate(Command):
     new: Annotated[tuple[str, ...], "new_topics"]
     deleted: Annotated[tuple[str, ...], "deleted_topics"]
     hash: Annotated[str, "topics_hash"]
-    """Of all names after the update."""
+    """Hash of all names after the update."""
 
 
 @command(CommandType.WATCH_TOPIC_LIST_CLOSE)

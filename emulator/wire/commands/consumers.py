@@ -17,14 +17,14 @@ class Subscribe(Command):
     topic: str
     subscription: str
     type_number: Annotated[int, "subType"]
-    """0 Exclusive, 1 Shared, 2 Failover, 3 Key_Shared."""
+    """Subscription type: 0 Exclusive, 1 Shared, 2 Failover, 3 Key_Shared."""
     consumer_id: int
     consumer_name: str
     priority_level: int
     initial_position: Annotated[int, "initialPosition"]
     durable: bool = True
     start_message_id: MessageIdData | None = None
-    """Where a new subscription begins; None: at `initial_position`."""
+    """Start of a new subscription; None: `initial_position`."""
     read_compacted: bool = False
     replicated: Annotated[bool | None, "replicate_subscription_state"] = None
     """Replicate the position to other regions. None and False leave a replicated subscription as it is."""
@@ -32,17 +32,17 @@ class Subscribe(Command):
     epoch: Annotated[int | None, "consumer_epoch"] = None
     key_shared_mode: Annotated[int | None, "keySharedMeta.keySharedMode"] = None
     hash_ranges: Annotated[tuple[tuple[int, int], ...], "keySharedMeta.hashRanges"] = ()
-    """Key_Shared: both ends included, 0 to 65,535; empty: the broker divides them."""
+    """Key_Shared: hash ranges, 0 to 65,535, both ends included; empty: the broker assigns them."""
     may_reorder: Annotated[bool | None, "keySharedMeta.allowOutOfOrderDelivery"] = None
     """Key_Shared: the consumer accepts that the order of a key breaks when consumers change."""
     schema: Schema | None = None
-    """None: bytes."""
+    """Schema of the consumer; None: bytes."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Properties of the consumer, informational."""
     subscription_properties: dict[str, str] = field(default_factory=dict)
     """Properties of a new subscription."""
     rollback_seconds: Annotated[int, "start_message_rollback_duration_sec"] = 0
-    """A new subscription begins this long before now; 0: not set."""
+    """Seconds before now at which a new subscription starts; 0: not set."""
 
     @property
     def from_earliest(self) -> bool:
@@ -50,7 +50,7 @@ class Subscribe(Command):
 
     @property
     def is_sticky(self) -> bool:
-        """Key_Shared: the consumer chooses its hash ranges."""
+        """Whether a Key_Shared consumer chooses its hash ranges."""
         return self.key_shared_mode == pb.STICKY
 
 
@@ -83,9 +83,9 @@ class GetLastMessageId(ConsumerRequest): ...
 class LastMessageIdResponse(Command):
     request_id: int
     last: Annotated[MessageIdData, "last_message_id"]
-    """(-1, -1): there is no message."""
+    """Id of the last message; (-1, -1): there is none."""
     mark_delete: Annotated[Position | None, "consumer_mark_delete_position"] = None
-    """Of the consumer that sent the request."""
+    """Mark-delete position of the consumer that sent the request."""
 
 
 @command(CommandType.CONSUMER_STATS)
@@ -109,33 +109,33 @@ class Unsubscribe(Command):
     request_id: int
     consumer_id: int
     force: bool = False
-    """Even if other consumers are attached."""
+    """Unsubscribe even if other consumers are attached."""
 
 
 @command(CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES)
 class Redeliver(Command):
-    """It has no response."""
+    """A request for redelivery, which has no response."""
 
     consumer_id: int
     ids: Annotated[tuple[Position, ...], "message_ids"] = ()
-    """Empty: everything the consumer has not acknowledged."""
+    """Entries to redeliver; empty: all that the consumer has not acknowledged."""
     epoch: Annotated[int | None, "consumer_epoch"] = None
 
 
 @command(CommandType.SEEK)
 class Seek(Command):
-    """To a message, or to a time when there is none."""
+    """A seek to a message, or to a publish time if no message is given."""
 
     request_id: int
     consumer_id: int
     message_id: MessageIdData | None = None
-    """Its ack set: the messages of the batch from which delivery continues; empty: all."""
+    """Target message; its ack set contains the messages of the batch to deliver, empty: all."""
     publish_time_ms: Annotated[int | None, "message_publish_time"] = None
 
 
 @command(CommandType.ACK_RESPONSE)
 class AckResponse(Command):
-    """The acknowledgement is durable, or was rejected."""
+    """The response to an ACK: it is durable, or was rejected."""
 
     consumer_id: int
     request_id: int
@@ -151,6 +151,6 @@ class ActiveConsumerChange(Command):
 
 @command(CommandType.REACHED_END_OF_TOPIC)
 class ReachedEndOfTopic(Command):
-    """The consumer has received everything, and the topic is terminated."""
+    """Notification that the consumer has received all messages of a terminated topic."""
 
     consumer_id: int

@@ -16,25 +16,25 @@ class CreateProducer(Command):
     topic: str
     producer_id: int
     epoch: int
-    """How often the client has created this producer again; higher replaces lower."""
+    """Number of times that the client has re-created this producer; a higher epoch replaces a lower one."""
     access_mode: Annotated[AccessMode, "producer_access_mode"]
     is_name_given: Annotated[bool, "user_provided_producer_name"]
     producer_name: str = ""
-    """Empty: the broker generates one."""
+    """Producer name; empty: the broker generates one."""
     topic_epoch: int | None = None
-    """The epoch that the client was granted (PIP-68)."""
+    """Topic epoch that the client was granted before (PIP-68)."""
     queue_priority: int = 0
-    """In the wait queue, highest first (PIP-440)."""
+    """Priority in the wait queue, highest first (PIP-440)."""
     schema: Schema | None = None
     initial_subscription_name: str = ""
-    """A subscription to create with the producer; empty: none."""
+    """Subscription created with the producer; empty: none."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Properties of the producer, informational."""
     encrypts: Annotated[bool, "encrypted"] = False
 
 
 def create_producer(request_id: int, topic: str, producer_id: int, name: str) -> CreateProducer:
-    """A named producer with shared access."""
+    """Return the request for a named producer with shared access."""
     return CreateProducer(
         request_id, topic, producer_id, 0, AccessMode.SHARED, is_name_given=True, producer_name=name
     )
@@ -45,18 +45,18 @@ class ProducerSuccess(Command):
     request_id: int
     producer_name: str
     last_sequence_id: int
-    """The last one known of this name; -1: none."""
+    """Last known sequence id of this producer name; -1: none."""
     schema_version: bytes
-    """Of the producer's schema; empty: it has none."""
+    """Version of the producer's schema; empty: no schema."""
     is_ready: Annotated[bool, "producer_ready"]
     """False: the producer is in the wait queue; another response with this request id follows (PIP-68)."""
     topic_epoch: int | None = None
-    """Granted for exclusive access (PIP-68)."""
+    """Topic epoch granted for exclusive access (PIP-68)."""
 
 
 @command(CommandType.CLOSE_PRODUCER)
 class CloseProducer(Command):
-    """From a broker: the client creates the producer again and resends what has no receipt."""
+    """From a broker: the client creates the producer again and resends messages without a receipt."""
 
     request_id: int
     producer_id: int
@@ -68,7 +68,7 @@ def close_producer(producer_id: int) -> CloseProducer:
 
 @command(CommandType.SEND_ERROR)
 class SendError(Command):
-    """One SEND was rejected."""
+    """The rejection of one SEND."""
 
     producer_id: int
     sequence_id: int
@@ -84,7 +84,7 @@ class GetSchema(Command):
     request_id: int
     topic: str
     version: Annotated[bytes, "schema_version"] = b""
-    """Empty: the newest."""
+    """Schema version; empty: the newest."""
 
 
 @command(CommandType.GET_SCHEMA_RESPONSE)
@@ -112,4 +112,4 @@ class GetOrCreateSchemaResponse(Command):
     error: Annotated[ServerError | None, "error_code"] = None
     message: Annotated[str | None, "error_message"] = None
     version: Annotated[bytes | None, "schema_version"] = None
-    """Empty: no schema."""
+    """Schema version; empty: no schema."""

@@ -1,4 +1,4 @@
-"""How a command is declared: a frozen dataclass whose fields are the fields of its protobuf body.
+"""Declare a command as a frozen dataclass whose fields are the fields of its protobuf body.
 
     @command(CommandType.LOOKUP)
     class Lookup(Command):
@@ -62,7 +62,7 @@ class MessageIdData(NamedTuple):
 
     @property
     def index_in_batch(self) -> int:
-        """The batch index; -1: not part of a batch."""
+        """Batch index; -1: not part of a batch."""
         return -1 if self.batch_index is None else self.batch_index
 
 
@@ -72,7 +72,7 @@ def signed(number: int) -> int:
 
 
 class Converter(NamedTuple):
-    """Between the value of a protobuf field and the value of a command's field."""
+    """Conversion between the values of a protobuf field and of a command's field."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] | None
@@ -148,7 +148,7 @@ CONVERTERS: Final[dict[Any, Converter]] = {
         lambda pairs: [pb.Subscription(topic=topic, subscription=name) for topic, name in pairs],
     ),
 }
-"""Field type -> how its values are converted: hash ranges, and (topic, subscription) of a transaction, as pairs."""
+"""Field type -> converter of its values. Pairs are hash ranges, or (topic, subscription) of a transaction."""
 
 
 class _WireField(NamedTuple):
@@ -158,11 +158,11 @@ class _WireField(NamedTuple):
     default: Any
     write: Callable[[Any], Any] | None
     read: Callable[[Any], Any] | None
-    """Takes the body; None: the value is read as it is."""
+    """Reads the value from the body; None: no conversion."""
 
     @property
     def is_plain(self) -> bool:
-        """Written as it is, unless it is None."""
+        """Whether the value is written without conversion, unless it is None."""
         return self.write is None and len(self.path) == 1 and (self.default in (None, _REQUIRED))
 
 
@@ -252,7 +252,7 @@ class _Codec:
 
 
 def _all_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Gets several attributes at once."""
+    """Return a function that reads several attributes at once."""
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
@@ -262,7 +262,7 @@ def _all_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 class Command:
-    """A command without a hot path. Subclasses are declared with `command`."""
+    """A command outside of the hot paths. Subclasses are declared with `command`."""
 
     __slots__ = ()
     type_: ClassVar[int]

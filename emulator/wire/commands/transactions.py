@@ -12,7 +12,7 @@ from emulator.wire.command_types import CommandType
 from emulator.wire.commands.spec import SIGNED_64, Command, Converter, command
 
 NO_EPOCH: Final = -1
-"""The client was granted no epoch of its key yet."""
+"""Epoch of a client that was granted none for its key yet."""
 _COMMIT_OR_ABORT: Final = Converter(
     lambda action: action == pb.COMMIT, lambda commit: pb.COMMIT if commit else pb.ABORT
 )
@@ -29,7 +29,7 @@ class TransactionRequest(Command):
 
 @dataclass(frozen=True, slots=True)
 class TransactionResponse(Command):
-    """Without an error, the request succeeded."""
+    """The response to a request about one transaction; without an error it succeeded."""
 
     request_id: int
     most: Annotated[int, "txnid_most_bits"]
@@ -45,7 +45,7 @@ class ConnectCoordinator(Command):
     key: Annotated[str, "transaction_key"] = ""
     """Transaction key; empty: none."""
     known_epoch: Annotated[int | None, "transaction_key_epoch", SIGNED_64] = None
-    """Of the last connection of the key that this client knows of; written with every key."""
+    """Epoch of the client's last connection under the key; sent with every key."""
     process: Annotated[str, "transaction_key_process"] = ""
     """Identifies the client process for its lifetime."""
 
@@ -58,7 +58,7 @@ class ConnectCoordinator(Command):
 class CoordinatorConnected(Command):
     request_id: int
     epoch: Annotated[int | None, "epoch", SIGNED_64] = None
-    """Granted to a client with a transaction key."""
+    """Epoch granted to a client with a transaction key."""
     error: ServerError | None = None
     message: str | None = None
 
@@ -91,7 +91,7 @@ class AddPartitionsResponse(TransactionResponse): ...
 @command(CommandType.ADD_SUBSCRIPTION_TO_TXN)
 class AddSubscriptions(TransactionRequest):
     subscriptions: Annotated[tuple[tuple[str, str], ...], "subscription"]
-    """(topic, subscription)."""
+    """(topic, subscription) pairs."""
 
 
 @command(CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE)
@@ -101,7 +101,7 @@ class AddSubscriptionsResponse(TransactionResponse): ...
 @command(CommandType.END_TXN)
 class EndTransaction(TransactionRequest):
     commit: Annotated[bool | None, "txn_action", _COMMIT_OR_ABORT] = None
-    """None: not given."""
+    """True: commit, False: abort, None: not given."""
 
 
 @command(CommandType.END_TXN_RESPONSE)
