@@ -1,8 +1,8 @@
 """The runner of asynchronous tests, and fixtures that several packages share.
 
-A test that is `async def` runs on the event loop of its `runner`: by default `asyncio.run`. A test with the fixture
-`world` runs under virtual time in that world, and one with `simulation` on its driver. Packages and modules override
-`runner` where their tests need another loop.
+An `async def` test runs on the event loop of its fixture `runner`, by default `asyncio.run`. A test with the fixture
+`world` runs under virtual time in that world, and one with `simulation` on the driver of the simulation. Packages and
+modules override `runner` if their tests need another loop.
 
     @pytest.mark.world("us", "eu", settings=FAST)  # arguments of `emulator.simulation.world.world`, or a topology
     @pytest.mark.within(60)                        # seconds: virtual ones in a world, real ones elsewhere
@@ -26,7 +26,7 @@ from emulator.simulation.world import world as simulated_world
 if TYPE_CHECKING:
     from emulator.runtimes.kafka_server import KafkaServer
 
-# A deadline would fail correct code on a busy machine.
+# A deadline of Hypothesis would fail correct code on a busy machine.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
@@ -57,13 +57,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def marked(request: pytest.FixtureRequest, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a test's marker; none where it has no such marker."""
+    """Return the (positional, keyword) arguments of a test's marker; both empty without that marker."""
     marker = request.node.get_closest_marker(name)
     return (marker.args, dict(marker.kwargs)) if marker else ((), {})
 
 
 def seed_of(request: pytest.FixtureRequest, default: int) -> int:
-    """The seed that the test is parametrised with."""
+    """Return the seed with which the test is parametrised, or the default."""
     callspec = getattr(request.node, "callspec", None)
     return default if callspec is None else callspec.params.get("seed", default)
 
@@ -85,7 +85,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Regions under virtual time, as the marker `world` describes them: one, `us`, by default."""
+    """Regions under virtual time with the arguments of the marker `world`; by default one region, `us`."""
     names, arguments = marked(request, "world")
     arguments = {"seed": seed_of(request, 0), **arguments}
     if "topology" in arguments:
@@ -98,7 +98,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
-    """Hosts and networks under virtual time, without regions; the marker `simulation` gives other arguments."""
+    """Hosts and networks under virtual time, without regions; the marker `simulation` passes other arguments."""
     seed, arguments = marked(request, "simulation")
     with Simulation(*(seed or (seed_of(request, 1),)), **arguments) as made:
         yield made
@@ -106,7 +106,7 @@ def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
 
 @pytest.fixture(scope="session")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A Kafka shared by all tests that do not change it, with the settings of every Kafka that geoemu starts."""
+    """A Kafka server with geoemu's settings, shared by all tests that do not reconfigure or stop it."""
     from tests.storage.kafka_place import running_kafka
 
     with running_kafka(tmp_path_factory.mktemp("kafka")) as server:

@@ -1,4 +1,4 @@
-"""A region as a process, on a real Kafka."""
+"""A region in its own process, with its log on a real Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMESPACE = NamespaceConfig("public/default", ("eu",))
 
 
 class RegionProcess:
-    """One owner of the region; a test may start several, one after the other or at once."""
+    """One process of the region. A test may start several for the same log, successively or concurrently."""
 
     def __init__(self, folder: Path, log: LogConfig, **settings: Any) -> None:
         ready = folder / "ready.json"
@@ -37,8 +37,8 @@ class RegionProcess:
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not ready.exists():
-            assert self.process.poll() is None, "it ended"
-            assert time.monotonic() < deadline, "it was not ready in time"
+            assert self.process.poll() is None, "the region's process ended before it was ready"
+            assert time.monotonic() < deadline, "the region was not ready in time"
             time.sleep(0.01)
         ports = json.loads(ready.read_text())
         self.url = f"pulsar://127.0.0.1:{ports['service_port']}"
@@ -49,7 +49,7 @@ class RegionProcess:
         return pulsar.Client(self.url, logger=logger, operation_timeout_seconds=5)
 
     def ask(self, method: str, target: str, body: Any = None) -> Any:
-        """Send an admin request that has to succeed."""
+        """Send an admin request, assert its success, and return the decoded body; None: no body."""
         connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=DEADLINE_SECONDS)
         headers = {} if body is None else {"Content-Type": "application/json"}
         connection.request(method, target, None if body is None else json.dumps(body), headers)

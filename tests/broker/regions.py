@@ -1,4 +1,4 @@
-"""Regions on real sockets inside the test's event loop, with memory stores: brokers and clients in one process."""
+"""Regions with memory stores inside the test's event loop, on real sockets by default; clients run in the same loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Surroundings(NamedTuple):
 
 
 class Regions:
-    """Regions by name. Crash and start them; each keeps its disk and port."""
+    """Several regions that a test crashes and starts by name; each keeps its disk and port."""
 
     def __init__(
         self,
@@ -69,16 +69,15 @@ class Regions:
         self.compatibility = compatibility
         self.disks = {name: MemoryDisk() for name in names}
         self.configurations = {cluster: ConfigurationMemory() for cluster in self.clusters.values()}
-        """By cluster."""
+        """Configuration stores by cluster."""
         self.skews_ms = dict.fromkeys(names, 0)
-        """The offset of each region's wall clock."""
+        """Offset of each region's wall clock."""
         self.ports: dict[str, int] = {}
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], EmulatedLink] = {}
 
     async def start(self, name: str, **changes: object) -> Region:
-        """Start one region. A peer whose port is not known yet learns it when it starts later. `changes` override
-        settings until the next start."""
+        """Start one region with its former disk and port. `changes` override its settings until the next start."""
         network, chance = self.surroundings.network(), random.Random(1)
         config = self._config(name)
         config = replace(config, settings=replace(config.settings, **changes))  # type: ignore[arg-type]
@@ -132,13 +131,13 @@ class Regions:
         return not self.running[name].waiting_for(set(self.names))
 
     async def stop(self, name: str) -> None:
-        """Stop in an orderly way. Once its clients are gone the region holds no memory for them (FC1)."""
+        """Stop a region gracefully. Assert that it holds no memory for clients once they have disconnected (FC1)."""
         region = self.running.pop(name)
         await region.stop()
         await until(lambda: not region.clients.connections and region.resources.clients.held_bytes == 0)
 
     async def crash(self, name: str) -> None:
-        """Lose everything that is not on the disk, and break all connections."""
+        """Stop a region abruptly: everything that is not on its disk is lost, and all connections are aborted."""
         region = self.running.pop(name)
         region.store.crash()  # type: ignore[attr-defined]
         region.clients.stop_listening()
@@ -156,7 +155,7 @@ class Regions:
         return Client(urls, settings=settings, network=network, wall_clock_ms=clock, chance=random.Random(2))
 
     def cut(self, one: str, other: str, state: str = "cut") -> None:
-        """Cut both directions, on both sides' connections."""
+        """Set both directions of the link between two regions to `state`, in the connections of both regions."""
         for here, there in ((one, other), (other, one)):
             self.links[here, there].set(outbound=True, state=state)
             self.links[here, there].set(outbound=False, state=state)
@@ -176,9 +175,9 @@ async def regions(
     surroundings: Surroundings | None = None,
     **changes: object,
 ) -> AsyncIterator[Regions]:
-    """Start `names` as regions that replicate public/default between each other, and wait until they are ready.
-    `changes` are settings of all, `of_region` of some; `clusters` names the cluster of each, by default "test".
-    `surroundings` defaults to real sockets and clocks."""
+    """Start regions that replicate public/default between each other, and wait until they are ready. `changes`:
+    settings of all regions; `of_region`: settings of single regions; `clusters`: region -> cluster, by default "test";
+    `surroundings`: by default real sockets and clocks."""
     made = Regions(
         names,
         replace(settings, **changes),  # type: ignore[arg-type]
@@ -197,7 +196,7 @@ async def regions(
 
 
 async def until(condition: Callable[[], bool], deadline_seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait for a condition of this process, which the next iterations of the loop bring about."""
+    """Wait until a condition of this process holds. Raises TimeoutError at the deadline."""
     async with asyncio.timeout(deadline_seconds):
         while not condition():
             await asyncio.sleep(0.002)

@@ -13,7 +13,7 @@ from emulator.simulation.world import SERVICE_PORT
 def clusters(
     *groups: Sequence[str], settings: BrokerSettings | None = None, exclusive_home: str = ""
 ) -> Topology:
-    """Return clusters with these regions, which share the namespace public/default."""
+    """Return a topology with one cluster for each group of regions; all share the namespace public/default."""
     names = tuple(name for group in groups for name in group)
     chosen = settings or BrokerSettings()
 

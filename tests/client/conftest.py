@@ -1,4 +1,4 @@
-"""Fixtures that are open while an asynchronous test runs: a scripted broker, and a region on real sockets."""
+"""Fixtures of the client's tests: a scripted broker, a region on real sockets, and a client in a simulated world."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.client.socket_region import SocketRegion
 
 @pytest.fixture
 def script() -> Script:
-    """A broker whose responses the test scripts, and a client of it."""
+    """A broker whose responses the test defines, and a client of it; both are open while the test runs."""
     return Script()
 
 
 @pytest.fixture
 def us() -> SocketRegion:
-    """A region on real sockets, and a client of it."""
+    """A region on real sockets, and a client of it; both are open while the test runs."""
     return SocketRegion()
 
 

@@ -1,4 +1,4 @@
-"""A broker whose responses a test scripts."""
+"""A broker whose responses a test defines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ QUICK = ClientSettings(
 
 
 class ScriptedBroker(asyncio.Protocol):
-    """Answers handshake, lookups and sends; tests define the response to PRODUCER."""
+    """The broker's side of one connection. It answers handshake, lookups and sends; tests define responses to
+    PRODUCER."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -90,10 +91,10 @@ class ScriptedBroker(asyncio.Protocol):
 
 
 class Script:
-    """What the broker received, and how it responds."""
+    """The commands that the broker received, the definition of its responses, and a client of it."""
 
     client: Client
-    """Uses the broker."""
+    """A client of the broker with the settings QUICK."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -101,11 +102,11 @@ class Script:
         self.creates: list[pb.CommandProducer] = []
         self.closes: list[pb.CommandCloseProducer] = []
         self.partitions = 0
-        """Reported for every topic."""
+        """Number of partitions that the broker reports for every topic."""
         self.asked_for_partitions = 0
         self.asked_for_lookups = 0
         self.lookups_say: str | None = None
-        """Sent instead of the lookup response."""
+        """Broker URL in lookup responses; None: the URL of this broker."""
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
     @contextlib.asynccontextmanager
@@ -122,7 +123,7 @@ class Script:
         return await self._clients.enter_async_context(Client(self.url, settings=settings))
 
     def accept(self, epoch: int | None = None, *, ready: bool = True) -> None:
-        """Respond to each PRODUCER from now on with success, or with a place in the wait queue."""
+        """Respond to each PRODUCER from now on with success; `ready=False`: the producer waits in the queue."""
         self.on_create = lambda broker, create: broker.succeed(create, ready=ready, epoch=epoch)
 
     def reject(self, code: ServerError) -> None:
@@ -138,5 +139,5 @@ class Script:
                 await asyncio.sleep(0.001)
 
     async def until_creates(self, count: int) -> None:
-        """Wait until this number of producers were requested, in all."""
+        """Wait until the broker has received this total number of PRODUCER commands."""
         await self.until(lambda: len(self.creates) >= count)

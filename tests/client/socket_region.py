@@ -1,4 +1,4 @@
-"""A region on real sockets, with a client."""
+"""A region on real sockets with a client, for tests of the client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.broker.regions import Regions, regions
 
 
 class SocketRegion:
-    """The region `us`; `world` crashes and starts it."""
+    """The region `us` and a client of it. Tests crash and start the region through `world`."""
 
     world: Regions
     client: Client

@@ -1,4 +1,4 @@
-"""The topic `orders` of a simulated world, with and without partitions, and how tests change and read it."""
+"""Helpers of tests that create, change and read the topic `orders` of a simulated world, partitioned or not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def partition(index: int) -> str:
 
 
 def stored(w: World, index: int) -> list[bytes]:
-    """Return the entries of a partition."""
+    """Return the encoded entries of a partition, as stored on the region's disk."""
     return [entry.data for entry in w.regions["us"].disk.entries(partition(index))]
 
 
@@ -129,7 +129,7 @@ async def take(consumer: Consumer, count: int) -> list[Message]:
 
 
 async def received(consumer: Consumer, count: int) -> list[str]:
-    """Return the payloads received, sorted, and acknowledge them."""
+    """Receive and acknowledge `count` messages, and return their payloads, sorted."""
     payloads = []
     async with asyncio.timeout(30):
         for _ in range(count):

@@ -1,1 +1,1 @@
-"""Tests with real Pulsar clients: one list, a driver for each client (docs/CLIENTS.md)."""
+"""Tests with real Pulsar clients: every test runs with each client, through a driver for it (docs/CLIENTS.md)."""

@@ -1,4 +1,5 @@
-"""A test with the parameter `client` runs with that client: with our own under virtual time."""
+"""Run a test with the parameter `client` with that client: geoemu's own client under virtual time, others in real
+time."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SOURCES = Path(__file__).parent / "drivers"
 BUILD_SECONDS = 600
 KEPT_SECONDS = 3 * 24 * 3_600
 GO_VERSION, RUST_VERSION = (1, 23), (1, 85)
-"""Requirements of their Pulsar clients."""
+"""Smallest versions of Go and Rust that their Pulsar clients support."""
 CANNOT_FETCH = (
     "dial tcp",
     "Could not transfer",
@@ -36,7 +36,7 @@ CANNOT_FETCH = (
 
 
 class Failed(Exception):
-    """The client raised; `name` is the client's name of the error, without the word Exception."""
+    """An error of the client. `name`: the client's name of the error, without the word Exception."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -44,21 +44,21 @@ class Failed(Exception):
 
 
 class Program(Protocol):
-    """A program with a client in it: a process, or a simulated program."""
+    """A program with a Pulsar client: a process or a simulated program."""
 
     def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
-        """Return the response; raise Failed when the client raised, or the program is gone."""
+        """Send a command and return its response. Raises Failed for an error of the client, or if the program ended."""
         ...
 
     def kill(self) -> None: ...
 
     def freeze(self) -> None:
-        """Stop its execution; its connections stay open."""
+        """Pause the program; its connections stay open."""
         ...
 
 
 class Driver:
-    """A process with a client in it (Program)."""
+    """A process with a Pulsar client; implements Program."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -106,7 +106,7 @@ class Driver:
 
 @contextlib.asynccontextmanager
 async def driver(client: str) -> AsyncIterator[Driver]:
-    """Start a driver for a client of `CLIENTS`."""
+    """Run the driver of a client of `CLIENTS` inside the `async with` block."""
     process = await asyncio.create_subprocess_exec(
         *CLIENTS[client](), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -117,7 +117,7 @@ async def driver(client: str) -> AsyncIterator[Driver]:
         await made.end()
 
 
-# How each is built.
+# Building the drivers. Each function returns the command that starts one.
 
 
 def python() -> list[str]:
@@ -125,12 +125,12 @@ def python() -> list[str]:
 
 
 def java() -> list[str]:
-    """With the libraries of examples/java."""
+    """Build the Java driver with the libraries of examples/java."""
     return java_program("java", ROOT / "examples" / "java" / "pom.xml", SOURCES / "Driver.java", "Driver")
 
 
 def java_program(name: str, pom: Path, source: Path, main: str) -> list[str]:
-    """Compile a class with the libraries of a pom, unless that is done; return the command that runs it."""
+    """Compile a class with the libraries of a pom if necessary. Return the command that runs it."""
     with _folder(name, pom, source) as folder:
         jars = f"{folder}/target/dependency/*"
         if not (folder / f"{main.replace('.', '/')}.class").exists():
@@ -140,7 +140,7 @@ def java_program(name: str, pom: Path, source: Path, main: str) -> list[str]:
 
 
 def want(tool: str, asked: str, version: tuple[int, int]) -> None:
-    """Skip the test without this tool, or with one that is too old."""
+    """Skip the test if the tool is missing or older than `version`. `asked`: the argument that prints its version."""
     said = subprocess.run([tool, asked], capture_output=True, text=True).stdout if shutil.which(tool) else ""
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or tuple(map(int, found.groups())) < version:
@@ -152,7 +152,7 @@ def go() -> list[str]:
 
 
 def go_program(name: str, source: Path) -> list[str]:
-    """Compile a program with the modules of examples/go, unless that is done."""
+    """Compile a program with the modules of examples/go if necessary. Return the command that runs it."""
     want("go", "version", GO_VERSION)
     example = ROOT / "examples" / "go"
     with _folder(name, example / "go.mod", example / "go.sum", source) as folder:
@@ -162,7 +162,7 @@ def go_program(name: str, source: Path) -> list[str]:
 
 
 def rust() -> list[str]:
-    """Its dependencies are built once, whatever its own content: that takes a minute or two."""
+    """Build the Rust driver. Its dependencies take a minute or two, and are built once for all of its versions."""
     want("cargo", "--version", RUST_VERSION)
     with _folder("rust", SOURCES / "Cargo.toml", SOURCES / "driver.rs") as folder:
         if not (folder / "driver").exists():
@@ -186,11 +186,11 @@ def _cache() -> Path:
 
 @contextlib.contextmanager
 def _folder(name: str, *sources: Path) -> Iterator[Path]:
-    """Lock and return the build folder for these sources: one for each content, kept between runs. Folders that no run
-    used for days are removed."""
+    """Lock and return the build folder for the content of these sources, which is kept between runs. Remove folders
+    that were unused for KEPT_SECONDS."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = _cache() / f"{name}-{digest}"
-    with (_cache() / f"{name}.lock").open("w") as lock:  # others are built meanwhile
+    with (_cache() / f"{name}.lock").open("w") as lock:  # drivers with other names build concurrently
         fcntl.flock(lock, fcntl.LOCK_EX)
         for other in _cache().glob(f"{name}-{'[0-9a-f]' * len(digest)}"):
             if other != folder and other.stat().st_mtime < time.time() - KEPT_SECONDS:

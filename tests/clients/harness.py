@@ -1,5 +1,5 @@
-"""Scenes: regions, and programs with one of the clients. Our own client runs under virtual time, in this process; all
-others on real sockets, in programs of their own (driving.py). The test is the same."""
+"""Scenes: regions and programs with one of the clients, so that the same test runs with every client. geoemu's own
+client runs under virtual time in this process, all others on real sockets in separate processes (driving.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.clients.own import OwnDriver
 OWN = "own"
 CLIENTS = (OWN, *driving.CLIENTS)
 QUICK = (OWN, "python")
-"""These clients start quickly: `make test` runs all cases with them."""
+"""Clients that start quickly: `make test` runs all cases with them."""
 ORDERS = "persistent://public/default/orders"
 WAIT_MS = 20_000
 QUIET_MS = 1_000
@@ -37,12 +37,12 @@ def case(client: str, *values: object) -> Any:
 
 
 def clients(*without: str) -> pytest.MarkDecorator:
-    """Run with every client but those without the feature: docs/CLIENTS.md has the reasons."""
+    """Parametrise a test with all clients except those without the feature (reasons: docs/CLIENTS.md)."""
     return pytest.mark.parametrize("client", [case(one) for one in CLIENTS if one not in without])
 
 
 class ClientProgram:
-    """A program with a client of each region, named like the region. Requests concern `us` and `orders` by default."""
+    """A program with a client for each region, named like the region. By default, methods use `us` and `orders`."""
 
     def __init__(self, program: Program) -> None:
         self.ask = program.ask
@@ -59,7 +59,7 @@ class ClientProgram:
             await self.ask("send", key=key, payload=payload, **more)
 
     async def send_batch(self, *payloads: str, key: str = "p") -> None:
-        """As many messages as the producer puts into a batch."""
+        """Send these payloads, whose number is the producer's batch size, as one batch."""
         await self.ask("send_batch", key=key, payloads=",".join(payloads))
 
     async def send_bytes(self, size: int, seed: str = "x", key: str = "p", **more: object) -> str:
@@ -79,15 +79,15 @@ class ClientProgram:
     def message(
         self, key: str = "c", timeout_ms: int = WAIT_MS, **more: object
     ) -> asyncio.Future[dict[str, str]]:
-        """The next message, by default acknowledged."""
+        """Receive the next message and acknowledge it by default. Return its fields."""
         return self.ask("receive", key=key, timeout_ms=timeout_ms, **more)
 
     async def receive(self, key: str = "c", timeout_ms: int = WAIT_MS, **more: object) -> str:
-        """The payload of the next message."""
+        """Receive the next message and return its payload."""
         return (await self.message(key, timeout_ms, **more))["payload"]
 
     async def receive_bytes(self, key: str = "c", timeout_ms: int = WAIT_MS) -> str:
-        """The digest of the next payload."""
+        """Receive the next message and return the digest of its payload."""
         return (await self.ask("receive_bytes", key=key, timeout_ms=timeout_ms))["digest"]
 
     async def nothing_comes(self, key: str = "c") -> bool:
@@ -101,7 +101,7 @@ class ClientProgram:
         return self.ask("reader", client="us", key=key, topic=topic, start=start, **more)
 
     async def rest(self, key: str = "r") -> list[str]:
-        """The messages that a reader reports as available, and receives."""
+        """Return the payloads of all messages that a reader reports as available."""
         came = []
         while (await self.ask("available", key=key))["answer"] == "yes":
             came.append((await self.ask("read", key=key, timeout_ms=WAIT_MS))["payload"])
@@ -109,14 +109,14 @@ class ClientProgram:
 
 
 async def rejected(request: asyncio.Future[dict[str, str]], seconds: float = 20) -> Failed:
-    """The client's error."""
+    """Assert that the request fails, and return the client's error."""
     with pytest.raises(Failed) as caught:
         await asyncio.wait_for(request, seconds)
     return caught.value
 
 
 class Scene:
-    """Regions and programs that run while a test does (fixture `scene`)."""
+    """The regions and programs of one test (fixture `scene`)."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Scene:
         transactions: str | None = None,
         **options: Any,
     ) -> None:
-        """`timeout_ms` of the clients' operations; `options` of `tests.broker.regions.regions`."""
+        """`timeout_ms`: operation timeout of the clients; `options`: arguments of `tests.broker.regions.regions`."""
         self.client = client
         self.programs: list[ClientProgram] = []
         self.world: Regions
@@ -166,7 +166,7 @@ class Scene:
 
 
 _simulations: list[Simulation] = []
-"""The simulation of the running test; empty where time is real."""
+"""The simulation of the running test; empty if the test runs in real time."""
 
 
 def run_with(client: str, test: Coroutine[Any, Any, None]) -> None:
@@ -182,13 +182,13 @@ def run_with(client: str, test: Coroutine[Any, Any, None]) -> None:
 
 
 def now_ms() -> int:
-    """The time by the clock of the regions and of the client."""
+    """Return the time of the wall clock that regions and client share."""
     return _simulations[-1].host(DRIVER).wall_clock_ms() if _simulations else time.time_ns() // 1_000_000
 
 
 @contextlib.asynccontextmanager
 async def regions(*names: str, **options: Any) -> AsyncIterator[Regions]:
-    """Start regions like tests.broker.regions, in the simulation if there is one."""
+    """Start regions like tests.broker.regions; in the simulation if the test runs in one."""
     if _simulations:
         host = _simulations[-1].host(DRIVER)
         ports = iter(range(6_650, 6_700))
@@ -199,7 +199,7 @@ async def regions(*names: str, **options: Any) -> AsyncIterator[Regions]:
 
 @contextlib.asynccontextmanager
 async def driver(client: str) -> AsyncIterator[Program]:
-    """Start a program with a client in it."""
+    """Run a program with this client inside the `async with` block."""
     if client != OWN:
         async with driving.driver(client) as process:
             yield process

@@ -1,6 +1,6 @@
-"""Our own client as a driver: what drivers/driver.py does for the Python client, in a simulated program of its own.
+"""Driver of geoemu's own client, with the commands of drivers/driver.py, in a simulated program.
 
-Its program can be killed and frozen as any other one; local addresses lead to the host of the regions.
+The program can be killed and frozen like any other driver. The address 127.0.0.1 leads to the host of the regions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def encryption_in(folder: Path) -> Encryption:
-    """Encrypt with the key that all drivers call by this name."""
+    """Return an encryption with the public key of this directory, under the name that all drivers use."""
     return Encryption({"key": (folder / "public.pem").read_bytes()})
 
 
@@ -62,7 +62,7 @@ def decryption_in(folder: Path) -> Decryption:
 
 
 class NearNetwork:
-    """Maps this machine's address to the regions' host."""
+    """A network that maps 127.0.0.1 to the simulated host of the regions."""
 
     def __init__(self, network: HostNetwork) -> None:
         self._network = network
@@ -75,7 +75,7 @@ class NearNetwork:
 
 
 class OwnDriver:
-    """Implements driving.Program."""
+    """A simulated program with geoemu's client; implements driving.Program."""
 
     def __init__(self, simulation: Simulation) -> None:
         name = f"program-{len(simulation.hosts)}"
@@ -87,7 +87,7 @@ class OwnDriver:
         answer = asyncio.ensure_future(self._asked(verb, given))
         answer.add_done_callback(
             lambda done: done.cancelled() or done.exception()
-        )  # Not every caller waits for it.
+        )  # a caller may ignore the response
         return answer
 
     async def _asked(self, verb: str, given: Arguments) -> dict[str, str]:
@@ -112,20 +112,20 @@ class OwnDriver:
 
 
 class _Doing:
-    """The part that runs in the program."""
+    """Executes the commands inside the simulated program."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._clients: dict[str, Client] = {}
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
-        """Readers are among them."""
+        """Consumers and readers, by key."""
         self._tables: dict[str, TableView] = {}
         self._transactions: dict[str, Transaction] = {}
         self._fields: dict[str, dict[str, str | None]] = {}
-        """Schemas of producers and consumers."""
+        """Schemas of producers and consumers, by key: field -> default."""
         self._ids: dict[str, MessageId] = {}
-        """Ids of messages that were published here, by payload."""
+        """Ids of the messages that this driver published, by payload."""
 
     async def do(self, verb: str, of: Arguments) -> dict[str, str]:
         done: Awaitable[dict[str, str] | None] = getattr(self, f"_{verb}")(of)
@@ -169,7 +169,7 @@ class _Doing:
         )
 
     async def _send_batch(self, of: Arguments) -> None:
-        """Send as many messages as its producer puts into one batch."""
+        """Send `payloads`, whose number is the producer's batch size, as one batch."""
         producer = self._producers[of["key"]]
         sent = {payload: producer.send_nowait(payload.encode()) for payload in of["payloads"].split(",")}
         await producer.flush()
@@ -214,7 +214,8 @@ class _Doing:
         )
 
     async def _receive(self, of: Arguments) -> dict[str, str]:
-        """Receive one message and acknowledge it, negatively acknowledge it, or neither."""
+        """Receive one message and return its fields. `then`: acknowledge, give back (negatively), put off (reconsume
+        later), otherwise none of them."""
         consumer = self._consumers[of["key"]]
         message = await self._next(of)
         then = of.get("then", "acknowledge")
@@ -258,7 +259,7 @@ class _Doing:
         return {"payload": (await self._next(of)).payload.decode()}
 
     async def _read_compacted(self, of: Arguments) -> dict[str, str]:
-        """Return key and value of everything there is, from the earliest message on."""
+        """Return the key and value of every message of the compacted topic."""
         reader = await self._clients[of["client"]].reader(of["topic"], EARLIEST, read_compacted=True)
         found = []
         while await reader.has_message():
@@ -283,14 +284,14 @@ class _Doing:
         self._consumers[of["key"]].resume()
 
     async def _table(self, of: Arguments) -> dict[str, str]:
-        """Return key and value of a table view, by key."""
+        """Return the entries of a new table view, sorted by key."""
         view = await self._clients[of["client"]].table_view(of["topic"])
         found = _entries_of(view)
         await view.close()
         return found
 
     async def _open_table(self, of: Arguments) -> None:
-        """Open a table view that stays, and follows its topic."""
+        """Open a table view that stays open and follows its topic."""
         self._tables[of["key"]] = await self._clients[of["client"]].table_view(of["topic"])
 
     async def _entries(self, of: Arguments) -> dict[str, str]:
@@ -316,8 +317,8 @@ class _Doing:
     async def _abort(self, of: Arguments) -> None:
         await self._transactions[of["key"]].abort()
 
-    # Schemas: a record of strings, as JSON. Our client registers schemas with the region, and leaves payloads to its
-    # application.
+    # Schemas: a record of strings, as JSON. geoemu's client registers schemas with the region; the application encodes
+    # and decodes payloads.
 
     def _schema(self, of: Arguments) -> Schema | None:
         if "fields" not in of:

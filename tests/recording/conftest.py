@@ -1,4 +1,4 @@
-"""One run for all tests that do not change its regions; each test has a topic and an actor of its own."""
+"""One run shared by all tests that do not change its regions; each test uses its own topic and actor."""
 
 from __future__ import annotations
 

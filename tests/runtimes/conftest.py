@@ -1,4 +1,4 @@
-"""Runs that never outlive their test, and both ways to make one."""
+"""Fixtures of the runtime tests: end all processes of a run after its test, and create runs with both runtimes."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture(params=["process", "compose"])
 def make(request: pytest.FixtureRequest) -> Callable[..., object]:
-    """Make a run in a folder without starting it."""
+    """Return the function that creates a run without starting it, for processes or for Compose."""
     return {"process": ProcessRuntime.create, "compose": render}[request.param]

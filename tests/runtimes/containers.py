@@ -1,4 +1,4 @@
-"""Shared by tests of containers: a real engine with images of this checkout, or the reason why there is none."""
+"""Helpers of tests with containers: require a real engine and images of this checkout, and remove containers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGES_SECONDS = 600
 
 
 def need_containers(*images: str) -> None:
-    """Skip without an engine, Compose, or a way to build the images; in CI that is a failure."""
+    """Skip the test without an engine, without Compose, or if the images cannot be built; in CI, fail it."""
     missing = _what_is_missing(images)
     if missing and os.environ.get("CI"):
         pytest.fail(missing)
@@ -46,6 +46,6 @@ def _what_is_missing(images: tuple[str, ...]) -> str:
 
 
 async def remove(run_dir: Path) -> None:
-    """Remove everything, whatever the test did."""
+    """Remove the containers, networks and volumes of a run, if there are any."""
     if (run_dir / "compose.yaml").exists():
         await compose(run_dir, "down", "--volumes", "--remove-orphans", "--timeout", "0", seconds=60)

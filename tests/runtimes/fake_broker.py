@@ -1,9 +1,10 @@
-"""A program that behaves towards a runtime as a region does, or misbehaves as its options say.
+"""A program that a runtime starts in place of a region, and that misbehaves as its options specify.
 
     python fake_broker.py [--BEHAVIOUR REGION] REGION_JSON
 
-Behaviours of the one region named: `--dies` at once, `--never-ready`, `--deaf` to SIGTERM. It writes every link
-state that it receives to `received.jsonl` in its folder. It listens on its admin port only.
+Behaviours of the named region: `--dies` exits at once, `--never-ready` never reports readiness, `--deaf` ignores
+SIGTERM. The program listens on its admin port only, and appends every received link state to `received.jsonl` in its
+folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared by tests of runtimes: a small topology, and runs of it that never outlive their test."""
+"""Helpers of the runtime tests: a small topology, and runs of it whose processes end with the test."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REGIONS = ("us-east", "us-west", "eu-central")
 
 
 def write_topology(folder: Path, *, more: str = "", **fixed_ports: int) -> Path:
-    """Three regions in two clusters over quick links; `us_east_service_port=…` fixes that one port; `more` ends the
-    file."""
+    """Write a topology of three regions in two clusters with fast links, and return its path. Options such as
+    `us_east_service_port` fix single ports; `more` is appended to the file."""
 
     def region(name: str) -> str:
         keys = [
@@ -50,12 +50,12 @@ def small_topology(folder: Path, *, more: str = "") -> Topology:
 
 
 def with_regions(topology: Topology, **changes: object) -> Topology:
-    """Return the same topology with other fields of all regions."""
+    """Return the topology with these fields replaced in all regions."""
     return topology.with_regions(lambda region: dataclasses.replace(region, **changes))  # type: ignore[arg-type]
 
 
 async def asked(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
-    """Call the admin port of a region; return the body of a 200, or the status."""
+    """Send a request to a region's admin port. Return the decoded body of a 200 response, otherwise the status."""
     answer = await call_url(region.admin_url, method, path, body)
     return answer.json() if answer.status == 200 else answer.status
 
@@ -65,7 +65,7 @@ def fake_program(*behaviours: str) -> tuple[str, ...]:
 
 
 def fake_run(folder: Path, *behaviours: str, detached: bool = False) -> ProcessRuntime:
-    """Create a run, not started yet, with fake regions."""
+    """Create a run with fake regions without starting it."""
     return ProcessRuntime.create(
         small_topology(folder), folder / "run", detached=detached, program=fake_program(*behaviours)
     )
@@ -79,13 +79,13 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = DEA
 
 
 def living(run_dir: Path) -> list[int]:
-    """Return the processes of a run that still exist."""
+    """Return the process ids of a run that still exist."""
     regions = RunDirectory(run_dir).read().regions.values()
     return [r.process.pid for r in regions if r.process and state_of(r.process) != "gone"]
 
 
 def end_all(run_dir: Path) -> None:
-    """End all processes, whatever the test did; a record may name the test's own process."""
+    """Kill all processes of a run, except the test's own one, which a record may name."""
     if (run_dir / "run.json").exists():
         for pid in set(living(run_dir)) - {os.getpid()}:
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""One Spark session for all tests; starting it takes longer than all of them."""
+"""Query engines of the tests. All tests share one Spark session: its start takes longer than the tests themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkEngine]:
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest) -> Iterator[QueryEngine]:
-    """Run a test with each engine, and with its frames. `test_engines` shows that both mean the same."""
+    """Run a test with each query engine and its frames. `test_engines` checks that both give equal results."""
     made: QueryEngine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
     with use_engine(made):
         yield made
@@ -41,5 +41,5 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture(scope="session")
 def drill_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run directory of a complete scenario, to be copied before it is changed."""
+    """The run directory of a complete scenario. Tests copy it before they change it."""
     return failover_drill(seconds=4.0, per_second=50).write(tmp_path_factory.mktemp("drill") / "run")

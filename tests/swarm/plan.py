@@ -124,7 +124,7 @@ class WorkerPlan:
     fails: float = 0.2
     """Probability that the program aborts a transaction or leaves it open."""
     rest_seconds: float = 1.0
-    """Mean time for which the program waits before it connects again after it was fenced."""
+    """Mean time for which the program waits before it connects again after it failed or was fenced."""
     timeout_seconds: float = 30.0
     """Timeout of the program's transactions."""
     queue: int = 20

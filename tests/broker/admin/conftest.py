@@ -1,4 +1,4 @@
-"""A region with its HTTP port, for each test."""
+"""Fixture of the tests of the admin API: each test gets a new region with an HTTP port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A region with its HTTP port on real sockets, in a thread of its own, for blocking clients."""
+"""A region with its HTTP port on real sockets, in its own thread, for blocking clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Served:
-    """A running region."""
+    """A running region and its ports. All methods block until the response arrives."""
 
     service_port: int
     admin_port: int
@@ -61,7 +61,7 @@ class Served:
     def ask(
         self, method: str, target: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Reply:
-        """Send one request on a connection of its own. A body that is not bytes is sent as JSON; None: no body."""
+        """Send one request on a new connection. A body that is not bytes is sent as JSON; None: no body."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         given = {"Host": f"127.0.0.1:{self.admin_port}", "Connection": "close"} | (headers or {})
@@ -76,7 +76,7 @@ class Served:
             return [reply.status for reply in pool.map(lambda request: self.ask(*request), requests)]
 
     def run(self, scenario: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Run with a client of the region, which is closed at the end."""
+        """Run a scenario with a client of the region, and close the client at the end."""
 
         async def within() -> T:
             async with Client([f"pulsar://127.0.0.1:{self.service_port}"]) as client:

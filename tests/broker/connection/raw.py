@@ -18,14 +18,14 @@ from tests.broker.regions import RUN_SECRET, Regions
 
 
 class RawClient:
-    """Bytes out, commands in."""
+    """A connection to the broker that sends bytes as given and decodes the received commands."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self._frames = FrameBuffer(10_000_000)
         self._ready: deque[pb.BaseCommand] = deque()
         self.pings = 0
-        """The number of PINGs received. None is answered."""
+        """Number of received PINGs; the client answers none of them."""
 
     @classmethod
     async def connect(cls, world: Regions, *, handshake: bool = True) -> RawClient:
@@ -41,7 +41,7 @@ class RawClient:
     async def connect_as_region(
         cls, world: Regions, name: str, *, secret: str = RUN_SECRET, answers_as: str | None = None
     ) -> RawClient:
-        """Connect like another region, and send the proof of its identity."""
+        """Connect like another region, and answer the authentication challenge."""
         client = await cls.connect(world, handshake=False)
         client.greet(METHOD, name.encode())
         challenge = (await client.next()).authChallenge.challenge
@@ -50,7 +50,7 @@ class RawClient:
         return client
 
     def greet(self, method: str = "", data: bytes = b"") -> None:
-        """CONNECT."""
+        """Send CONNECT, with this authentication method and data if a method is given."""
         command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
         command.connect.client_version = "raw"
         command.connect.protocol_version = 19
@@ -63,12 +63,12 @@ class RawClient:
         self.writer.write(simple_frame(command))
 
     async def ask(self, command: pb.BaseCommand) -> pb.BaseCommand:
-        """Send and return the next command received."""
+        """Send a command and return the next command received."""
         self.send(command)
         return await self.next()
 
     async def next(self) -> pb.BaseCommand:
-        """Return the next command that is no PING; raise EOFError when the region closed the connection."""
+        """Return the next command other than PING. Raises EOFError when the region has closed the connection."""
         async with asyncio.timeout(10):
             while not self._ready:
                 data = await self.reader.read(65536)
@@ -100,7 +100,8 @@ class RawClient:
         self.send(command)
 
     async def subscribe(self, consumer_id: int = 1, **fields: object) -> pb.BaseCommand:
-        """Send SUBSCRIBE to orders, Exclusive, as `s`, unless `fields` differ; return the response, whatever it is."""
+        """Send SUBSCRIBE and return the response, success or error. Defaults: topic `orders`, subscription `s`,
+        Exclusive; `fields` override them."""
         body = {"topic": "orders", "subscription": "s", "subType": pb.CommandSubscribe.Exclusive} | fields
         subscribe = pb.CommandSubscribe(consumer_id=consumer_id, request_id=consumer_id, **body)  # type: ignore[arg-type]
         return await self.ask(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=subscribe))

@@ -1,6 +1,6 @@
-"""The contract M1 to M7 that every medium of the configuration store keeps, tested through `Metadata` of regions.
+"""The contract M1 to M7 of every medium of the configuration store, tested through the `Metadata` of regions.
 
-Subclass it as `class TestX(MetadataContract)` with a fixture `place`. It uses the contract and `Place` only.
+To test a medium, subclass it as `class TestX(MetadataContract)` with a fixture `place` that returns a `Place`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 20
 
 
 class Place:
-    """The location of one medium, and ways to damage it."""
+    """The location of one medium, which can be opened several times and made unavailable."""
 
     changes_kept = 20
 
@@ -29,7 +29,7 @@ class Place:
         raise NotImplementedError
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
-        """Run on the event loop that the medium needs."""
+        """Run a test on the event loop that the medium requires."""
         asyncio.run(asyncio.wait_for(story, DEADLINE_SECONDS))
 
     def go_away(self) -> None:
@@ -40,7 +40,7 @@ class Place:
 
     @contextlib.asynccontextmanager
     async def region(self) -> AsyncIterator[Metadata]:
-        """A region that follows the store."""
+        """Open the metadata of a region that follows the store; close it after the `async with` block."""
         tasks: set[asyncio.Task[Any]] = set()
 
         def spawn(work: Coroutine[Any, Any, Any]) -> None:
@@ -59,7 +59,7 @@ class Place:
 
 
 async def told(condition: Callable[[], bool], *regions: Metadata) -> None:
-    """Wait until the condition holds; check it at each change that one of these regions receives."""
+    """Wait until the condition holds. It is evaluated after each change that one of the regions receives."""
     news = asyncio.Event()
     for region in regions:
         region.watch("", lambda change: news.set())
@@ -170,7 +170,7 @@ class MetadataContract:
             await told(lambda: eu.revision == us.revision, us, eu)
             heard: list[Change] = []
             eu.watch("", heard.append)
-            eu._reading = True  # it receives no changes for a while
+            eu._reading = True  # the region reads no changes until this is reset
             for number in range(place.changes_kept + 5):
                 await us.put("moves", b"%d" % number)
             await us.put("gone", None)

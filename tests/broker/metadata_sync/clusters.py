@@ -35,7 +35,7 @@ async def clusters(of: dict[str, str], **changes: object) -> AsyncIterator[Regio
 
 
 def documents(world: Regions, cluster: str) -> dict[str, bytes | None]:
-    """Return the shared documents in the cluster's store."""
+    """Return the shared documents in the cluster's configuration store, by path."""
     values = world.configurations[cluster].values
     return {path: change.value for path, change in values.items() if is_synced(path)}
 

@@ -1,4 +1,4 @@
-"""Every test of this package fails after two minutes: without an outcome a transaction waits for ever."""
+"""Limits every test of this package to two minutes: a transaction without an outcome waits for ever."""
 
 from __future__ import annotations
 

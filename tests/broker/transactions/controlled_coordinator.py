@@ -19,7 +19,7 @@ T1, T2, T3 = TxnId(0, 1), TxnId(0, 2), TxnId(0, 3)
 
 
 class Authority:
-    """A coordinator that knows the transactions which the test names."""
+    """A stub of a region's coordinators with the transactions that the test opens."""
 
     def __init__(self) -> None:
         self.known: dict[TxnId, TransactionStatus] = {}
@@ -44,7 +44,7 @@ class Authority:
         self.known[txn] = TransactionStatus.ABORTING
 
     def close(self) -> None:
-        """The region stops."""
+        """Do nothing: the region calls this when it stops."""
 
     def open(self, *txns: TxnId) -> None:
         for txn in txns:
@@ -52,7 +52,7 @@ class Authority:
 
 
 def authority_of(world: Regions, name: str = "us", former: Authority | None = None) -> Authority:
-    """Make this the coordinator of a region."""
+    """Install a controlled coordinator, by default a new one, in a region."""
     authority = former or Authority()
     world.running[name].coordinators = authority
     return authority
@@ -63,7 +63,7 @@ def topic_of(world: Regions, name: str = "us") -> Topic:
 
 
 async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") -> None:
-    """End a transaction as the coordinator does: decide, then notify."""
+    """End a transaction as a coordinator does: set the decision, then notify the topic."""
     authority = world.running[name].coordinators
     assert isinstance(authority, Authority)
     authority.known[txn] = TransactionStatus.COMMITTING if committed else TransactionStatus.ABORTING
@@ -74,7 +74,7 @@ async def end(world: Regions, txn: TxnId, *, committed: bool, name: str = "us") 
 
 
 class Transacting:
-    """Publishes messages one after the other, in transactions and outside."""
+    """A producer on a raw connection that publishes messages with and without transactions."""
 
     def __init__(self, raw: RawClient) -> None:
         self.raw = raw
@@ -114,7 +114,7 @@ class Transacting:
     async def send_entry(
         self, metadata: pb.MessageMetadata, payload: bytes, named: TxnId | None
     ) -> pb.BaseCommand:
-        """SEND with this transaction in the command."""
+        """Send SEND with the transaction `named` in the command (None: without one), and return the response."""
         self.raw.writer.write(
             send_frame(
                 1,

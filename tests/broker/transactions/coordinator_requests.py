@@ -14,7 +14,7 @@ NO_EPOCH = 2**64 - 1
 
 
 def home(world: Regions, key: str = KEY) -> int:
-    """The number of the coordinator that a key is bound to."""
+    """Return the number of the coordinator that is responsible for a transaction key."""
     return world.running["us"].coordinators.coordinator_of(key)
 
 

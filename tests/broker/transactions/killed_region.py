@@ -1,10 +1,10 @@
-"""A region on SQLite or Kafka in a process of its own, killed behind its n-th commit (test_killed_after_commits.py).
+"""A region on SQLite or Kafka in its own process, killed after its n-th commit (test_killed_after_commits.py).
 
-It processes messages in a transaction, with its own client over a socket, and reports responses through the pipe:
+The process handles messages in a transaction, with a client over a socket, and reports responses through a pipe:
 
     b <coordinator> <number>      the transaction began
     d                             the response to its end arrived
-    o                             everything was written, and the process was not killed
+    o                             all commits are done, and the process was not killed
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from emulator.storage.sqlite.store import open_sqlite
 KEY = "task"
 QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
 STILL_SECONDS = 0.2
-"""Longer than any write takes that happens at all."""
+"""Time without a commit after which no more commits follow; longer than any write takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a region stores its data, across restarts."""
+    """The storage of a region, which it keeps across restarts: SQLite or Kafka."""
 
     sqlite: str = ""
-    """A file."""
+    """Path of the SQLite file; empty: the region uses Kafka."""
     kafka: str = ""
-    """Servers."""
+    """Bootstrap servers of Kafka."""
     topic_prefix: str = ""
 
     async def open(self) -> Store:
@@ -57,17 +57,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work in the transaction."""
+    """The messages that the transaction processes, and its end."""
 
     commit: bool = True
     type: ConsumerType = ConsumerType.SHARED
     messages: tuple[bytes, ...] = (b"it",)
-    """Acknowledged one by one on a shared subscription, else cumulatively by the last of them."""
+    """Payloads of the messages. A Shared subscription acknowledges each, any other one all of them cumulatively."""
 
 
 @asynccontextmanager
 async def region_on(place: Place, port: int) -> Any:
-    """Start the region and a client of it."""
+    """Run the region and a client of it inside the `async with` block."""
     network = SocketNetwork()
     config = RegionConfig(
         region="us",
@@ -105,13 +105,14 @@ async def subscribed(client: Client, type_: ConsumerType = ConsumerType.SHARED) 
 
 
 def live(place: Place, port: int, after: int, work: Work, pipe: Connection) -> None:
-    """Run until it is killed, or everything is written."""
+    """Run the region and the transaction, until the process is killed or all commits are done."""
     deadly = _deadly(after)
     asyncio.run(_live(place, port, work, pipe.fileno(), deadly))
 
 
 def _deadly(after: int) -> Iterator[None]:
-    """Once resumed, count commits; kill the process after commit number `after`, before any caller gets its result."""
+    """After the second `next`, count commits, and kill the process after commit number `after`, before any caller
+    receives its result."""
     yield
     commit, produce = Committer.commit, KafkaCluster.produce
     left = after
@@ -161,7 +162,7 @@ async def _live(place: Place, port: int, work: Work, pipe: int, deadly: Iterator
 
 
 async def _nothing_is_written(store: Any) -> None:
-    """No commit for a while: every decision is on the disk."""
+    """Wait until there was no commit for STILL_SECONDS: every decision is then durable."""
     commits, since = store.commits, time.monotonic()
     while time.monotonic() - since < STILL_SECONDS:
         await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""Java's own pulsar-admin, all of its commands against a region."""
+"""Tests of all commands of Pulsar's pulsar-admin, and of all methods of its Java admin client, against a region."""

@@ -86,7 +86,7 @@ SAMPLES = {
     "--state": '{"key":"k","stringValue":"v"}',
     "--broker": "{broker}",
 }
-"""Values of required parameters; a number for those that are not listed."""
+"""Values of required parameters; parameters that are not listed get the number 10 (options) or 1 (positions)."""
 _OF_FUNCTION = "--tenant public --namespace default --name f"
 MORE = {
     **{
@@ -163,7 +163,7 @@ OPTIONAL_SAMPLES = {
     "--bookkeeper-ensemble": "1",
     "--enable-delete-while-inactive": "",
 }
-"""Arguments of commands that require none, and do nothing without any."""
+"""Arguments for commands that require none but have no effect without one."""
 _PASSING = "non-persistent://public/default/passing"
 OF = {
     **{
@@ -194,7 +194,7 @@ OF = {
     "topics terminate": ("persistent://public/default/ending",),
     "topics partitioned-terminate": ("persistent://public/default/ending-parts",),
 }
-"""Commands about other objects than the samples."""
+"""Positional arguments of commands that use other objects than SAMPLES."""
 PARTITIONED_COMMANDS = frozenset(
     {
         "topics update-partitioned-topic",
@@ -217,7 +217,7 @@ LAST = (
     "delete-failure-domain",
     "delete-bookie-rack",
 )
-"""Words of commands that run last in their group: they remove what others need."""
+"""Verbs of commands that run last: they remove objects that other commands need."""
 READY = (
     ("PUT", "/admin/v2/persistent/public/default/doomed", None),
     ("PUT", "/admin/v2/persistent/public/default/ending-too", None),
@@ -252,19 +252,19 @@ class Command:
     """A leaf of the command tree."""
 
     path: str
-    """`topics create`."""
+    """Group and verb, such as `topics create`."""
     positions: tuple[str, ...]
     options: tuple[tuple[str, ...], ...]
-    """All names of each."""
+    """All names of each option."""
     required: frozenset[str]
-    """First names of options, and positions, that must be there."""
+    """Required positions, and first names of required options."""
 
     @property
     def group(self) -> str:
         return self.path.partition(" ")[0]
 
     def words(self, names: Mapping[str, str]) -> list[str]:
-        """Return the command with its arguments; `names` are the placeholders in them."""
+        """Return the command with its arguments. `names`: placeholder -> value."""
         words = self.path.split()
         given = OF.get(self.path)
         for at, position in enumerate(self.positions):
@@ -298,7 +298,7 @@ def _optional(options: tuple[tuple[str, ...], ...]) -> Iterator[list[str]]:
 
 
 def read_tree(text: str) -> list[Command]:
-    """Parse the driver's output; commands that remove something come last."""
+    """Parse the command tree that the driver prints. Commands that remove objects come last."""
     commands = []
     for line in text.splitlines():
         columns = line.split("\t")
@@ -308,5 +308,5 @@ def read_tree(text: str) -> list[Command]:
             needed = {one[1:].split("/")[0] for one in [*positions, *options] if one.startswith("!")}
             bare = tuple(one.removeprefix("!") for one in positions)
             commands.append(Command(columns[0], bare, tuple(named), frozenset(needed)))
-    once = {one.path: one for one in commands}.values()  # aliases come again
+    once = {one.path: one for one in commands}.values()  # the tree repeats a command for each alias
     return sorted(once, key=lambda one: one.path.split()[-1] in LAST)

@@ -1,6 +1,6 @@
-"""Calls every method of the Java admin client against a region and records the outcome of each.
+"""Call every method of the Java admin client against a region and record the outcome of each.
 
-python -m tests.clients.admin.methods           # prints what was not accepted
+python -m tests.clients.admin.methods           # prints the methods that were not accepted
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ VALUES: Mapping[str, str] = {
     "path": "{file}",
     "triggerFile": "{file}",
 }
-"""Values of parameters and of their fields; for others the driver has a value by type."""
+"""Values of parameters and of their fields, by name; the driver chooses other values by type."""
 NEW_TOPIC, NEW_PARTITIONED = (
     {"topic": f"persistent://public/default/{one}-{{k}}"} for one in ("new", "new-parts")
 )
@@ -120,7 +120,7 @@ OF_METHODS: Mapping[str, Mapping[str, str]] = {
     "nonPersistentTopics.getStats": PASSING,
     "nonPersistentTopics.getInternalStats": PASSING,
 }
-"""The same for single methods, by group and name. `{k}` counts the overloads of a name."""
+"""Values for single methods, by `group.name`; they override VALUES. `{k}`: number of the overload of a name."""
 ROWS = (
     *READY,
     ("PUT", "/admin/v2/persistent/public/default/doomed-parts/partitions", b"2"),
@@ -129,11 +129,11 @@ ROWS = (
     ("PUT", "/admin/v2/namespaces/public/doomed", None),
     ("POST", "/admin/v2/clusters/us/namespaceIsolationPolicies/x", b"{}"),
 )
-"""Objects that must exist."""
+"""Requests (method, path, body) that create the objects which the methods require."""
 TAKES_AWAY = re.compile(
     r"\.(delete|remove|revoke|terminate|truncate|trim|unsubscribe|clear|unload|reset|skip|expire|disable)"
 )
-"""Methods that run last, each after everything is set up again."""
+"""Methods that remove objects: they run last, and ROWS is applied again before each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,11 @@ class Calls:
 
     outcomes: list[Outcome] = field(default_factory=list)
     ignored: set[tuple[str, str]] = field(default_factory=set)
-    """Group and name of a method, and name of a query parameter that the client sends and the region ignores."""
+    """(method as `group.name`, query parameter) of each parameter that the client sends and the region ignores."""
 
 
 class Driver:
-    """The Java admin client, resident."""
+    """The Java admin client in a running program."""
 
     def __init__(self, program: Resident) -> None:
         self._program = program
@@ -174,7 +174,7 @@ class Driver:
 
 @contextmanager
 def java_admin(us: Served) -> Iterator[Driver]:
-    """Build it if it is missing; skip the test without Java, or without Maven to fetch it."""
+    """Build and start the driver of the Java admin client. Skip the test without Java, or without Maven to build it."""
     source, main = HERE / "MethodsDriver.java", "MethodsDriver"
     java = java_program("java-admin", HERE / "methods-pom.xml", source, main)
     with resident(*java, f"http://127.0.0.1:{us.admin_port}") as program:
@@ -182,7 +182,7 @@ def java_admin(us: Served) -> Iterator[Driver]:
 
 
 def every_call() -> Calls:
-    """Call each method once, with all its parameters and all fields of those."""
+    """Call each method once, with values for all its parameters and for all their fields."""
     found = Calls()
     with served() as us, tempfile.TemporaryDirectory() as folder, java_admin(us) as driver:
         make_ready(us, ROWS)
@@ -203,7 +203,7 @@ def every_call() -> Calls:
 
 
 def _name_of(method: str) -> str:
-    """Group and name: `topics.delete`."""
+    """Return the method's group and name, such as `topics.delete`, without its parameter types."""
     group, _, name = method.replace("(true)", "").partition("(")[0].partition(".")
     return f"{group}.{name}"
 
@@ -218,7 +218,7 @@ def _placeholders(us: Served, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _ignored() -> Iterator[set[str]]:
-    """Collect the query parameters that the region receives meanwhile and that no row declares."""
+    """Collect the query parameters that the region receives inside the block and that its operations do not declare."""
     names: set[str] = set()
     parse = resource.parse_query
 

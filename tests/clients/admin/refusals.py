@@ -1,4 +1,4 @@
-"""Commands of pulsar-admin that end with an error: what the error is, and why it is right."""
+"""Commands of pulsar-admin that must end with an error, with the error and the reason why it is correct."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 
 class Refusal(NamedTuple):
-    """Commands and errors are regular expressions of the whole command and of the beginning of the error."""
+    """A row of the table of expected errors. `commands` matches the whole command, `error` the beginning of its
+    error."""
 
     commands: str
     error: str
@@ -80,22 +81,22 @@ REFUSALS: Final[Sequence[Refusal]] = (
         "The topology sets the number of coordinators.",
     ),
 )
-"""Each error that a walk over all commands finds; the first row that matches applies."""
+"""All errors of a run of all commands. The first matching row applies."""
 OF_WHAT_IT_SENDS: Final = re.compile(
     r"(unknown|unrecogni[sz]ed|unexpected|not allowed|no such) .*(field|propert|parameter|key)"
     r"|(field|propert|parameter|key)\S* .*(unknown|unrecogni[sz]ed|unexpected|not allowed)",
     re.IGNORECASE,
 )
-"""An error because of the name of a field or parameter. None is right: a region ignores unknown ones."""
+"""Pattern of errors about an unknown field or parameter. They are never correct: a region ignores unknown ones."""
 
 
 def why(command: str, error: str) -> str | None:
-    """Return why the error is right; None when it is not listed."""
+    """Return the reason why the error is correct; None: it is not expected."""
     found = listed(command, error)
     return None if found is None or OF_WHAT_IT_SENDS.search(error) else found.why
 
 
 def listed(command: str, error: str) -> Refusal | None:
-    """Return the first row that matches."""
+    """Return the first row that matches the command and its error; None: there is none."""
     found = (one for one in REFUSALS if re.fullmatch(one.commands, command) and re.match(one.error, error))
     return next(found, None)

@@ -1,4 +1,4 @@
-"""Programs with an admin client that answer each line with a line."""
+"""Long-running programs with an admin client that answer each input line with one output line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Resident:
-    """A running program."""
+    """A running program that answers requests line by line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

@@ -1,6 +1,6 @@
-"""Runs every command of Java's pulsar-admin in one resident JVM and records the outcomes.
+"""Run every command of Java's pulsar-admin in one JVM and record the outcomes.
 
-python -m tests.clients.admin.walking docs/PULSAR_ADMIN.md      # writes its tables again
+python -m tests.clients.admin.walking docs/PULSAR_ADMIN.md      # updates the tables of the page
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.clients.driving import java_program
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
 REQUEST_SECONDS = "60"
-"""The limit of one request: a client that cannot read a response would wait for five minutes."""
+"""Timeout of one request. By default a client that cannot read a response would wait for five minutes."""
 WORKED, REFUSED = "works", "refused"
 _REASON = re.compile(r"Reason: (.*)")
 
@@ -40,20 +40,20 @@ class Outcome:
 
 
 class Admin:
-    """pulsar-admin, resident."""
+    """pulsar-admin in a running JVM."""
 
     def __init__(self, program: Resident) -> None:
         self._program = program
 
     def ask(self, *words: str) -> tuple[bool, str]:
-        """Run a command; return whether it succeeded, and its output."""
+        """Run a command. Return (whether it succeeded, its output)."""
         outcome, _, text = self._program.ask("\t".join(words)).partition("\t")
         return outcome == "ok", re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
 
 
 @contextmanager
 def pulsar_admin(us: Served) -> Iterator[Admin]:
-    """Build it if it is missing; skip the test without Java, or without Maven to fetch it."""
+    """Build and start the driver of pulsar-admin. Skip the test without Java, or without Maven to build it."""
     main = "org.apache.pulsar.admin.cli.AdminDriver"
     java = java_program("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java", main)
     urls = (f"http://127.0.0.1:{us.admin_port}/", f"pulsar://127.0.0.1:{us.service_port}")
@@ -62,7 +62,7 @@ def pulsar_admin(us: Served) -> Iterator[Admin]:
 
 
 def outcomes() -> list[Outcome]:
-    """Run every command of the tree once."""
+    """Run every command of pulsar-admin once against a new region."""
     with served() as us, pulsar_admin(us) as admin, tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "schema.json"
         schema.write_text('{"type": "STRING", "schema": "", "properties": {}}')
@@ -76,7 +76,7 @@ def outcomes() -> list[Outcome]:
 
 
 def make_ready(us: Served, rows: Iterable[tuple[str, str, bytes | None]] = READY) -> None:
-    """Create what is missing; existing objects stay."""
+    """Create the objects that commands require; existing ones stay unchanged."""
     for method, path, body in rows:
         reply = us.ask(method, path, body)
         assert reply.status in (200, 204, 409), (path, reply)
@@ -106,7 +106,7 @@ def _outcome(us: Served, admin: Admin, command: Command, names: Mapping[str, str
 
 
 def table(found: list[Outcome]) -> str:
-    """Return the refused commands with reasons, then the others by group, as Markdown."""
+    """Return Markdown tables of the rejected commands with reasons, and of the working ones by group."""
     ordered = sorted(found, key=lambda one: one.command)
     refused = [
         f"| `{one.command}` | {one.reason} | {why(one.command, one.reason) or ''} |"
@@ -123,7 +123,7 @@ def table(found: list[Outcome]) -> str:
 
 
 def working(page: str) -> set[str]:
-    """Return the commands that work according to a page."""
+    """Return the commands that a page lists as working."""
     _, _, rows = page.partition("| commands that work |")
     return {
         f"{group} {verb}"

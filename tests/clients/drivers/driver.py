@@ -1,13 +1,13 @@
-"""The Python client as a driver: reads commands, a line each, and answers each with a line as soon as it ends.
+"""Driver of the Python client: reads one command per line, and prints one response line when the command ends.
 
     command    <number> TAB <verb> [TAB <name>=<value>]…
     answer     <number> TAB ok [TAB <name>=<value>]…
                <number> TAB error TAB <name> TAB <text>
 
-`fields` of a producer or consumer: it has a schema, a record of strings, `id,note=` (a `=` marks a default). Then
-the payload is sent in each of its fields, and a received message is printed field by field, with its schema version.
+`fields` gives a producer or consumer a schema: a record of strings such as `id,note=` (text after `=` is a default).
+The producer then sends the payload in each field; the consumer prints a message field by field with its schema version.
 
-`Driver.java` and `driver.go` speak the same. A command that waits does not block others.
+All drivers use this protocol. A command that waits does not block others.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ ENDS = {"earliest": pulsar.MessageId.earliest, "latest": pulsar.MessageId.latest
 made: dict[str, Any] = {}
 """Clients, producers, consumers and readers by key."""
 ids: dict[str, Any] = {}
-"""Ids of messages that were published here, by payload."""
+"""Ids of the messages that this driver published, by payload."""
 unqueued: set[str] = set()
-"""Consumers without a queue: their client does not support a timeout for them."""
+"""Keys of consumers with queue size 0, for which the client does not support a receive timeout."""
 records: dict[str, type[Record]] = {}
-"""Schemas of producers and consumers."""
+"""Schemas of producers and consumers, by key."""
 writing = threading.Lock()
 
 
@@ -73,7 +73,7 @@ def schema(of: Arguments) -> dict[str, Any]:
         fields[name] = String(default=default, required=True) if with_default else String(required=True)
         described.append({"name": name, "type": "string"} | ({"default": default} if with_default else {}))
     record = records[of["key"]] = type("Order", (Record,), fields)
-    # By itself the client does not describe defaults.
+    # The client's own schema definition lacks defaults.
     record.schema = classmethod(lambda cls: {"type": "record", "name": "Order", "fields": described})
     return {"schema": JsonSchema(record)}
 
@@ -108,7 +108,7 @@ def send(of: Arguments) -> str:
 
 
 def send_batch(of: Arguments) -> str:
-    """Send as many messages as its producer puts into one batch."""
+    """Send `payloads`, whose number is the producer's batch size, as one batch."""
     payloads, sent = of["payloads"].split(","), threading.Event()
     failed = []
 
@@ -131,7 +131,7 @@ def send_batch(of: Arguments) -> str:
 
 
 def _encryption(of: Arguments) -> dict[str, Any]:
-    """`keys`: a folder with public.pem and private.pem."""
+    """Return the encryption options. `keys`: a directory with public.pem and private.pem."""
     if "keys" not in of:
         return {}
     reader = pulsar.CryptoKeyReader(f"{of['keys']}/public.pem", f"{of['keys']}/private.pem")
@@ -139,21 +139,21 @@ def _encryption(of: Arguments) -> dict[str, Any]:
 
 
 def send_bytes(of: Arguments) -> str:
-    """Send a payload of `size` bytes that is different for each `seed`."""
+    """Send a payload of `size` bytes derived from `seed`, and return its digest."""
     payload = hashlib.shake_128(of["seed"].encode()).digest(int(of["size"]))
     made[of["key"]].send(payload, partition_key=of.get("message_key"))
     return f"\tdigest={hashlib.sha256(payload).hexdigest()}"
 
 
 def receive_bytes(of: Arguments) -> str:
-    """Receive one message and acknowledge it."""
+    """Receive one message, acknowledge it, and return the digest of its payload."""
     message = made[of["key"]].receive(timeout_millis=int(of["timeout_ms"]))
     made[of["key"]].acknowledge(message)
     return f"\tdigest={hashlib.sha256(message.data()).hexdigest()}"
 
 
 def read_compacted(of: Arguments) -> str:
-    """Return key and value of everything there is, from the earliest message on."""
+    """Return the key and value of every message of the compacted topic."""
     reader = made[of["client"]].create_reader(of["topic"], pulsar.MessageId.earliest, is_read_compacted=True)
     found = []
     while reader.has_message_available():
@@ -164,7 +164,7 @@ def read_compacted(of: Arguments) -> str:
 
 
 def table(of: Arguments) -> str:
-    """Return key and value of a table view, by key."""
+    """Return the entries of a new table view, sorted by key."""
     view = made[of["client"]].create_table_view(of["topic"])
     found: list[str] = []
     view.for_each(lambda key, value: found.append(f"{key}:{value.decode()}"))
@@ -173,7 +173,7 @@ def table(of: Arguments) -> str:
 
 
 def open_table(of: Arguments) -> str:
-    """Open a table view that stays, and follows its topic."""
+    """Open a table view that stays open and follows its topic."""
     made[of["key"]] = made[of["client"]].create_table_view(of["topic"])
     return ""
 
@@ -211,7 +211,7 @@ def subscribe(of: Arguments) -> str:
 
 
 def receive(of: Arguments) -> str:
-    """Receive one message and acknowledge it, negatively acknowledge it, or neither."""
+    """Receive one message and return its fields. `then`: acknowledge, give back (negatively), otherwise neither."""
     consumer = made[of["key"]]
     message = consumer.receive(timeout_millis=None if of["key"] in unqueued else int(of["timeout_ms"]))
     then = of.get("then", "acknowledge")
@@ -231,7 +231,7 @@ def receive(of: Arguments) -> str:
 
 
 def reader(of: Arguments) -> str:
-    """Open a reader at one of the ends, or at a message that was published here."""
+    """Open a reader at `earliest`, at `latest`, or at a message that this driver published."""
     made[of["key"]] = made[of["client"]].create_reader(
         of["topic"],
         _place(of["start"]),

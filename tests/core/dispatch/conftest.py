@@ -1,4 +1,4 @@
-"""The dispatcher of the dispatch tests."""
+"""Fixture of the dispatch tests: a dispatcher with default limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run for all tests; each has a topic, an actor and a tap of its own."""
+"""One run shared by all tests; each test uses its own topic, actor and tap."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def drill(seed: int, random: Random) -> Plan:
 
 
 def quiet(seed: int, random: Random) -> Plan:
-    """Draw three regions, ten messages in 100 seconds, and no faults."""
+    """Draw three regions, ten messages in about 100 seconds, and no faults."""
     names = REGION_NAMES[:3]
     producer = ProducerPlan("producer", "us", "orders", 10, burst=1, pause_seconds=10.0)
     consumer = ConsumerPlan("consumer", "billing", "orders", "eu", "EXCLUSIVE", True)

@@ -1,4 +1,4 @@
-"""Draw random mixes of workloads and faults. Half of them get a theme: correlated events that independent draws rarely
+"""Draw random mixes of workloads and faults. Most of them get a theme: correlated events that independent draws rarely
 produce together."""
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class InactiveTopicProgram(TerminatingProgram):
             await there.close()
 
     async def _deleted_there(self, context: ActContext) -> bool:
-        """Delete the topic in the other region, and let it become inactive soon in `region`. Return False: neither."""
+        """Delete the topic in the other region, and set a short inactivity in `region`. Return False: not deleted."""
         if not await self.retry_until_done(context, "GET", "/stats", done=(200,)):
             return False
         if not await self.retry_until_done(context, "DELETE", "?force=true"):

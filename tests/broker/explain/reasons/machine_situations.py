@@ -43,7 +43,7 @@ def replicator_closed() -> Iterator[Ask]:
     lives = [ReplicatorLife()]
     lives[0].close()
     yield lambda: lives[-1].why_not
-    lives.append(ReplicatorLife())  # replicated again: a replicator has one life
+    lives.append(ReplicatorLife())  # replicated again: a closed replicator is replaced by a new one
 
 
 @of_machine(Cause.SNAPSHOT_NO_REMOTES)

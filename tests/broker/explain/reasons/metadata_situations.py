@@ -27,13 +27,13 @@ from tests.broker.regions import Regions
 
 PATH = NamespacePath("acme/orders").text
 EUROPE = SyncPeerPath("europe").text
-"""What europe has confirmed."""
+"""Path of the row in which europe confirms the events that it has applied."""
 EVENT = SyncStamp(1, 0, "americas", 1, "i")
 LATER = SyncStamp(2, 0, "europe", 1, "i")
 
 
 class Shared:
-    """A region of cluster americas, as `why_shared` sees it, and a path that europe has confirmed."""
+    """A stub of a region of cluster americas for `why_shared`, with a path whose events europe has confirmed."""
 
     def __init__(self) -> None:
         self.rows: dict[str, bytes] = {}
@@ -54,7 +54,7 @@ class Shared:
         return any(path.startswith(one) for one in self.settings.excluded)
 
     def confirm(self) -> None:
-        """Let europe report that it has everything."""
+        """Let europe confirm all events."""
         known = {stamp.origin: stamp.sequence for stamp in (EVENT, LATER)}
         self.rows[EUROPE] = json.dumps(known).encode()
 
@@ -66,7 +66,7 @@ class Shared:
 
 
 def of_path(cause: ReasonRow) -> Callable[[Callable[[Shared], Iterator[None]]], object]:
-    """Register a situation of a shared path. Codes are those of one kind: the history of a path has several."""
+    """Register a situation of a shared path. Only the code of `cause` is compared: a path can have several reasons."""
 
     def register(act: Callable[[Shared], Iterator[None]]) -> object:
         @situation(cause)
@@ -148,7 +148,7 @@ def event_topic_fails(here: Shared) -> Iterator[None]:
     here.rows.pop(EUROPE)
     here.failure = "no link"
     yield
-    here.lease.holder = "us-west"  # whose failure would be the reason
+    here.lease.holder = "us-west"  # only a failure of the sync leader is a reason
 
 
 @of_path(Cause.ROW_DAMAGED)
@@ -162,7 +162,7 @@ def row_damaged(here: Shared) -> Iterator[None]:
 def row_replaced(here: Shared) -> Iterator[None]:
     here.damage.reports[PATH] = SimpleNamespace(problem="the row is damaged", at_ms=0)
     yield
-    here.damage.reports.clear()  # the region starts again
+    here.damage.reports.clear()  # as after a restart of the region
 
 
 @of_path(Cause.RECORDS_INCOMPLETE)

@@ -1,4 +1,4 @@
-"""Situations of regions that run: links, replicators, topics, subscriptions, producers and transactions."""
+"""Situations of running regions: links, replicators, topics, subscriptions, producers and transactions."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ Act = Callable[[Regions, Client], Steps]
 def in_regions(
     cause: ReasonRow, kind: str = "", name: str = "", *, names: tuple[str, ...] = ("us", "eu"), **changes: Any
 ) -> Callable[[Act], Act]:
-    """Register a situation of running regions, with a client of the first one. It yields None for the explanation of an
-    object of `us`, or other codes; if it yields again, what follows is its clean-up."""
+    """Register a situation of running regions, with a client of the first one. The situation yields None to check the
+    explanation of the object `kind` `name` in `us`, or a function that returns other codes. Code after a second yield
+    is its clean-up."""
 
     def register(act: Act) -> Act:
         @situation(cause)
@@ -89,7 +90,7 @@ def replicator_of(world: Regions) -> Replicator:
 
 
 def delayed(owner: object, method: str) -> asyncio.Event:
-    """Let calls of an asynchronous method wait for the event."""
+    """Make all calls of an asynchronous method wait until the returned event is set."""
     go_on, real = asyncio.Event(), getattr(owner, method)
 
     async def slow(*arguments: Any, **more: Any) -> Any:
@@ -101,13 +102,13 @@ def delayed(owner: object, method: str) -> asyncio.Event:
 
 
 def slow_reads(topic: Topic) -> asyncio.Event:
-    """Let reads, none of which the cache serves, wait for the event."""
+    """Disable the topic's entry cache, and make all reads wait until the returned event is set."""
     topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
     return delayed(topic.reading, "read")
 
 
 async def replicated(world: Regions, us: Client) -> Any:
-    """Create a producer of a topic that eu has completely."""
+    """Create a producer of a topic, and wait until its first message is replicated to eu."""
     producer = await us.producer(TOPIC)
     await producer.send(b"first")
     await until(lambda: replicator_of(world).backlog == 0)
@@ -227,7 +228,7 @@ async def entry_refused(world: Regions, us: Client) -> Steps:
 
 
 class Numbers:
-    """The other region's responses about schemas, which a test sets."""
+    """A stub for the schema versions of the other region, with a response that the test sets."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -242,7 +243,7 @@ class Numbers:
         await self.answer
 
     def forget(self) -> None:
-        """Nothing was learned."""
+        """Do nothing: the stub caches no versions."""
 
 
 async def held_by_a_schema(world: Regions, us: Client, problem: ProtocolError | None) -> Numbers:
@@ -287,7 +288,7 @@ async def receipt_out_of_turn(world: Regions, us: Client) -> Steps:
 
 
 async def eu_does_not_open(world: Regions, us: Client) -> Steps:
-    """The topic is requested from eu, whose store does not respond before the second step."""
+    """Situation: the replicator opens its producer in eu, whose store does not respond before the second step."""
     store = world.running["eu"].store
     store.hold()  # type: ignore[attr-defined]
     await (await us.producer(TOPIC)).send(b"first")
@@ -357,7 +358,7 @@ async def in_flight(world: Regions, us: Client) -> Steps:
 
 
 async def replicated_subscription(world: Regions, us: Client) -> Any:
-    """A consumer of a replicated subscription, which has acknowledged nothing; and a snapshot."""
+    """Create a consumer of a replicated subscription without acknowledgements, and wait for a snapshot."""
     consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
     await replicated(world, us)
     sync = topic_of(world).subscriptions.replicated
@@ -403,7 +404,7 @@ async def snapshot_replicator_down(world: Regions, us: Client) -> Steps:
 
 @in_regions(Cause.SNAPSHOT_ONE_WAY, *SNAPSHOT, clusters={"us": "a", "eu": "b"})
 async def snapshot_one_way(world: Regions, us: Client) -> Steps:
-    """Each region has a configuration store of its own, and that of eu does not name us."""
+    """Situation: each region has its own configuration store, and the one of eu does not replicate to us."""
     await replicated_subscription(world, us)
     eu = world.running["eu"]
     await eu.policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu",))
@@ -420,7 +421,7 @@ async def subscription_not_replicated(world: Regions, us: Client) -> Steps:
 
 
 async def conflict(world: Regions, us: Client) -> None:
-    """The subscription is replicated in us, and not in eu."""
+    """Create a subscription that is replicated in us and not in eu, and acknowledge a message in us."""
     async with world.client("eu") as eu:
         await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
     consumer = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
@@ -429,7 +430,7 @@ async def conflict(world: Regions, us: Client) -> None:
 
 
 def compared(world: Regions, region: str) -> Codes:
-    """As `geoemu explain` compares the answers of both regions."""
+    """Return the codes for a region after `geoemu explain` has compared the explanations of all regions."""
 
     def codes() -> tuple[str, ...]:
         answers = [explain(one, "subscription", "orders s") for one in world.running.values()]
@@ -482,7 +483,7 @@ async def no_consumer(world: Regions, us: Client) -> Steps:
 
 @in_regions(Cause.WAITS_FOR_CONSUMER, *SUBSCRIPTION, names=("us",))
 async def waits_for_consumer(world: Regions, us: Client) -> Steps:
-    """Key_Shared: one consumer receives nothing, another one takes every message."""
+    """Situation: of two Key_Shared consumers one is paused, and messages of its keys wait for it."""
     types = {"type_": ConsumerType.KEY_SHARED}
     busy = await us.subscribe(TOPIC, "s", name="busy", start_paused=True, **types)  # type: ignore[arg-type]
     idle = await us.subscribe(TOPIC, "s", name="idle", **types)  # type: ignore[arg-type]
@@ -544,7 +545,7 @@ async def seeking(world: Regions, us: Client) -> Steps:
 
 
 class Settling:
-    """A transaction's acknowledgements while they are applied."""
+    """A stub for the pending acknowledgements of a transaction that is being committed."""
 
     is_over = False
 
@@ -606,7 +607,7 @@ async def topic_leaving(world: Regions, us: Client) -> Steps:
 
 @in_regions(Cause.TOPIC_DELETING, *ORDERS, names=("us",))
 async def topic_deleting(world: Regions, us: Client) -> Steps:
-    """A deleted log has no explanation any more, so the store is slow before that."""
+    """Situation: the deletion waits before the log is deleted, since a deleted log has no explanation."""
     await us.producer(TOPIC)
     region = world.running["us"]
     go_on = delayed(region.directory._opener, "erase")
@@ -639,7 +640,7 @@ async def transaction_open(world: Regions, us: Client) -> Steps:
 
 @contextlib.asynccontextmanager
 async def waiting(world: Regions, us: Client) -> AsyncIterator[None]:
-    """A producer that waits for exclusive access."""
+    """Keep a producer waiting for exclusive access inside the `async with` block."""
     work = asyncio.ensure_future(us.producer(TOPIC, name="next", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE))
     try:
         await until(
@@ -705,7 +706,7 @@ async def access_kept(world: Regions, us: Client) -> Steps:
     await world.start("us")
     async with waiting(world, us):
         yield
-        yield  # the wait for the former owner ends by itself
+        yield  # the grace period of the former owner ends by itself
 
 
 # Transactions.
@@ -719,7 +720,7 @@ async def transaction_not_ended(world: Regions, us: Client) -> Steps:
 
 
 async def decided(world: Regions, us: Client, refusals: Mapping[tuple[str, str | None], str]) -> Steps:
-    """A decided transaction whose participants do not confirm it before the second step."""
+    """Situation: a committing transaction that participants do not confirm before the second step."""
     transaction = await us.new_transaction()
     least = transaction.id.least
     coordinator = world.running["us"].coordinators.get(transaction.id.most)

@@ -1,7 +1,7 @@
 """The register of situations: one for each row of the table of reasons.
 
-A situation is an asynchronous generator. It builds the condition of its row and yields a function that returns the
-codes of the reasons that are given now. Resumed, it ends the condition and yields nothing more before its clean-up.
+A situation is an asynchronous generator. It establishes the condition of its row and yields a function that returns the
+codes of the current reasons. When resumed it ends the condition, and yields once more before its clean-up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SITUATIONS: dict[ReasonRow, Situation] = {}
 
 
 def situation(cause: ReasonRow) -> Callable[[Situation], Situation]:
-    """Register the situation of a row. A row has one."""
+    """Register the only situation of a row."""
 
     def register(drive: Situation) -> Situation:
         assert cause not in SITUATIONS, f"{cause.name} has two situations"
@@ -28,7 +28,7 @@ def situation(cause: ReasonRow) -> Callable[[Situation], Situation]:
 
 
 def of_machine(cause: ReasonRow) -> Callable[[Callable[[], Iterator[Ask]]], object]:
-    """Register a situation of a pure state machine: a generator that yields a function for the reason given now."""
+    """Register a situation of a pure state machine: a generator that yields a function for the current reason."""
 
     def register(act: Callable[[], Iterator[Ask]]) -> object:
         @situation(cause)
@@ -44,5 +44,5 @@ def of_machine(cause: ReasonRow) -> Callable[[Callable[[], Iterator[Ask]]], obje
 
 
 def of_reason(ask: Ask) -> Codes:
-    """The codes of one reason."""
+    """Return a function that returns the code of one reason as a tuple; without a reason, an empty one."""
     return lambda: tuple(filter(None, [ask().code]))
