@@ -37,7 +37,7 @@ def _free_port() -> int:
 
 
 class Surroundings(NamedTuple):
-    """The network, clock and disks that regions run on."""
+    """The network, wall clock and ports of regions: real or simulated."""
 
     network: Callable[[], Network] = SocketNetwork
     wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000

@@ -15,7 +15,7 @@ from tests.clients.harness import Scene, run_with
 
 @pytest.fixture
 def scene(request: pytest.FixtureRequest, client: str) -> Scene:
-    """The regions and programs that the marker `scene` describes: by default one region, `us`, and one program."""
+    """Regions and programs with the arguments of the marker `scene`; by default one region, `us`, and one program."""
     marker = request.node.get_closest_marker("scene")
     names, options = (marker.args, marker.kwargs) if marker else ((), {})
     return Scene(client, *names, **options)

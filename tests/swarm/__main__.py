@@ -43,7 +43,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the seeds. Return the exit code."""
+    """Run the seeds that the command line selects. Return the exit code."""
     options = _parser().parse_args(arguments)
     if options.list:
         _print_workloads()

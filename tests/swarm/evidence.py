@@ -47,7 +47,7 @@ class Evidence(RunEvidence):
     running_former_hosts: Sequence[str]
     """Hosts of replaced regions whose programs still run."""
     waiting: frozenset[str]
-    """Texts of messages whose producers still wait for an outcome."""
+    """Texts of messages for which a producer has no outcome yet."""
     left: Mapping[tuple[str, str, str], Left]
     """Backlogs of the checked subscriptions: (region, topic, subscription) -> backlog."""
     restless: Collection[tuple[str, str]]

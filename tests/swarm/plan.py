@@ -26,7 +26,7 @@ class ProducerPlan:
     topic: str
     messages: int
     place: str = ""
-    """Where it runs; empty: in its region."""
+    """Network location of the program's host: a region name; empty: `region`."""
     burst: int = 5
     pause_seconds: float = 0.3
     batching: Batching | None = None
@@ -92,7 +92,7 @@ class ClaimantPlan:
     """Access mode until the world heals; afterwards WAIT_FOR_EXCLUSIVE."""
     priority: int = 0
     place: str = ""
-    """Where it runs; empty: in its region."""
+    """Network location of the program's host: a region name; empty: `region`."""
     messages: int = 40
     """Number of messages until the world heals; after them the claimant holds the topic without publishing."""
     burst: int = 2
@@ -113,7 +113,7 @@ class WorkerPlan:
     """Transaction key; also the name of the subscription and part of the name of the outbox."""
     inbox: str
     place: str = ""
-    """Where it runs; empty: in its region."""
+    """Network location of the program's host: a region name; empty: `region`."""
     begins_seconds: float = 0.0
     type: str = "SHARED"
     cumulative: bool = False
@@ -149,7 +149,7 @@ class Plan:
     disks: tuple[tuple[str, DiskFaults], ...] = ()
     """(region, faults of its disk until the world heals). RemoteFaults: the region has a remote log."""
     clocks: tuple[tuple[str, float, float], ...] = ()
-    """(region, offset in ms, drift in parts per million)."""
+    """(region, offset in ms, drift in parts per million) of each wrong wall clock."""
     break_seconds: float = 15.0
     """Duration of the break phase, in which faults occur."""
     heal_seconds_max: float = 180.0

@@ -1,8 +1,8 @@
 """Remove from a failing plan everything that is not needed for the failure, and print the rest as a sequence of events.
 
-Parts are removed as long as the same check still fails: halves of the faults, then single ones; clients; regions;
-messages; seconds; faults of disks and clocks. A run depends on its whole plan, so a smaller plan may pass where the
-larger one failed: it is tried with other random sources, too, before the next part is tried.
+A part is removed if the same check still fails without it: faults and programs (halves, then single ones), regions,
+messages, faults of disks and clocks, seconds. A smaller plan may pass by chance, since a run depends on its whole plan;
+it is therefore run with several random sources before the next part is tried.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shrink(
     runs_max: int = RUNS_MAX,
     seconds_max: float = 120.0,
 ) -> Outcome:
-    """Return the outcome of the smallest failing plan that was found."""
+    """Return the outcome of the smallest failing plan found within `runs_max` runs and `seconds_max` seconds."""
     violation = outcome.violation
     assert violation is not None, "a plan that does not fail cannot be shrunk"
     end = time.monotonic() + seconds_max

@@ -1,4 +1,4 @@
-"""The product does not need the swarm: `tests` is not in the wheel, and import-linter does not see it."""
+"""The product does not import the swarm: `tests` is not in the wheel, and import-linter does not check it."""
 
 from __future__ import annotations
 

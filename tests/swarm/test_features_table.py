@@ -1,5 +1,5 @@
-"""The table of features in docs/SIMULATION.md (actor, check, mutant): every name in it exists, and it contains every
-workload, and every check and mutant of a workload with a plan of its own."""
+"""The table of features in docs/SIMULATION.md (actor, check, mutant): every name in it exists, and every workload that
+tests a feature is in it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ HEAD = """# Workloads of the swarm
 
 
 def text() -> str:
-    """Return the page. A workload without checks of its own is covered by those of every run."""
+    """Return the page. Workloads without checks of their own are checked by those of every run."""
     rows = [_row(workload, "swarm") for workload in SWARM_WORKLOADS] + [
         _row(workload, workload.name) for workload in NAMED_WORKLOADS
     ]

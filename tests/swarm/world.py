@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SwarmWorld(World):
-    """Regions, links and clients of a generated run."""
+    """The regions, links and client programs of a generated run."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

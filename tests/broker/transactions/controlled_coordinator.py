@@ -1,4 +1,4 @@
-"""A transaction coordinator that tests control, and a client that names transactions as Java and Go do."""
+"""A transaction coordinator that tests control, and a producer that names transactions like the Java and Go clients."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Transacting:
         in_command: bool = True,
         messages: int = 0,
     ) -> pb.BaseCommand:
-        """Send one message and return the response. `messages` makes it a batch of that size, with an arbitrary
-        payload."""
+        """Send one message and return the response. `messages`: mark it as a batch of that size; the payload is not
+        encoded as a batch."""
         self._sequence_id += 1
         metadata = pb.MessageMetadata(
             producer_name=self.name, sequence_id=self._sequence_id, publish_time=1_000 + self._sequence_id

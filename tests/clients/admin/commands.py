@@ -1,4 +1,4 @@
-"""Sample arguments for each command of pulsar-admin, and what must exist in the region before the walk."""
+"""Sample arguments for each command of pulsar-admin, and the objects that the commands require in the region."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ READY = (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A leaf of the command tree."""
+    """A command of pulsar-admin, as the driver prints it: a leaf of the command tree."""
 
     path: str
     """Group and verb, such as `topics create`."""

@@ -149,7 +149,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Calls:
-    """The result of a walk over all methods."""
+    """The outcomes of calling all methods."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     ignored: set[tuple[str, str]] = field(default_factory=set)

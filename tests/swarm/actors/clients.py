@@ -87,7 +87,7 @@ class ProducerActor(Actor):
 
     @property
     def waiting(self) -> list[str]:
-        """Texts of messages without an outcome."""
+        """Texts of messages that have no outcome yet."""
         return [text for text, _ in self._outbox.values()]
 
     async def _program(self) -> None:
@@ -226,7 +226,7 @@ class ConsumerActor(Actor):
             self._arrive(region)
 
     def forget_held(self) -> None:
-        """Drop the unacknowledged messages, like an application that moves to another region: they are redelivered."""
+        """Forget the unacknowledged messages, like an application before a seek: the region redelivers them."""
         self._held.clear()
         self._unanswered = None
 

@@ -1,5 +1,5 @@
-"""The history files of programs with a transaction key, as in any run directory (docs/HISTORY.md). The swarm checks the
-programs with `tasks.py`; the files are for verifying a run directory that was kept.
+"""The history files of programs with a transaction key, as in any run directory (docs/HISTORY.md). They serve to verify
+a stored run directory; the swarm itself checks the programs with `checkers/transaction_tasks.py`.
 """
 
 from __future__ import annotations

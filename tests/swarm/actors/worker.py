@@ -43,7 +43,7 @@ LOOK_SECONDS = 0.5
 
 
 class _Unfinished(Exception):
-    """A transaction was not committed: its messages are consumed again."""
+    """Raised after a transaction that was aborted or left open: its messages are consumed again."""
 
 
 class WorkerActor(Actor):

@@ -16,11 +16,11 @@ from emulator.simulation.durable_media import Medium
 from spark_jobs.evidence.grants import StoredGrant, stored_grants
 
 Place = tuple[str, str]
-"""Region and full name of the topic."""
+"""(region, full name of the topic)."""
 
 
 def grants_on(disks: Mapping[str, Medium]) -> dict[Place, list[StoredGrant]]:
-    """Return the stored grants of exclusive access of all regions, each list in the order of epochs."""
+    """Return the stored grants of exclusive access by region and topic, each list in the order of epochs."""
     values = (
         (region, (key, versioned.value))
         for region, disk in disks.items()

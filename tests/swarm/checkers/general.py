@@ -31,7 +31,7 @@ def publishes_completed(evidence: Evidence) -> Found:
 
 
 def position_replicated(evidence: Evidence) -> Found:
-    """After healing a subscription whose consumers acknowledged everything has no backlog, also not in regions of a
+    """After healing a subscription whose consumers acknowledged everything has no backlog. This includes regions of a
     replicated subscription that have no consumer."""
     for (region, topic, subscription), left in sorted(evidence.left.items()):
         if left.messages and left.must_be_none:

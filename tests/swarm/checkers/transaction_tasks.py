@@ -64,7 +64,7 @@ class Work:
     """Texts of the results with a receipt."""
     end_asked: float | None = None
     reported: str = ""
-    """`committed` or `aborted`; empty: unknown."""
+    """Outcome that the program received: `committed` or `aborted`; empty: unknown."""
 
 
 @dataclass(slots=True)

@@ -121,5 +121,5 @@ KINDS: dict[str, Kind] = {
 
 
 def draw(kind: str, seed: int) -> Plan:
-    """Return the plan of this kind and seed. KeyError for an unknown kind."""
+    """Return the plan of this kind and seed. Raises KeyError for an unknown kind."""
     return KINDS[kind].draw(seed, Random(f"{seed_name(kind)}/{seed}"))

@@ -19,7 +19,7 @@ MUTANTS = Mutants()
 
 
 class _Mute:
-    """A publisher whose response was sent already."""
+    """A publisher that drops its response, because the mutant has already sent one."""
 
     publisher: Publisher = ClientProducer("mute", "nowhere")
 

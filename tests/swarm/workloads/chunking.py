@@ -225,7 +225,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
 @WORKLOAD.checker("chunked-messages-complete", "INV-98", applies=has_operations)
 def comes_whole(evidence: Evidence) -> Found:
-    """Every acknowledged message is delivered in every region, complete and unchanged."""
+    """Every message with a receipt is delivered in every region, complete and unchanged."""
     return _reported(evidence, (LOST, BROKEN))
 
 

@@ -89,7 +89,7 @@ def epoch_durable_before_notified(evidence: Evidence) -> Found:
 
 
 def notified_epochs_increase(evidence: Evidence) -> Found:
-    """Only one name receives an epoch, and a request sent after that response never receives an older one."""
+    """Only one producer name receives an epoch, and a request sent after its response never receives an older epoch."""
     for opened in evidence.claims.opened().values():
         names: dict[int, str] = {}
         for one in opened:
@@ -134,8 +134,8 @@ def fenced_for_good(evidence: Evidence) -> Found:
 
 
 def losers_are_refused(evidence: Evidence) -> Found:
-    """A publish that a producer sends after another one received a newer epoch is never acknowledged; the producer
-    fails with ProducerFenced."""
+    """A publish that a producer sends after another producer received a newer epoch gets no receipt. The producer fails
+    with ProducerFenced."""
     opened = evidence.claims.opened()
     for sent in evidence.claims.sent:
         newer = _newer(opened.get(sent.by.place, ()), sent)

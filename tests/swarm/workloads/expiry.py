@@ -96,7 +96,7 @@ class Deletion(OwnTopicProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Draw programs of both kinds; most of the first read in another region."""
+    """Draw programs whose messages expire or are evicted, and programs that delete their topic."""
     seconds = plan.break_seconds
 
     def mortal(make: Callable[..., OwnTopicProgram], *more: object) -> OwnTopicProgram:

@@ -131,7 +131,7 @@ class RemovalProgram(OwnTopicProgram):
 
 @dataclass(frozen=True, slots=True)
 class Expiry(RemovalProgram):
-    """Expiry by a TTL of `limit` seconds."""
+    """A program with expiry by a TTL of `limit` seconds."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
         return f"/messageTTL?messageTTL={self.limit}" if is_set else "/messageTTL", None
@@ -153,7 +153,7 @@ class Expiry(RemovalProgram):
 
 @dataclass(frozen=True, slots=True)
 class EvictionByAge(Expiry):
-    """Eviction by a quota of `limit` seconds: a region skips the oldest messages beyond it."""
+    """A program with a backlog quota of `limit` seconds: a region skips older messages of the backlog."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
         quota = {"limitSize": -1, "limitTime": self.limit, "policy": EVICT}
@@ -161,13 +161,13 @@ class EvictionByAge(Expiry):
 
 
 def by_quota(expiry: Expiry) -> EvictionByAge:
-    """Return the same act with a quota in place of a TTL."""
+    """Return the same act with a backlog quota by age in place of a TTL."""
     return EvictionByAge(**{one.name: getattr(expiry, one.name) for one in fields(expiry)})
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction(RemovalProgram):
-    """Eviction by a quota of `limit` bytes: a region skips the oldest messages beyond it."""
+    """A program with a backlog quota of `limit` bytes: a region skips the oldest messages beyond it."""
 
     def policy(self, *, is_set: bool) -> tuple[str, Any]:
         quota = {"limitSize": self.limit, "limit": self.limit, "limitTime": -1, "policy": EVICT}

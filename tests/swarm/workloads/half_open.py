@@ -35,7 +35,7 @@ class HalfOpenClient(Act):
     """A consumer that joins the subscription of an honest one, and whose connection becomes half-open."""
 
     consumer: ConsumerPlan
-    """The honest consumer."""
+    """Plan of the honest consumer, whose topic and subscription the act uses."""
     loses_power: bool
     """True: the host loses power. False: the program is paused, and its kernel keeps the connection open."""
 

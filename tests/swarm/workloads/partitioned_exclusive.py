@@ -77,7 +77,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
         settings = replace(CLIENT_SETTINGS, asks_for_partitions=True)
         return context.world.client_on(host, (region,), settings, instance=instance)
 
-    # Owning.
+    # Claiming and owning the topic.
 
     async def _claim(self, context: ActContext, number: int, mode: AccessMode, receipts: Receipts) -> None:
         """Request exclusive access and publish, repeatedly until the faults end."""
@@ -165,7 +165,7 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
         try:
             reader = await client.reader(topic, EARLIEST)
         except ClientError:
-            return log  # another cluster learns of a partition with its first message
+            return log  # another cluster creates a partition only with its first message
         while True:
             missing = wanted - {payload for _, payload in log}
             try:

@@ -28,7 +28,7 @@ Leave = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ClientLimitProgram(OwnTopicProgram):
-    """Clients that open and close at a limit; checked after the faults end."""
+    """A program whose clients open and close around a limit; the limit is checked after the faults."""
 
     limit: str
     most: int

@@ -23,7 +23,7 @@ SLOW_READ_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Paced(OwnTopicProgram):
-    """Clients at a rate limit; checked after the faults end."""
+    """Base class of programs whose clients use a rate fully; the rate is checked after the faults."""
 
     allowance: Allowance
     clients: int
@@ -174,7 +174,7 @@ class Draining(Paced):
         return self._violation(arrived, count, context.now - since)
 
     def _timeout_seconds(self, count: int) -> float:
-        """Return the time limit for `count` messages of each subscription: the rate, and the reads of a slow disk."""
+        """Return the time limit for `count` messages per subscription: for the rate, and for reads of a slow disk."""
         together = 1 if self.of_subscription else self.clients
         of_rate = together * count * self.allowance.period_seconds / self.allowance.amount
         return 1.5 * of_rate + count * SLOW_READ_SECONDS * self.clients + 5.0

@@ -74,7 +74,7 @@ class ReplicationStatusProgram(ReplicatedSubscriptionProgram):
         return await there.retry_until_done(context, "POST", _status(subscription), on, done=(204,))
 
     async def _consume(self, context: ActContext) -> None:
-        """Acknowledge all messages in `reading`, and delete the subscription there once."""
+        """Acknowledge all messages in `reading`, and delete the subscription there at `deleted_at_seconds`."""
         until = self.faults_end_seconds
         if self.deleted_at_seconds is not None:
             await self._acknowledge(context, self.deleted_at_seconds)
@@ -179,7 +179,7 @@ def _first(missing: set[bytes]) -> str:
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Draw programs in any two regions; none if there is only one region."""
+    """Draw programs, each with two regions; none if the plan has a single region."""
     if len(plan.regions) < 2:
         return plan
     return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))

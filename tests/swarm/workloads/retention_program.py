@@ -50,7 +50,7 @@ class RetentionProgram(OwnTopicProgram):
         try:
             consumer = await self.subscribed(reader, context, SUBSCRIPTION)
             if self.has_slow:
-                context.record.windows.begin(self.reading, self.topic(context), SLOW)  # checked here
+                context.record.windows.begin(self.reading, self.topic(context), SLOW)  # not for common checks
                 await (await self.subscribed(reader, context, SLOW)).close()
             taken: Taken = {}
             publishing = asyncio.ensure_future(self._publish(writer, context, taken))

@@ -117,7 +117,7 @@ class SchemaCompatibilityProgram(OwnTopicProgram):
         return True
 
     async def _obeyed(self, context: ActContext, strategy: CompatibilityStrategy) -> bool:
-        """Set the policy, and return whether both regions apply it."""
+        """Set the compatibility strategy. Return whether both regions apply it before the deadline."""
         path = "/schemaCompatibilityStrategy"
         if not await self.retry_until_done(
             context, "PUT", f"{path}?isGlobal=true", strategy.name, done=(204,)

@@ -131,7 +131,7 @@ def lasting(evidence: Evidence) -> Iterator[OperationResult]:
     """Yield the last accepted seek by message id of each subscription that only this region's consumers moved since."""
     last: dict[tuple[str, str, str], OperationResult] = {}
     beside: set[tuple[str, str, str]] = set()
-    """Subscriptions whose last seek overlapped with another one: their order is unknown."""
+    """Subscriptions whose last seek overlapped with another operation, so that their order is unknown."""
     for operation in evidence.operations:
         if operation.subscription:
             one = operation.region, operation.topic, operation.subscription

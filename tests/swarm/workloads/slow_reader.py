@@ -34,7 +34,7 @@ WORKLOAD = Workload("hoard", runs_in="swarm")
 
 
 class _Deaf(asyncio.Protocol):
-    """Sends CONNECT, waits for CONNECTED, and reads nothing from then on."""
+    """A client connection that reads nothing after CONNECTED."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None

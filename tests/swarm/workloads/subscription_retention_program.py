@@ -66,8 +66,8 @@ class ReplicatedSubscriptionProgram(OwnTopicProgram):
             await client.close()
 
     def may_be_passed(self, context: ActContext) -> None:
-        """Exempt the subscription from other checks: a policy may skip messages in any region, and this program checks
-        which."""
+        """Exempt the subscription from the common checks. The policy may skip messages in any region; this program
+        checks which messages are skipped."""
         for region in context.world.regions:
             context.record.windows.begin(region, self.topic(context), SUBSCRIPTION)
 

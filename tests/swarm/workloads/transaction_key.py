@@ -113,7 +113,7 @@ class KeyTakeoverAct(Act):
         asked, request_id = context.now, client.new_id()
         connect = ConnectCoordinator(request_id, coordinator_of(self.key, COUNT), self.key, NO_EPOCH, process)
         answer = await connection.ask(connect, CoordinatorConnected)
-        assert answer.epoch is not None, "the request named a key"
+        assert answer.epoch is not None, "the response to a connect with a key has no epoch"
         if is_received:
             grant = Grant(context.name, number, (self.region, self.key), answer.epoch, asked, context.now)
             context.record.tasks.grants.append(grant)
@@ -218,8 +218,8 @@ def _takeover(random: Random, region: str, key: str, seconds: float) -> KeyTakeo
 
 
 def _overlapping_takeovers(random: Random, region: str, key: str, seconds: float) -> list[KeyTakeoverAct]:
-    """Draw two takeovers. The first one requests its commit after the second one acquired the key, and
-    before the second one begins a transaction."""
+    """Draw two takeovers. The first one requests its commit after the second one acquired the key, and before the
+    second one begins a transaction."""
     at = random.uniform(0.5, seconds)
     waits = round(random.uniform(0.5, 1.0), 3)
     return [

@@ -167,7 +167,7 @@ def nothing_needed_goes(evidence: Evidence) -> Found:
 
 @WORKLOAD.checker("disk-space-released", "INV-60", applies=has_operations)
 def disks_are_given_back(evidence: Evidence) -> Found:
-    """Messages that every subscription has passed are trimmed."""
+    """Messages that every subscription has acknowledged are trimmed."""
     for operation in evidence.operations:
         if operation.workload == NAME and operation.detail.startswith(STAYS):
             size = operation.detail.removeprefix(STAYS)

@@ -1,4 +1,4 @@
-"""Situations of pure state machines: snapshots, positions and dispatch."""
+"""Situations of pure state machines: replicators, snapshots, replicated positions and dispatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Situations of paths that are synchronised between clusters."""
+"""Situations of metadata paths that are synchronised between clusters."""
 
 from __future__ import annotations
 

@@ -71,11 +71,11 @@ class Ledger:
         self.sent: dict[Name, Published] = {}
         """Messages in the order in which they were sent."""
         self.taken: set[Name] = set()
-        """Messages that a region acknowledged."""
+        """Messages with a receipt."""
         self.astray: list[str] = []
         """A sentence for each message with a receipt from another partition than its key's."""
         self.early: list[str] = []
-        """A sentence for each delivery without a permit."""
+        """A sentence for each delivery that its consumer did not request."""
         self.deleted: dict[str, float] = {}
         """Full name of each deleted topic -> time of the deletion. Messages sent before need not be delivered."""
         self.standing: dict[str, Standing] = {}

@@ -120,7 +120,7 @@ class Program:
         )
 
     async def _have(self, wanted: int) -> bool:
-        """Whether all regions report at least `wanted` partitions in time."""
+        """Whether all regions report at least `wanted` partitions before the deadline."""
         give_up_at = self.scene.give_up_at
         while self.context.now < give_up_at:
             if all(size >= wanted for size in (await self._sizes()).values()):
