@@ -29,7 +29,7 @@ class ProducerConfig:
     """Settings of a producer, shared by the producers of all partitions."""
 
     name: str | None = None
-    """None: the region generates a name."""
+    """Producer name; None: the region generates one."""
     access_mode: AccessMode = AccessMode.SHARED
     priority: int = 0
     """Priority (int32) of a WAIT_FOR_EXCLUSIVE producer in the wait queue, highest first (PIP-440)."""

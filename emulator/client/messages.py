@@ -61,7 +61,7 @@ class _Incomplete:
 class ChunkAssembler:
     """Assembles the chunked messages of one consumer of one topic.
 
-    Each chunk is an entry of its own. The chunks of a message arrive in order, possibly with other entries between
+    Each chunk is an entry. The chunks of a message arrive in order, possibly with other entries between
     them, and share the uuid that the producer gave them."""
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ class PartitionedProducer(Producer):
         self._initial_partitions = partitions
         """Number of partitions at creation; only these affect the reported state."""
         self._partitions = [self._partition(index) for index in range(partitions)]
-        """By index. Invariant: all partitions are open, or the producer is lazy."""
+        """Partitions by index. Invariant: all are open, or the producer is lazy."""
         self._name = config.name or ""
         self._fatal: ClientError | None = None
         self._growing: asyncio.Task[None] | None = None

@@ -15,7 +15,7 @@ class MessageId(NamedTuple):
     ledger: int
     entry: int
     batch_index: int = -1
-    """-1 for a message that is not part of a batch."""
+    """Index in the batch; -1: not part of a batch."""
     partition: int = -1
     """The number of the partition; -1: the topic has no partitions."""
     batch_size: int = 0

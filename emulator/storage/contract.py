@@ -1,7 +1,7 @@
-"""The storage contract that every backend keeps, and what it does not promise.
+"""The storage contract that every backend fulfils, and what it does not promise.
 
 A store belongs to one region and has two parts: logs (one per topic) and a small key-value part
-(cursors, progress, checkpoints). The order in which things become true is the same for both:
+(cursors, progress, checkpoints). Writes to both follow the same order:
 
     issued ──▶ durable ──▶ the future resolves ──▶ visible to readers and acknowledged to clients
 
@@ -17,15 +17,15 @@ S3  Positions come from the store. Entry ids of one log only grow and are never 
 S4  Group commit. Everything issued while a commit runs goes into the next one: one durability point
     (one fsync, one produce request) per group, however many logs and keys it touches.
 S5  Failure. When an append fails, every later append to that log that was already issued fails too,
-    so that nothing is stored after a hole. The log is then poisoned: it refuses appends until it is
-    opened again, which reads from the store what really survived. The same holds for a key's puts,
+    so that no entry is stored after a lost one. The log is then poisoned: it refuses appends until
+    it is opened again, which reads the surviving entries from the store. The same holds for a key's puts,
     which are refused until the next `get` of that key.
-    `StorageError.definite` says whether the data certainly is not there.
-S6  One owner. A store opened by a newer owner fences the older: its writes fail with StorageFenced.
+    `StorageError.definite` states whether the data certainly was not stored.
+S6  One owner. A store opened by a newer owner fences the older one: its writes fail with StorageFenced.
     SQLite and memory refuse a second live owner at open time instead (StorageError).
 S7  Reads see only what is durable. `next_entry_id` is the durable end of the log.
-S8  Loss of the unsynced tail. After a crash a log is a prefix of what was issued that contains
-    everything acknowledged; a torn or garbled tail is cut off, never served.
+S8  Loss of the unsynced tail. After a crash a log is a prefix of the issued appends that contains
+    every acknowledged one; a torn or corrupt tail is cut off, never served.
 
 All methods are called from one asyncio event loop. Futures resolve on it, per log in append order.
 Cancelling the wait on a future does not cancel the write.
@@ -64,13 +64,13 @@ class Log(Protocol):
 
     @property
     def ledger_id(self) -> int:
-        """Unique in this store, never reused: a topic deleted and created again has a larger one."""
+        """Id unique in this store, never reused: a topic deleted and created again has a larger one."""
         ...
 
     @property
     def first_entry_id(self) -> int:
-        """Smallest id that may still be read; everything below was trimmed. Equals `next_entry_id` when
-        nothing is left."""
+        """Smallest id that may still be read; entries below were trimmed. Equals `next_entry_id` in an
+        empty log."""
         ...
 
     @property
@@ -84,38 +84,38 @@ class Log(Protocol):
         ...
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        """Store `entries` (at least one) together. The future gives the id of the first; the others follow
+        """Store `entries` (at least one) together. The future resolves to the first id; the others follow
         consecutively (S3). Fails with StorageError (S5)."""
         ...
 
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
-        """Durable entries with id >= `from_entry_id`, in order, without leaving any out.
+        """Return all durable entries with id >= `from_entry_id`, in order, until a limit is reached.
 
         At most `max_entries`; stops after the entry with which `max_bytes` is reached, so that at least one
-        entry is returned if there is one. Ids below `first_entry_id` are skipped. Empty at the end.
+        entry is returned if there is one. Ids below `first_entry_id` are skipped. Empty at the end of the log.
         """
         ...
 
     async def trim(self, before_entry_id: int) -> None:
-        """Let everything below `before_entry_id` go, for good. Durable when it returns.
+        """Delete the entries below `before_entry_id`. Durable when it returns.
 
-        May keep more than asked where the backend can only let whole groups go, but never less;
-        `first_entry_id` tells. What is not durable yet is never trimmed.
+        A backend that deletes whole groups only may keep more entries, never fewer: see `first_entry_id`.
+        Entries that are not durable yet are never trimmed.
         """
         ...
 
 
 class Store(Protocol):
-    """Everything one region keeps."""
+    """The durable state of one region: its logs and key-value pairs."""
 
     async def open_log(self, name: str, *, create: bool = True) -> Log | None:
-        """Open the log of topic `name`, creating it durably if need be; None if absent and not `create`.
-        Opening twice gives the same object unless it is poisoned; then it is read afresh."""
+        """Open the log of topic `name`, creating it durably if missing; None if absent and not `create`.
+        Opening twice returns the same object unless it is poisoned; then the log is read again."""
         ...
 
     async def delete_log(self, name: str) -> None:
-        """Forget a log and its entries; no error when there is none. Durable when it returns.
-        From this call on its `Log` refuses appends, and once it is gone reads too."""
+        """Delete a log and its entries; no error when there is none. Durable when it returns.
+        Its `Log` refuses appends from this call on, and reads once the deletion is durable."""
         ...
 
     def log_names(self) -> list[str]:
@@ -123,19 +123,19 @@ class Store(Protocol):
         ...
 
     def has_log(self, name: str) -> bool:
-        """Whether there is one of this name. Costs the same however many there are."""
+        """Whether a log of this name exists; takes constant time."""
         ...
 
     def get(self, key: str) -> Versioned | None:
-        """The durable value of `key`."""
+        """Return the durable value of `key`."""
         ...
 
     def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
-        """Durable pairs whose key starts with `prefix`, sorted by key."""
+        """Return the durable pairs whose key starts with `prefix`, sorted by key."""
         ...
 
     def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
-        """Set `key`; the future gives its new version once durable.
+        """Set `key`; the future resolves to its new version once durable.
 
         `expected_version`: the version the key must have (-1: it must not exist), counting puts already
         issued; otherwise the future fails with a definite StorageError and nothing changes.
@@ -148,7 +148,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Make everything issued durable, then release the store. Harmless when called twice."""
+        """Make all issued writes durable, then release the store. Harmless when called twice."""
         ...
 
 
@@ -158,7 +158,7 @@ class Replaceable(Protocol):
 
     @property
     def fenced(self) -> asyncio.Future[StorageFenced]:
-        """Done once that is known, also when nothing was written. Never cancelled by the store."""
+        """Resolves once a newer owner is detected, even without a write. Never cancelled by the store."""
         ...
 
 
@@ -167,5 +167,5 @@ _APART = 1_000
 
 
 def last_before_first(region: str) -> int:
-    """The number before that of a region's first ledger; always the same for the same name."""
+    """Return the number before a region's first ledger id, which depends on its name only."""
     return (crc32(region.encode()) % _STARTS + 1) * _APART

@@ -17,16 +17,16 @@ from crc32c import crc32c
 from emulator.errors import StorageError
 
 RECORD_OVERHEAD_BYTES = 8
-"""Count and checksum."""
+"""Bytes of the count and the checksum."""
 ENTRY_OVERHEAD_BYTES = 4
-"""One length."""
+"""Bytes of one length."""
 
 _U32 = struct.Struct(">I")
 _ROOM_FOR_CHECKSUM = bytes(4)
 
 
 def encode_group(entries: Sequence[bytes]) -> bytearray:
-    """One record holding `entries`, at least one. Each byte is copied once: entries may be large."""
+    """Return one record with `entries`, at least one. Each byte is copied once: entries may be large."""
     assert entries, "a group has at least one entry"
     lengths = struct.pack(f">{len(entries) + 1}I", len(entries), *map(len, entries))
     record = bytearray().join((lengths, *entries, _ROOM_FOR_CHECKSUM))
@@ -36,7 +36,7 @@ def encode_group(entries: Sequence[bytes]) -> bytearray:
 
 
 def decode_group(data: bytes, place: str = "commit group") -> list[bytes]:
-    """All entries of a record. `place` says in the error which record it was."""
+    """Return all entries of a record. `place` names the record in errors."""
     return slice_group(data, 0, place=place)
 
 
@@ -47,12 +47,12 @@ def slice_group(
     max_bytes: int | None = None,
     place: str = "commit group",
 ) -> list[bytes]:
-    """Entries from index `skip` on: at most `max_entries`, ending with the one that reaches `max_bytes`.
+    """Return entries from index `skip` on: at most `max_entries`, ending with the one that reaches `max_bytes`.
 
-    Only what is returned is copied; the checksum is verified over the whole record.
+    Only returned entries are copied; the checksum is verified over the whole record.
     """
     lengths = entry_lengths(data, place)
-    if len(lengths) == 1:  # a slow producer makes many of these
+    if len(lengths) == 1:  # frequent with slow producers
         return [] if skip or max_entries == 0 else [data[8:-4]]
     at = ENTRY_OVERHEAD_BYTES * (1 + len(lengths)) + sum(lengths[:skip])
     wanted = lengths[skip:] if max_entries is None else lengths[skip : skip + max_entries]
@@ -63,7 +63,7 @@ def slice_group(
 
 
 def entries_within(lengths: Sequence[int], max_bytes: int) -> int:
-    """How many of `lengths` a read of `max_bytes` takes: up to and including the one that reaches it."""
+    """Return the number of entries in a read of `max_bytes`, including the one that reaches the limit."""
     for index, total in enumerate(accumulate(lengths), start=1):
         if total >= max_bytes:
             return index
@@ -71,7 +71,7 @@ def entries_within(lengths: Sequence[int], max_bytes: int) -> int:
 
 
 def entry_lengths(data: bytes, place: str = "commit group") -> tuple[int, ...]:
-    """The lengths of the entries of a record, after checking that the record is whole."""
+    """Return the lengths of the entries of a record, after checking that the record is intact."""
     if len(data) < RECORD_OVERHEAD_BYTES:
         raise _damaged(place, f"{len(data)} bytes are too few for a record")
     if crc32c(memoryview(data)[:-4]) != _U32.unpack_from(data, len(data) - 4)[0]:

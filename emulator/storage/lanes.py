@@ -1,11 +1,10 @@
-"""Lanes: what S1 orders and S5 fails together; and the keys and names of a store, the same for every backend.
+"""Lanes, the units of order (S1) and of failure (S5); and the keys and log names of a store, for every backend.
 
-A log is a lane, and so is a key while writes of it are in flight. When a write fails, its lane is broken: first
-the writer refuses what is behind it in the lane, then the event loop, when it learns of the failure.
+A log is a lane, and so is a key with writes in flight. When a write fails, its lane is broken: the writer refuses
+the later writes of the lane, and the event loop refuses new ones once it processes the failure.
 
-Three things are known of a key: its durable value, the version that it will have after all issued writes
-(`expected_version` is compared with that one), and whether a write of it failed. After a failure writes are refused
-until the key is read again with `get`. The last two are in its `KeyLane`.
+Each key has a durable value, a version after all issued writes (compared with `expected_version`), and a refusal if
+a write failed, until the key is read again with `get`. `KeyLane` contains the last two.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from emulator.errors import StorageError
 from emulator.storage.contract import Versioned
 
 ABSENT = -1
-"""The version of a key that does not exist, as `expected_version` spells it."""
+"""Version of a key that does not exist, also in `expected_version`."""
 
 
 class Lane(Protocol):
     broken: StorageError | None
-    """Why nothing more is written to the lane. Only the writer sets it."""
+    """Error that ended the writes of the lane; None: no error. Only the writer sets it."""
 
     def failed(self, error: StorageError) -> None:
-        """A write of the lane failed. Called on the loop."""
+        """Handle a failed write of the lane. Called on the loop."""
         ...
 
 
@@ -37,14 +36,14 @@ def behind(error: StorageError) -> StorageError:
 
 
 class LogLane:
-    """A log: once an append failed, it refuses appends until it is opened again, which makes another one."""
+    """The lane of a log. After a failed append it refuses appends; opening the log again creates a new lane."""
 
     def __init__(self) -> None:
         self.broken: StorageError | None = None
         self.refusal: StorageError | None = None
-        """The same on the loop: why no append is taken any more."""
+        """Error with which the event loop refuses new appends; None: it accepts them."""
         self.gone: StorageError | None = None
-        """Set when the log was deleted: nothing to read either."""
+        """Error with which reads are refused after the log was deleted."""
 
     def failed(self, error: StorageError) -> None:
         if self.refusal is None:
@@ -52,7 +51,7 @@ class LogLane:
 
 
 class KeyLane:
-    """Exists only while writes are in flight or refused; each write refers to it."""
+    """The lane of a key. It exists only while writes are in flight or refused; each write refers to it."""
 
     __slots__ = ("_values", "broken", "in_flight", "issued_version", "key", "refusal")
 
@@ -60,14 +59,14 @@ class KeyLane:
         self._values = values
         self.key = key
         self.issued_version = issued_version
-        """What the version will be once everything issued is durable."""
+        """Version of the key once all issued writes are durable."""
         self.in_flight = 0
         self.broken: StorageError | None = None
         self.refusal: StorageError | None = None
-        """The same on the loop: new writes are refused."""
+        """Error with which the event loop refuses new writes; None: it accepts them."""
 
     def stored(self, value: Versioned | None) -> int | None:
-        """A write is durable; None: the key is gone. Return the new version."""
+        """Set the durable value after a write (None: deleted); return the new version."""
         self._values.set(self.key, value)
         self.in_flight -= 1
         if not self.in_flight:
@@ -84,9 +83,9 @@ class StoredValues:
 
     def __init__(self, values: dict[str, Versioned]) -> None:
         self.values = values
-        """Changed by `set` only."""
+        """Key -> durable value; changed by `set` only."""
         self._sorted: list[str] | None = None
-        """All keys, from the first scan on; so a scan costs what it finds, not the number of all keys."""
+        """All keys, sorted, from the first scan on: the cost of a scan depends only on what it finds."""
         self._lanes: dict[str, KeyLane] = {}
 
     def get(self, key: str) -> Versioned | None:
@@ -118,7 +117,7 @@ class StoredValues:
             self.values[key] = value
 
     def issue_put(self, key: str, expected_version: int | None) -> tuple[KeyLane, int]:
-        """A put: its lane and the version it will give. Raises StorageError if refused."""
+        """Register a put; return its lane and its version. StorageError if refused."""
         lane = self._open_lane(key)
         if expected_version is not None and expected_version != lane.issued_version:
             if not lane.in_flight:
@@ -132,14 +131,14 @@ class StoredValues:
         return lane, lane.issued_version
 
     def issue_delete(self, key: str) -> KeyLane:
-        """A delete: its lane. Raises StorageError if refused."""
+        """Register a deletion; return its lane. StorageError if refused."""
         lane = self._open_lane(key)
         lane.issued_version = ABSENT
         lane.in_flight += 1
         return lane
 
     def forget(self, lane: KeyLane) -> None:
-        """None of its writes is in flight any more."""
+        """Remove a lane without writes in flight."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
@@ -154,13 +153,13 @@ class StoredValues:
 
 
 class KeyedStore:
-    """The keys of a `contract.Store`, and the names of its logs. Backends add the logs, and write the keys."""
+    """The keys and log names of a `contract.Store`. Backends implement the logs and the writes of keys."""
 
     def __init__(self, values: dict[str, Versioned], names: Collection[str]) -> None:
         self.new_future = asyncio.get_running_loop().create_future
         self._keys = StoredValues(values)
         self._names = names
-        """Of all durable logs."""
+        """Names of all durable logs."""
 
     def log_names(self) -> list[str]:
         return sorted(self._names)
@@ -194,7 +193,7 @@ class KeyedStore:
         return future
 
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
-        """Issue a put, or a deletion if `value` is None. The future gives the version."""
+        """Issue a put, or a deletion if `value` is None. The future resolves to the version."""
         raise NotImplementedError
 
 

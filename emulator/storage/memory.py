@@ -1,11 +1,11 @@
-"""The plainest correct store: dictionaries and lists. The measure for the other backends.
+"""A store in memory, made of dictionaries and lists: the reference for the other backends.
 
-What outlives a store is its `MemoryDisk`: open a second store on it and you see what a region sees after a
-restart. Everything issued in one tick of the loop is one group and becomes durable at the start of the next
-tick; a group either becomes durable as a whole or fails as a whole.
+Its `MemoryDisk` outlives it: a second store opened on the disk has the state of a region after a restart. The
+writes issued in one tick of the loop are one group, which becomes durable or fails as a whole at the start of the
+next tick.
 
-For tests of those above: `hold` and `release` the moment of becoming durable, `fail_next_group`, `crash`, and
-`id_gap` to leave ids unused between appends, as S3 allows.
+For tests of its users: `hold` and `release` delay durability, `fail_next_group`, `crash`, and `id_gap` leaves
+ids unused between appends, as S3 allows.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from emulator.storage.lanes import KeyedStore, KeyLane, Lane, LogLane
 
 @dataclass(slots=True)
 class LogEntries:
-    """One log on the disk. Changes only when a group becomes durable."""
+    """One log on the disk, changed only when a group becomes durable."""
 
     name: str
     ledger_id: int
     ids: list[int] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
-    """As long as `ids`."""
+    """Entries, one for each of `ids`."""
     next_entry_id: int = 0
-    """Never falls, even when everything is trimmed (S3)."""
+    """End of the log (exclusive); never decreases, even when all entries are trimmed (S3)."""
     size_bytes: int = 0
 
     @property
@@ -63,22 +63,22 @@ class LogEntries:
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What survives a crash."""
+    """The state that survives a crash."""
 
     logs: dict[str, LogEntries] = field(default_factory=dict)
     values: dict[str, Versioned] = field(default_factory=dict)
     next_ledger_id: int = 1
     owner: str | None = None
-    """Region of the live store; S6."""
+    """Region of the open store (S6); None: no store is open."""
 
 
 class _Write(NamedTuple):
-    """One thing to become durable."""
+    """One issued write."""
 
     lane: Lane | None
-    """What fails together with it (S5); None: nothing."""
+    """Lane that fails together with the write (S5); None: no lane."""
     apply: Callable[[], Any]
-    """Changes the disk; returns what the future gives."""
+    """Changes the disk; returns the result of the future."""
     future: asyncio.Future[Any]
 
 
@@ -134,15 +134,15 @@ class MemoryLog(LogLane):
 
 
 class MemoryStore(KeyedStore):
-    """Implements `contract.Store`. Made by `MemoryStore.open`."""
+    """Implements `contract.Store`. Created by `MemoryStore.open`."""
 
     def __init__(self, disk: MemoryDisk, id_gap: int) -> None:
         super().__init__(disk.values, disk.logs)
         self.disk = disk
         self.id_gap = id_gap
-        """Ids left unused between two appends."""
+        """Number of ids left unused between two appends."""
         self.commits = 0
-        """Durability points so far."""
+        """Number of durability points so far."""
         self._loop = asyncio.get_running_loop()
         self._logs: dict[str, MemoryLog] = {}
         self._group: list[_Write] = []
@@ -202,24 +202,24 @@ class MemoryStore(KeyedStore):
             self._commit()
             self.disk.owner = None
 
-    # For tests of those above
+    # For tests of its users
 
     def hold(self) -> None:
-        """From now on nothing becomes durable, until `release`."""
+        """Make no write durable until `release`."""
         self._held = True
 
     def release(self) -> None:
-        """What was held becomes durable in the next tick, as one group."""
+        """Make the held writes durable in the next tick, as one group."""
         self._held = False
         if self._group:
             self._loop.call_soon(self._commit)
 
     def fail_next_group(self, error: StorageError) -> None:
-        """The next group fails with `error`; its logs and keys are poisoned (S5)."""
+        """Fail the next group with `error`, which poisons its logs and keys (S5)."""
         self._next_failure = error
 
     def crash(self) -> MemoryDisk:
-        """`kill -9`: what is not durable is gone, its futures never resolve. The disk may be opened again."""
+        """Simulate `kill -9`: writes that are not durable are lost, their futures never resolve. Return the disk."""
         self._group.clear()
         self._closed = StorageError("the store crashed", definite=True)
         self.disk.owner = None

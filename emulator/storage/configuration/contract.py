@@ -4,14 +4,14 @@ The regions of one cluster share one store: a file that they all open, a remote 
 may be unavailable; a region reads from its mirror (`broker/metadata/store.py`).
 
 M1  A resolved `write` is durable: it survives `kill -9` of every region at any later moment.
-M3  Revisions grow by one with each change of anything; `read` gives changes in that order, each once, none left out.
+M3  Revisions grow by one with each change of any path; `read` returns every change once, in that order.
 M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whatever region wrote it.
-M5  Old changes may be forgotten. A reader that asks for forgotten ones gets all values instead, never a gap.
-M6  Every commit, of any region, is followed by a call of what was given to `listen`.
+M5  Old changes may be discarded. A reader that requests discarded ones gets all values instead, never a gap.
+M6  After every commit, of any region, the function passed to `listen` is called.
 M7  The changes of a `transact` are atomic: no other write comes between its reads and its writes, and readers see all
     of them or none.
 
-The path's version is 0 for its first value and grows by one; a deleted path begins anew.
+A path's version is 0 for its first value and grows by one; a deleted path begins at 0 again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from emulator.errors import StorageError
 from emulator.model.values import Change
 
 ABSENT = -1
-"""The version of a path without a value."""
+"""Version of a path without a value."""
 T = TypeVar("T")
 CHANGES_KEPT = 10_000
-"""A region that missed more than these is given all values (M5)."""
+"""Number of changes kept; a region that missed more gets all values (M5)."""
 
 
 class Conflict(StorageError):
-    """The path is not as expected. Nothing was changed."""
+    """The path does not have the expected version; nothing was changed."""
 
     def __init__(self, path: str, expected: int, current: Change | None) -> None:
         self.current = current
@@ -40,13 +40,13 @@ class Conflict(StorageError):
 
 
 class ConfigurationRead(NamedTuple):
-    """What a medium has."""
+    """The result of a read."""
 
     revision: int
     changes: Sequence[Change]
-    """In the order of revisions."""
+    """Changes in the order of their revisions."""
     whole: bool
-    """`changes` are those that made the present values, not those since the requested revision."""
+    """Whether `changes` are all current values, not the changes since the requested revision."""
 
 
 class ConfigurationRows(Protocol):
@@ -55,23 +55,23 @@ class ConfigurationRows(Protocol):
     def get(self, path: str) -> Change | None: ...
 
     def put(self, path: str, value: bytes | None) -> None:
-        """Set a path; None: delete it, which is nothing when there is none."""
+        """Set a path; None: delete it, without effect if it has no value."""
         ...
 
 
 class ConfigurationMedium(Protocol):
-    """As one region has it open. Implementations inherit `write`."""
+    """One region's access to the configuration store. Implementations inherit `write`."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
-        """Call this on the loop after commits, one's own too; some calls may be for nothing."""
+        """Call `on_commit` on the loop after each commit, also own ones; there may be extra calls."""
         ...
 
     async def read(self, after: int) -> ConfigurationRead:
-        """What was committed after a revision; -1: everything. StorageError when it cannot be had now."""
+        """Return the changes after a revision; -1: all values. StorageError when the store is unavailable."""
         ...
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        """Set a path, or delete it; gives the revision. Conflict, or StorageError (`definite`)."""
+        """Set a path, or delete it; return the revision. Conflict, or StorageError (`definite`)."""
 
         def put(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))
@@ -81,16 +81,16 @@ class ConfigurationMedium(Protocol):
         return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
-        """Change several paths in one step (M7); gives the revision, and what `work` gives. It runs on whatever thread,
-        waits for nothing, and whatever it raises undoes what it did. StorageError (`definite`)."""
+        """Change several paths atomically (M7); return the revision and the result of `work`, which may run on any
+        thread and must not block; an exception in it undoes its changes. StorageError (`definite`)."""
         ...
 
     async def close(self) -> None:
-        """Harmless when called twice."""
+        """Release the store. Harmless when called twice."""
         ...
 
 
 def check_expected(path: str, expected: int | None, current: Change | None) -> None:
-    """M4: Conflict when a path is not as expected."""
+    """Raise Conflict when a path does not have the expected version (M4)."""
     if expected is not None and expected != (ABSENT if current is None else current.version):
         raise Conflict(path, expected, current)

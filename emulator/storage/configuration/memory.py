@@ -1,4 +1,4 @@
-"""The plainest correct configuration store: a dictionary that the regions of one process share."""
+"""A configuration store in memory: a dictionary that the regions of one process share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from emulator.storage.configuration.contract import (
 
 
 class ConfigurationMemory:
-    """What the regions share. A write is one step; what it costs and whether it comes is the business of others."""
+    """The state that the regions share. Writes are immediate; their users simulate delays and outages."""
 
     def __init__(self, *, changes_kept: int = CHANGES_KEPT) -> None:
         self.revision = 0
         self.values: dict[str, Change] = {}
         self.changes: list[Change] = []
-        """The newest of them, in order."""
+        """The newest changes, in order."""
         self.changes_kept = changes_kept
         self.on_commit: dict[object, Callable[[], None]] = {}
-        """Callbacks after a write, by listener."""
+        """Listener -> callback after each write."""
 
     def read(self, after: int) -> ConfigurationRead:
         first = self.changes[0].revision if self.changes else self.revision + 1
@@ -53,7 +53,7 @@ class ConfigurationMemory:
 
 
 class StagedRows:
-    """Implements `ConfigurationRows`: what a transaction changed so far, over what there is."""
+    """Implements `ConfigurationRows`: the changes of a transaction so far, over the stored values."""
 
     def __init__(self, memory: ConfigurationMemory) -> None:
         self._memory = memory
@@ -76,12 +76,12 @@ class StagedRows:
 
 
 class MemoryConfiguration(ConfigurationMedium):
-    """One region's access to it."""
+    """One region's access to a `ConfigurationMemory`."""
 
     def __init__(self, memory: ConfigurationMemory | None = None) -> None:
         self.memory = memory or ConfigurationMemory()
         self.away: StorageError | None = None
-        """While set, nothing can be read or written. For tests."""
+        """Error of all reads and writes; None: the store is available. For tests."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()

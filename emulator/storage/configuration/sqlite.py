@@ -2,20 +2,20 @@
 
     meta(key, value)                                  format_version, cluster, identity
     kv(path, value, version, revision)                current values
-    changes(revision, path, value, version)           the change log; the oldest are forgotten (M5)
+    changes(revision, path, value, version)           the change log; the oldest are discarded (M5)
 
 A write is one immediate transaction: a deferred one that reads before it writes would fail when another process
 committed in between, whatever its busy timeout. `synchronous = NORMAL`: a commit survives the kill of every process,
-and costs no fsync; the last ones may be lost when the machine loses power.
+and costs no fsync; the last commits may be lost when the machine loses power.
 
 Commits of other processes are detected by `PRAGMA data_version` on a connection that never writes, every
 `POLL_SECONDS`. A process that has the file open must not open it by other means, not even to read it: closing any
 descriptor of a file drops all POSIX locks that the process holds on it. Copies are made with `VACUUM INTO`.
 
-A renamed or removed file lives on for the processes that have it open, and a process that starts later creates another
-one: two stores, each of which would acknowledge changes that the other lacks. So the names are compared with the files
-before and after each change, and a change under a name that is gone is not acknowledged. A region that used the store
-before a restart creates no new one.
+Processes with a renamed or removed file keep it open, while a process that starts later creates another one: two
+stores, each of which would acknowledge changes that the other lacks. So each change compares the file names with the
+open files before and after, and is not acknowledged if they differ. A region that used the store before a restart
+creates no new one.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ FILES = ("", "-wal", "-shm")
 """Suffixes of SQLite's files: the database, its log and its locks. All three exist while any process has it open."""
 POLL_SECONDS = 0.02
 BUSY_MS = 2_000
-"""How long a write waits for those of other regions."""
+"""Timeout of a write that waits for writes of other regions."""
 OPEN_SECONDS = 5.0
-"""How long opening goes on trying while other regions open the file too."""
+"""Timeout of opening while other regions open the file, too."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
@@ -64,10 +64,9 @@ CREATE TABLE IF NOT EXISTS changes (
 async def open_sqlite_configuration(
     path: Path, cluster: str, *, known: str | None = None, changes_kept: int = CHANGES_KEPT
 ) -> SqliteConfiguration:
-    """Open the file. StorageError when it cannot be had or is not the right one.
+    """Open the file. StorageError when it cannot be opened or belongs to another store.
 
-    `known`: the identity of the store that this region used before; None: it never did, and the file is made if need
-    be.
+    `known`: identity of the store that this region used before; None: it used none, and a missing file is created.
     """
     writer = ThreadPoolExecutor(1, thread_name_prefix=f"writer of {path}")
     try:
@@ -84,29 +83,29 @@ async def open_sqlite_configuration(
 
 
 Files = tuple[tuple[int, int], ...]
-"""Which files the names mean: (device, inode) of each of FILES."""
+"""Identity of the files with the suffixes FILES: (device, inode) of each."""
 
 
 class Opened(NamedTuple):
-    """The file, open."""
+    """The connections to the open file."""
 
     files: Files
     identity: str
-    """Drawn when it was made."""
+    """Random identity, generated when the store was created."""
     connection: sqlite3.Connection
-    """Writes."""
+    """Connection for writes."""
     reader: sqlite3.Connection
     watcher: sqlite3.Connection
 
 
 class SqliteConfiguration(ConfigurationMedium):
-    """Made by `open_sqlite_configuration`."""
+    """One region's access to the file, created by `open_sqlite_configuration`."""
 
     def __init__(self, path: Path, opened: Opened, writer: ThreadPoolExecutor, changes_kept: int) -> None:
         self._path = path
         self._files = opened.files
         self.identity = opened.identity
-        """Of this store among all that ever were; what a region gives as `known` when it opens it again."""
+        """Unique identity of the store, which a region passes as `known` when it opens the file again."""
         self._connection = opened.connection
         self._writer = writer
         self._reader = opened.reader
@@ -114,7 +113,7 @@ class SqliteConfiguration(ConfigurationMedium):
         self._watcher = opened.watcher
         self._changes_kept = changes_kept
         self._seen: object = None
-        """Of the last poll."""
+        """Data version and identity check of the last poll."""
         self._on_commit: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -158,11 +157,11 @@ class SqliteConfiguration(ConfigurationMedium):
         return await self._run(self._writer, whole, "written")
 
     def _is_in_place(self) -> bool:
-        """Whether the names still mean the files that are open. Takes three microseconds a file."""
+        """Whether the names still refer to the open files. Takes 3 µs per file."""
         return _files(self._path) == self._files
 
     def _check_place(self, *, definite: bool) -> None:
-        """Raises StorageError when other processes that open the store would not see this region's writes."""
+        """Raise StorageError when other processes that open the store would not see this region's writes."""
         if not self._is_in_place():
             raise StorageError(
                 f"{self._path} is no longer the file that this region opened: it was renamed, removed or replaced; "
@@ -178,7 +177,7 @@ class SqliteConfiguration(ConfigurationMedium):
         except sqlite3.Error as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise StorageFull(f"{self._path}: no room left on the disk") from error
-            # A busy timeout comes before anything was changed; the outcome of every other error is unknown.
+            # A busy timeout occurs before any change; the outcome of every other error is unknown.
             definite = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
             raise StorageError(f"{self._path} could not be {what}: {error}", definite=definite) from error
 
@@ -203,7 +202,7 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
 
 
 def _files(path: Path) -> Files:
-    """Empty when one of the names means nothing."""
+    """Return the identity of the files; empty if one does not exist."""
     try:
         found = [os.stat(f"{path}{ending}") for ending in FILES]
     except OSError:
@@ -228,7 +227,7 @@ def _open(path: Path, cluster: str, known: str | None) -> Opened:
 
 
 def _open_first(path: Path, cluster: str, known: str | None) -> tuple[sqlite3.Connection, str]:
-    """Several regions may do this at the same time; turning on the WAL does not wait for others by itself."""
+    """Open the first connection, with retries: SQLite does not wait when several regions enable the WAL."""
     if known is None:
         path.parent.mkdir(parents=True, exist_ok=True)
     elif not path.exists():
@@ -255,7 +254,7 @@ def _open_first(path: Path, cluster: str, known: str | None) -> tuple[sqlite3.Co
 
 
 def _create(connection: sqlite3.Connection, path: Path, cluster: str, known: str | None) -> str:
-    """Make the tables unless they are there; the identity. StorageError when it is not the right store."""
+    """Create missing tables; return the identity. StorageError when it is not the expected store."""
     with _Transaction(connection):
         for statement in TABLES.split(";")[:-1]:
             connection.execute(statement)
@@ -283,7 +282,7 @@ def _create(connection: sqlite3.Connection, path: Path, cluster: str, known: str
 
 
 class _Transaction:
-    """Immediate; rolled back when anything is raised in it."""
+    """An immediate transaction, rolled back when its block raises."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -299,7 +298,7 @@ class _Transaction:
 
 
 def _read(connection: sqlite3.Connection, after: int) -> ConfigurationRead:
-    connection.execute("BEGIN")  # one state of the file, however many statements
+    connection.execute("BEGIN")  # one snapshot for all statements
     try:
         revision = _revision(connection)
         (first,) = connection.execute("SELECT min(revision) FROM changes").fetchone()
@@ -321,7 +320,7 @@ def _revision(connection: sqlite3.Connection) -> int:
 
 
 class SqliteRows:
-    """Implements `ConfigurationRows` inside of a transaction."""
+    """Implements `ConfigurationRows` inside a transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -1,13 +1,13 @@
-"""A region's log and keys in a Kafka: the broker itself keeps nothing durable (docs/KAFKA.md).
+"""A region's logs and keys in Kafka: the broker itself stores nothing durably (docs/KAFKA.md).
 
-    settings     what `log.options` may say
+    settings     the settings in `log.options`
     names        names of Kafka topics, and of keys in the one that holds the key-value part
-    records      bytes of records: what is written, what is read
+    records      encoding and decoding of record batches
     connection   one socket to one Kafka broker
-    cluster      all of them: who leads what, topics, fetches, retries
-    writer       group commits: one produce request at a time, sent again until it has an answer
-    reader       batches back, in pages
-    ownership    how a new owner shuts the older one out and learns what that one left
+    cluster      all connections: leaders, topics, fetches, retries
+    writer       group commits: one produce request at a time, resent until Kafka responds
+    reader       reads of batches, in pages
+    ownership    how a new owner fences the older one and reads its records
     log          one topic's entries
     store        the contract
 

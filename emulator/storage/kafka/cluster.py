@@ -25,7 +25,7 @@ from emulator.storage.kafka.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
 
-# The versions that are spoken: each the newest that a Kafka of 2.8 knows and that still names topics by name.
+# Version of each request: the newest that Kafka 2.8 supports and that identifies topics by name.
 _VERSIONS: dict[Any, int] = {
     ApiVersionsRequest: 0,
     ProduceRequest: 9,
@@ -42,14 +42,14 @@ _OLDEST = "2.8"
 BACKOFF_SECONDS = 0.01
 BACKOFF_SECONDS_MAX = 0.5
 _TRANSACTION_TIMEOUT_MS = 60_000
-"""Of transactions that we never begin."""
+"""Timeout of transactions, of which none is ever begun."""
 _FETCH_BYTES_MAX = 64 * 1024 * 1024
 
 T = TypeVar("T")
 
 
 class Fetched(NamedTuple):
-    """What one fetch gave."""
+    """The result of one fetch."""
 
     end: int
     """First offset that is not durable yet (the high watermark)."""
@@ -60,20 +60,20 @@ class Fetched(NamedTuple):
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
-    # An unknown error is what a broker answers that is just stopping.
+    # A broker that is stopping responds with an unknown error.
     return isinstance(error, (NoResponse, kafka.errors.UnknownError)) or bool(
         getattr(error, "retriable", False)
     )
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Raises the KafkaError that an error code stands for."""
+    """Raise the KafkaError of an error code."""
     if code:
         raise kafka.errors.for_code(code)(*filter(None, [message]))
 
 
 class KafkaCluster:
-    """Connections and what is known of topics. `close` when done."""
+    """Connections to the brokers, and the leaders of topics. `close` when done."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
@@ -201,7 +201,7 @@ class KafkaCluster:
     # Topics
 
     async def check_versions(self) -> None:
-        """StorageError when this Kafka is too old."""
+        """Raise StorageError when this Kafka is too old."""
         answer = await self.send_to_any(ApiVersionsRequest)
         check(answer.error_code)
         highest = {api.api_key: api.max_version for api in answer.api_keys}
@@ -225,7 +225,7 @@ class KafkaCluster:
         await self.retry(lambda: self._leader(name))
 
     async def delete_topics(self, names: list[str]) -> None:
-        """No error where there is none."""
+        """Delete topics; no error for missing ones."""
         answer = await self._send_to_controller(DeleteTopicsRequest, topic_names=names)
         for result in answer.responses:
             self._leaders.pop(result.name, None)
@@ -245,7 +245,7 @@ class KafkaCluster:
     # Records
 
     async def init_producer(self, transactional_id: str) -> ProducerId:
-        """The producer id that belongs to `transactional_id`, with an epoch larger than all before."""
+        """Return the producer id of `transactional_id`, with a larger epoch than all before."""
         answer = await self.send_to_any(FindCoordinatorRequest, key=transactional_id, key_type=1)
         check(answer.error_code, answer.error_message)
         answer = await self.send_to_node(
@@ -260,7 +260,7 @@ class KafkaCluster:
         return ProducerId(answer.producer_id, answer.producer_epoch)
 
     async def produce(self, node: int, batches: dict[str, bytes]) -> dict[str, tuple[int, str | None, int]]:
-        """One request to one broker, a batch for each topic. Topic -> (error code, message, first offset)."""
+        """Send a batch for each topic to one broker; return topic -> (error code, message, first offset)."""
         kind = ProduceRequest.TopicProduceData
         answer = await self.send_to_node(
             node,
@@ -278,7 +278,7 @@ class KafkaCluster:
         return {topic: (r.error_code, r.error_message, r.base_offset) for topic, r in results.items()}
 
     async def fetch(self, topic: str, offset: int, bytes_max: int) -> Fetched:
-        """Whole batches from the one with `offset` on, at least one if there is one."""
+        """Fetch whole batches from the one with `offset` on, at least one if there is one."""
         kind = FetchRequest.FetchTopic
         partition = kind.FetchPartition(
             partition=0,
@@ -307,7 +307,7 @@ class KafkaCluster:
         return Fetched(found.high_watermark, found.log_start_offset, found.records or b"")
 
     async def delete_records(self, topic: str, before: int) -> None:
-        """Let go of the records below an offset."""
+        """Delete the records below an offset."""
         kind = DeleteRecordsRequest.DeleteRecordsTopic
         partition = kind.DeleteRecordsPartition(partition_index=0, offset=before)
         answer = await self.send_to_node(
@@ -320,7 +320,7 @@ class KafkaCluster:
 
 
 def storage_error(error: BaseException) -> StorageError:
-    """For those above: certainly not carried out, because Kafka said so."""
+    """Convert an error of Kafka; it is definite if Kafka rejected the request."""
     return StorageError(f"Kafka refused: {error}", definite=not isinstance(error, NoResponse))
 
 

@@ -18,11 +18,11 @@ CLIENT_ID = "geoemu"
 
 
 class NoResponse(Exception):
-    """There is no answer; whether the request was carried out is not known."""
+    """Kafka sent no response; the request may have been executed."""
 
 
 async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnection:
-    """An authenticated connection. Raises NoResponse; KafkaError when the credentials are refused."""
+    """Return an authenticated connection. NoResponse; KafkaError when the credentials are rejected."""
     timeout = settings.options.request_timeout_ms / 1000
     loop = asyncio.get_running_loop()
     try:
@@ -31,7 +31,7 @@ async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnect
             _, connection = await loop.create_connection(
                 lambda: KafkaConnection(timeout), host, port, ssl=settings.tls, server_hostname=name
             )
-    except ssl.SSLCertVerificationError as error:  # will be the same next time
+    except ssl.SSLCertVerificationError as error:  # a retry would fail, too
         raise kafka.errors.KafkaConfigurationError(f"{host}:{port}: {error}") from error
     except (OSError, TimeoutError) as error:
         raise NoResponse(f"{host}:{port} cannot be reached: {error or 'no response'}") from error
@@ -45,18 +45,18 @@ async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnect
 
 
 class KafkaConnection(asyncio.Protocol):
-    """Made by `connect`."""
+    """A connection to one broker, created by `connect`."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self.lost: NoResponse | None = None
-        """Why it cannot be used any more."""
+        """Error after which the connection is unusable; None: it is usable."""
         self._timeout_seconds = timeout_seconds
         self._wire = KafkaProtocol(client_id=CLIENT_ID)
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._transport: asyncio.Transport | None = None
 
     async def send(self, request: Any) -> Any:
-        """Send a request; its answer. Raises NoResponse, and is of no use afterwards."""
+        """Send a request; return its response. After NoResponse the connection is unusable."""
         if self.lost is not None:
             raise self.lost
         assert self._transport is not None

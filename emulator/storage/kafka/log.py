@@ -1,7 +1,7 @@
 """The entries of one topic: one record each, entry id = offset.
 
-Fences, burials and other records with a key lie between them, so ids have gaps. The ends and the size of an open log
-are known; the key topic stores them as `LogState`, so that the next owner need not read the whole log.
+Fences, burials and other records with a key lie between entries, so ids have gaps. The key topic stores the ends and
+the size of each log as `LogState`, so that the next owner need not read the whole log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LogState:
     next_entry_id: int = 0
     bytes_before_next: int = 0
     known_up_to: int = 0
-    """No entry with next_entry_id <= id < known_up_to; what follows is to be looked at."""
+    """No entry has next_entry_id <= id < known_up_to; a new owner examines the records from there on."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -46,12 +46,12 @@ class LogState:
         return cls(**json.loads(text))
 
     def record(self, name: str) -> ProducedRecord:
-        """The record of the log `name` in the key topic."""
+        """Return the record of the log `name` in the key topic."""
         return ProducedRecord(names.log_key(name), self.encode())
 
 
 async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
-    """Bring `state` up to the fence of a new owner, from the last entries before it backwards."""
+    """Update `state` to the fence of a new owner, searching for the last entries backwards from it."""
     offset = fence - 1
     while offset >= state.known_up_to:
         batch = (await read_page(cluster, state.topic, offset, 1))[0]
@@ -107,7 +107,7 @@ class KafkaLog(LogLane):
         return self._state.topic
 
     def opened_again(self) -> KafkaLog:
-        """After a failure. What failed certainly is not stored, so we still know what is."""
+        """Return a new object after a failure. The state is still valid: failed writes certainly were not stored."""
         return KafkaLog(self.name, self._state, self.partition, self._writer, self._keys, self._pages)
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
@@ -119,7 +119,7 @@ class KafkaLog(LogLane):
         return self._writer.issue(self.partition, KafkaAppend(self, future, tuple(entries)))
 
     def stored(self, first: int, count: int, size: int) -> None:
-        """An append is durable."""
+        """Update the state after a durable append."""
         state = self._state
         state.next_entry_id = state.known_up_to = first + count
         state.bytes_before_next += size
@@ -137,7 +137,7 @@ class KafkaLog(LogLane):
             if start >= end:
                 break
             page = await self._page(start, max_bytes)
-            if page is None:  # trimmed while we read
+            if page is None:  # trimmed during the read
                 continue
             for entry in page.from_id(max(start, self.first_entry_id)):
                 found.append(entry)
@@ -148,7 +148,7 @@ class KafkaLog(LogLane):
         return found
 
     async def _page(self, start: int, bytes_max: int) -> Page | None:
-        """The page with `start`. None: it is not there any more."""
+        """Return the page with `start`; None: it was trimmed or deleted."""
         page = self._pages.find(self.ledger_id, start)
         if page is not None:
             return page
@@ -159,7 +159,7 @@ class KafkaLog(LogLane):
             if self.first_entry_id > start or self.gone is not None:
                 return None
             raise
-        end = self.next_entry_id  # a batch that Kafka has without a response to us is not durable yet
+        end = self.next_entry_id  # a batch without a response to its produce request is not durable yet
         entries = [entry for batch in batches for entry in batch.entries if entry.entry_id < end]
         page = Page(
             start, min(batches[-1].next_offset, end), [entry for entry in entries if entry.entry_id >= start]
@@ -177,17 +177,17 @@ class KafkaLog(LogLane):
             if before <= self.first_entry_id:
                 return
             bytes_before = await self._bytes_before(before)
-            # First the promise, which a fenced owner cannot give, then the deed, which it could do.
+            # The record first, which Kafka rejects from a fenced owner; it would accept the deletion.
             trimmed = replace(self._state, first_entry_id=before, bytes_before_first=bytes_before)
             await self._writer.issue_record(self._keys, trimmed.record(self.name))
             self._state.first_entry_id = before
             self._state.bytes_before_first = bytes_before
-            # If Kafka does not free the space now, it does when the log is trimmed next.
+            # If this deletion fails, the next trim includes it.
             with contextlib.suppress(NoResponse, kafka.errors.KafkaError):
                 await self._writer.cluster.delete_records(self.topic, before)
 
     async def _bytes_before(self, entry_id: int) -> int:
-        """Bytes of all entries ever with a smaller id."""
+        """Return the bytes of all entries with a smaller id, trimmed ones included."""
         offset = entry_id
         while offset < self.next_entry_id:
             for batch in await read_page(self._writer.cluster, self.topic, offset, 1):

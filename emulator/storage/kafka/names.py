@@ -19,21 +19,21 @@ import re
 from hashlib import sha256
 
 NAME_LENGTH_MAX = 249
-"""Kafka's."""
+"""Maximum length of a topic name in Kafka."""
 _HASH_LENGTH = 16
 
 FENCE_KEY = b"fence"
-"""In every topic: the record with which an owner begins. In a log, any record with a key is no entry."""
+"""Key of the fence of an owner, in every topic. In a log, any record with a key is no entry."""
 BURIED_KEY = b"buried"
-"""The record that shuts out a predecessor that Kafka itself would not (ownership.py)."""
+"""Key of the record that fences a predecessor that Kafka would not reject (ownership.py)."""
 LEDGER_ID_KEY = b"ledger_id"
-"""The largest id given so far."""
+"""Key of the largest ledger id assigned so far."""
 VALUE_PREFIX = b"value/"
 LOG_PREFIX = b"log/"
 
 
 def is_legal(prefix: str) -> bool:
-    """Whether topic names may begin like this."""
+    """Whether topic names may begin with a prefix."""
     return re.fullmatch(r"[A-Za-z0-9.-]{1,60}", prefix) is not None and prefix.strip(".") != ""
 
 
@@ -49,17 +49,17 @@ def decode(text: str) -> str:
 
 
 def region_prefix(prefix: str, region: str) -> str:
-    """How all topics of a region begin."""
+    """Return the prefix of all topics of a region."""
     return f"{prefix}.{encode(region)}."
 
 
 def keys_topic(region_prefix: str) -> str:
-    """The topic of the key-value part."""
+    """Return the topic of the key-value part."""
     return f"{region_prefix}keys"
 
 
 def log_topic(region_prefix: str, ledger_id: int, name: str) -> str:
-    """The topic of a log. A name too long for Kafka is cut; the full one is in the key-value topic."""
+    """Return the topic of a log. A name too long for Kafka is cut; the full one is in the key-value topic."""
     topic = f"{region_prefix}{ledger_id}.{encode(name)}"
     if len(topic) <= NAME_LENGTH_MAX:
         return topic
@@ -68,11 +68,11 @@ def log_topic(region_prefix: str, ledger_id: int, name: str) -> str:
 
 
 def log_key(name: str) -> bytes:
-    """The key of a log in the key topic."""
+    """Return the key of a log in the key topic."""
     return LOG_PREFIX + name.encode()
 
 
 def ledger_id_of(region_prefix: str, topic: str) -> int | None:
-    """The ledger id in the name of a log's topic; None: it is not one of this region."""
+    """Return the ledger id in the name of a log's topic; None: it is no log of this region."""
     number, _, rest = topic.removeprefix(region_prefix).partition(".")
     return int(number) if topic.startswith(region_prefix) and number.isdecimal() and rest else None

@@ -1,25 +1,25 @@
-"""One owner (S6): how a new owner fences the older one and reads everything that it wrote.
+"""One owner (S6): how a new owner fences the older one and reads all its records.
 
     1  InitProducerId with the region's transactional id: the same producer id as the owner before, a larger epoch.
-    2  A fence, a record with that epoch, into every topic of the region: first the key topic, then all logs that it
-       lists, in one request.
-    3  Read each topic up to the own fence. From there on Kafka rejects the smaller epoch, so that is all there is.
+    2  Write a fence, a record with that epoch, to every topic of the region: first to the key topic, then to all logs
+       that it lists, in one request.
+    3  Read each topic up to the new fence. After it Kafka rejects the smaller epoch, so no later record is missed.
 
-What the older owner appends between 1 and 2 lies before the fence, so it is read and counts. An owner that Kafka
-rejects is the older one, and ends.
+Appends of the older owner between 1 and 2 lie before the fence, so they are read as valid. An owner that Kafka
+rejects is the older one, and stops.
 
 In two cases Kafka would not reject an older owner. Both are handled here:
 
 *   The fence is forgotten. A Kafka forgets a producer's epoch some time after its last record in a topic
-    (`producer.id.expiration.ms`, a day; our own Kafkas never). A paused owner that wakes later than that would be
-    accepted. So after OWNER_RECHECK_SECONDS without a successful append an owner reads what was added to the key topic
-    since its own last record; if it finds another owner's fence, it ends.
+    (`producer.id.expiration.ms`, a day; our own Kafkas never). A paused owner that resumes later than that would be
+    accepted. So after OWNER_RECHECK_SECONDS without a successful append an owner reads the records of the key topic
+    after its own last one; if it finds another owner's fence, it stops.
 *   Another producer id. When the transactional id is forgotten (`transactional.id.expiration.ms`, 7 days) or all
     32 767 epochs are used up, the new owner gets a new producer id, and epochs of two ids are never compared. The
-    last fence before its own shows this: if its id is another, the new owner first *buries* it. It writes a record
-    under the old id with the next epoch into every topic, before its own fence.
+    last fence before its own shows this: if its id differs, the new owner first *buries* the older owner. It writes a
+    record under the old id with the next epoch to every topic, before its own fence.
 
-Of two that start at the same time, the one whose fence comes last in the key topic is the owner.
+Of two owners that start at the same time, the one with the last fence in the key topic becomes the owner.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from emulator.storage.kafka.writer import KafkaWriter, TopicPartition
 logger = logging.getLogger(__name__)
 
 OWNER_RECHECK_SECONDS = 60.0
-"""Must be well below any `producer.id.expiration.ms`."""
+"""Time after which an owner checks for another one; well below any `producer.id.expiration.ms`."""
 
 Headers = list[tuple[str, bytes]]
 
 
 class KeyTopicState:
-    """What the key topic says: the newest record of each key, and the fences in their order."""
+    """The content of the key topic: the newest record of each key, and the fences in their order."""
 
     def __init__(self) -> None:
         self.records: dict[bytes, tuple[bytes, Headers]] = {}
@@ -56,7 +56,7 @@ class KeyTopicState:
         self.next_offset = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """The next batch of the topic."""
+        """Add the next batch of the topic."""
         for _, key, value, headers in batch.records:
             if key == names.FENCE_KEY:
                 self.fences.append(json.loads(value or b"{}"))
@@ -68,7 +68,7 @@ class KeyTopicState:
 
 
 class RegionOwner:
-    """This process as the owner of a region. `check` before writing, `write_accepted` after."""
+    """This process as the owner of a region. Call `check` before a write, `write_accepted` after it."""
 
     def __init__(
         self, cluster: KafkaCluster, keys: TopicPartition, clock: Callable[[], float], recheck_seconds: float
@@ -82,7 +82,7 @@ class RegionOwner:
         self._accepted_at = clock()
 
     def fence(self, region: str) -> ProducedRecord:
-        """The record with which this owner begins."""
+        """Return the record with which this owner fences older ones."""
         content = {"region": region, "owner": self.id, **self.producer._asdict()}
         return ProducedRecord(names.FENCE_KEY, json.dumps(content).encode())
 
@@ -90,13 +90,13 @@ class RegionOwner:
         self._accepted_at = self._clock()
 
     async def check(self) -> None:
-        """Raises StorageFenced when another owner took over during a long time without a successful append."""
+        """Raise StorageFenced when another owner took over during a long time without a successful append."""
         if self._clock() - self._accepted_at > self._recheck_seconds and self._keys.next_offset:
             await self.poll_owner()
             self.write_accepted()
 
     async def poll_owner(self) -> None:
-        """Raises StorageFenced when another owner's fence follows our last record in the key topic."""
+        """Raise StorageFenced when another owner's fence follows our last record in the key topic."""
         await self._cluster.retry(self._read_new_fences, self._keys.topic)
 
     async def _read_new_fences(self) -> None:
@@ -115,16 +115,16 @@ class RegionOwner:
 
 @dataclass(slots=True)
 class Possession:
-    """A region's topics in the hands of their new owner."""
+    """A region's topics after the takeover by a new owner."""
 
     owner: RegionOwner
     writer: KafkaWriter
     keys: TopicPartition
     content: KeyTopicState
     logs: dict[str, tuple[TopicPartition, int]]
-    """Topic of each log there is -> how to write it, and the offset of our fence."""
+    """Topic of each log -> its partition, and the offset of our fence."""
     orphans: list[str]
-    """Topics that were created and never made a log, or are of a log that was deleted."""
+    """Topics without a registered log: its creation was not completed, or it was deleted."""
 
 
 async def take_over(
@@ -134,7 +134,7 @@ async def take_over(
     clock: Callable[[], float],
     recheck_seconds: float,
 ) -> Possession:
-    """Become the owner. The key topic must exist. Raises StorageFenced if a newer owner comes meanwhile."""
+    """Become the owner. The key topic must exist. StorageFenced if a newer owner takes over meanwhile."""
     keys = TopicPartition(names.keys_topic(region_prefix))
     owner = RegionOwner(cluster, keys, clock, recheck_seconds)
     owner.producer = await cluster.retry(lambda: cluster.init_producer(transactional_id))
@@ -174,7 +174,7 @@ async def _read_keys(cluster: KafkaCluster, topic: str, content: KeyTopicState, 
 async def _bury_predecessor(
     cluster: KafkaCluster, topic: str, owner: RegionOwner, content: KeyTopicState
 ) -> KafkaWriter | None:
-    """Bury the previous owner in the key topic if Kafka would not reject it. Returns the writer for that, or None."""
+    """Bury the previous owner in the key topic if Kafka would not reject it. Return the writer for that, or None."""
     before = [fence for fence in content.fences if fence["owner"] != owner.id]
     if not before or before[-1]["id"] == owner.producer.id:
         return None

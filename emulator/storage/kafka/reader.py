@@ -14,20 +14,20 @@ from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.kafka.records import RecordBatch, decode_batches
 
 PAGE_BYTES = 1024 * 1024
-"""Size that one fetch requests; Kafka returns a larger batch nevertheless."""
+"""Size that one fetch requests; Kafka returns a larger batch as a whole."""
 PAGES_BYTES = 16 * 1024 * 1024
-"""Bytes of cached pages of all logs: reads of a few entries do not fetch the same batch each time."""
+"""Maximum size of the cached pages: reads of a few entries do not fetch the same batch each time."""
 
 
 async def read_page(
     cluster: KafkaCluster, topic: str, offset: int, bytes_max: int = PAGE_BYTES
 ) -> list[RecordBatch]:
-    """The batches from the one with `offset` on, at least one: there must be one."""
+    """Return the batches from the one with `offset` on, which must exist."""
 
     async def attempt() -> list[RecordBatch]:
         data = (await cluster.fetch(topic, offset, bytes_max)).data
         batches = [batch for batch in decode_batches(data, topic) if batch.next_offset > offset]
-        if not batches:  # a new leader that has not heard yet how far the others are
+        if not batches:  # a new leader that does not know the high watermark yet
             raise kafka.errors.OffsetNotAvailableError(f"{topic} at {offset}")
         return batches
 
@@ -37,7 +37,7 @@ async def read_page(
 async def read_through(
     cluster: KafkaCluster, topic: str, start: int, stop: int
 ) -> AsyncIterator[RecordBatch]:
-    """All batches with records in start <= offset < stop; there must be one at stop - 1."""
+    """Yield all batches with records in start <= offset < stop; the record at stop - 1 must exist."""
     while start < stop:
         for batch in await read_page(cluster, topic, start):
             if batch.first_offset < stop:
@@ -57,14 +57,14 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """The page each log was last read from, as long as there is room."""
+    """A cache of the last page read of each log, up to PAGES_BYTES."""
 
     def __init__(self) -> None:
         self._pages: OrderedDict[int, tuple[Page, int]] = OrderedDict()
         self._bytes = 0
 
     def find(self, ledger_id: int, entry_id: int) -> Page | None:
-        """The page with `entry_id`."""
+        """Return the cached page with `entry_id`."""
         page, _ = self._pages.get(ledger_id, (None, 0))
         if page is None or not page.first_offset <= entry_id < page.next_offset:
             return None

@@ -21,7 +21,7 @@ from emulator.errors import StorageError
 from emulator.storage.contract import Entry
 
 BYTES_BEFORE = "bytes_before"
-"""Header of the first record of a batch of entries: decimal digits."""
+"""Header of the first record of a batch of entries: bytes of all entries before, in decimal digits."""
 VERSION = "version"
 """Header of a value: its version, decimal digits."""
 
@@ -64,17 +64,17 @@ class RecordBatch(NamedTuple):
 
     @property
     def entries(self) -> list[Entry]:
-        """None in the batch of a fence."""
+        """Entries of the batch; empty for a fence."""
         return [Entry(offset, value or b"") for offset, key, value, _ in self.records if key is None]
 
     @property
     def bytes_before(self) -> int:
-        """Of entries in this log before this batch. Only where it `holds_entries`."""
+        """Bytes of the log's entries before this batch. Only if it `holds_entries`."""
         return int(dict(self.records[0][3])[BYTES_BEFORE])
 
 
 def encode_entries(producer: ProducerId, sequence: int, entries: Sequence[bytes], bytes_before: int) -> bytes:
-    """A batch of entries, ready to be sent. The same bytes that kafka-python makes, in a third of the time."""
+    """Return a batch of entries: the same bytes as from kafka-python, in a third of the time."""
     header = _string(BYTES_BEFORE.encode()) + _string(b"%d" % bytes_before)
     parts = [_entry(0, entries[0], b"\x02" + header)]  # one header
     parts += [_entry(index, entry, b"\x00") for index, entry in enumerate(entries[1:], 1)]
@@ -97,7 +97,7 @@ def _string(text: bytes) -> bytes:
 
 @lru_cache(maxsize=8192)
 def _varint(number: int) -> bytes:
-    """Of a number that is not negative; the format is made for signed ones."""
+    """Return the varint of a number that is not negative, in the format for signed numbers."""
     number <<= 1
     encoded = bytearray()
     while number > 0x7F:
@@ -108,7 +108,7 @@ def _varint(number: int) -> bytes:
 
 
 def encode_records(producer: ProducerId, sequence: int, records: Sequence[ProducedRecord]) -> bytes:
-    """A batch of anything else."""
+    """Return a batch of records that are no entries."""
     builder = _builder(producer, sequence)
     now_ms = int(time.time() * 1000)
     for index, record in enumerate(records):
@@ -121,14 +121,14 @@ def _builder(producer: ProducerId, sequence: int) -> DefaultRecordBatchBuilder:
 
 
 def decode_batches(data: bytes, place: str) -> Iterator[RecordBatch]:
-    """The whole batches of a fetch; a torn one at its end is left out. StorageError for a damaged one."""
+    """Yield the whole batches of a fetch, without a torn one at its end. StorageError for a damaged one."""
     remaining = MemoryRecords(data)
     while remaining.has_next():
         batch = remaining.next_batch()
         if not isinstance(batch, DefaultRecordBatch) or not batch.validate_crc():
             raise StorageError(f"{place} holds a damaged record batch", definite=True)
         first, end = batch.base_offset, batch.next_offset
-        if batch.is_control_batch:  # of another program's transaction; we use none
+        if batch.is_control_batch:  # of another program's transaction; geoemu uses none
             yield RecordBatch(first, end, [])
         else:
             yield RecordBatch(first, end, [(r.offset, r.key, r.value, r.headers) for r in batch])

@@ -18,18 +18,18 @@ _DEFAULT_PORT = 9092
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The keys of `options`. Those of TLS and SASL are called what kafka-python calls them."""
+    """The keys of `options`. Those of TLS and SASL have the names that kafka-python uses."""
 
     topic_prefix: str = "geoemu"
-    """How the names of all our topics begin. One Kafka may hold several topologies, each with its own."""
+    """Prefix of all topic names. Each topology in a Kafka needs its own."""
     replication_factor: int = -1
-    """Copies of each topic; -1: what the Kafka brokers say."""
+    """Replicas of each topic; -1: the default of the Kafka brokers."""
     topic_config: dict[str, str] = field(default_factory=dict)
-    """Settings of the topics we create, e.g. `flush.messages: "1"`: sync before acknowledging."""
+    """Settings of created topics, e.g. `flush.messages: "1"`: fsync before acknowledging."""
     open_timeout_ms: int = 30_000
-    """How long a region that starts waits for a Kafka that does not answer."""
+    """Timeout of a starting region that waits for a response of Kafka."""
     request_timeout_ms: int = 10_000
-    """After how long without an answer a connection is given up and the request sent again."""
+    """Timeout of a response, after which the connection is closed and the request resent."""
     security_protocol: str = "PLAINTEXT"
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
@@ -43,7 +43,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Checked."""
+    """Validated settings of a region's Kafka."""
 
     region: str
     addresses: tuple[tuple[str, int], ...]
@@ -52,7 +52,7 @@ class KafkaSettings:
 
     @classmethod
     def read(cls, region: str, bootstrap_servers: str, options: Mapping[str, Any]) -> KafkaSettings:
-        """ConfigurationError with everything that is wrong."""
+        """Validate settings. ConfigurationError with all problems."""
         problems: list[Problem] = []
 
         def wrong(key: str, value: object, rule: str, suggestion: str | None = None) -> None:
@@ -100,7 +100,7 @@ class KafkaSettings:
 
 
 def _addresses(text: str) -> tuple[tuple[str, int], ...]:
-    """Empty when it is not a list of addresses. IPv6 in brackets."""
+    """Parse a list of addresses, IPv6 in brackets; empty if it is invalid."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = part.rpartition(":")

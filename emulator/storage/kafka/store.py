@@ -31,9 +31,9 @@ from emulator.storage.lanes import KeyedStore, KeyLane
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
-"""How long `close` waits for a Kafka that does not take what was issued."""
+"""Timeout of `close` when Kafka does not acknowledge the issued writes."""
 APPEND_BYTES_MAX = 64 * 1024 * 1024
-"""Of one append. Kafka's own limit is 1 MB; a topic may set another."""
+"""Maximum size of one append. Kafka's default is 1 MB; a topic may set another."""
 OWNER_POLL_SECONDS = 2.0
 """Interval at which a store checks whether another owner has taken it over."""
 
@@ -59,7 +59,7 @@ async def open_kafka(
     clock: Callable[[], float] = time.monotonic,
     recheck_seconds: float = OWNER_RECHECK_SECONDS,
 ) -> KafkaStore:
-    """Take over the store of `region`, creating it if need be.
+    """Take over the store of `region`, creating it if missing.
 
     The previous owner is fenced. Raises ConfigurationError for invalid options, and StorageError when no Kafka
     responds within `open_timeout_ms` or it rejects the request.
@@ -82,12 +82,12 @@ async def open_kafka(
 
 
 class KafkaStore(KeyedStore):
-    """Implements `contract.Store`. Made by `open_kafka`."""
+    """Implements `contract.Store`. Created by `open_kafka`."""
 
     def __init__(self, region: str, prefix: str, possession: Possession) -> None:
         values: dict[str, Versioned] = {}
         self._register: dict[str, LogState] = {}
-        """Of all durable logs."""
+        """Name -> state of all durable logs."""
         super().__init__(values, self._register)
         self._prefix = prefix
         self._writer = possession.writer
@@ -95,11 +95,11 @@ class KafkaStore(KeyedStore):
         self._pages = Pages()
         self._key_partition = possession.keys
         self._fences = possession.logs
-        """Topics of logs not opened yet -> how to write them, and the offset of our fence."""
+        """Topic of each log not opened yet -> its partition, and the offset of our fence."""
         self._logs: dict[str, KafkaLog] = {}
         """The newest object of each log that was opened."""
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Opening, creating and deleting a log, one after the other."""
+        """Name -> lock that serialises opening, creating and deleting a log."""
         self._closing: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.fenced: asyncio.Future[StorageFenced] = self.new_future()
@@ -122,7 +122,7 @@ class KafkaStore(KeyedStore):
 
     @property
     def commits(self) -> int:
-        """Durability points so far."""
+        """Number of durability points so far."""
         return self._writer.commits
 
     # Logs
@@ -145,7 +145,7 @@ class KafkaStore(KeyedStore):
             raise StorageError(what, definite=True)
         partition, fence = self._fences.pop(state.topic)
         await find_end(self.cluster, state, fence)
-        # Saves the next owner a second scan. No caller waits for it.
+        # Saves the next owner a scan. No caller waits for it.
         self._issue_record(state.record(name))
         return self._log(name, state, partition)
 
@@ -156,7 +156,7 @@ class KafkaStore(KeyedStore):
         config = {**_LOG_TOPIC, **self.cluster.settings.options.topic_config}
         await self.cluster.retry(lambda: self.cluster.create_topic(topic, config))
         state = LogState(topic, ledger_id)
-        # The topic is there before the register says so. If we die in between, the next owner sweeps it away.
+        # The topic is created before its record. After a crash in between, the next owner deletes it.
         self._issue_record(ProducedRecord(names.LEDGER_ID_KEY, b"%d" % self._last_ledger_id))
         await self._issue_record(state.record(name))
         self._register[name] = state
@@ -192,7 +192,7 @@ class KafkaStore(KeyedStore):
         await asyncio.shield(self._closing)
 
     async def _watch_owner(self) -> None:
-        """Detect a new owner. A store that writes learns of it at once; this is for an idle one."""
+        """Detect a new owner while the store is idle; a write detects it at once."""
         said = ""
         while self._writer.ended is None:
             await asyncio.sleep(OWNER_POLL_SECONDS)
@@ -200,9 +200,7 @@ class KafkaStore(KeyedStore):
                 await self._owner.poll_owner()
             except StorageFenced as fenced:
                 self._writer.stop(fenced)
-            except (
-                StorageError
-            ) as error:  # Kafka will not let us look now; whether it lets us write is another thing
+            except StorageError as error:  # reads fail now; writes may still succeed
                 if str(error) != said:
                     said = str(error)
                     logger.warning("cannot check whether %s has another owner: %s", self._prefix, error)
@@ -220,7 +218,7 @@ class KafkaStore(KeyedStore):
         return self._writer.issue_record(self._key_partition, record)
 
     async def _delete_topics(self, topics: list[str]) -> None:
-        """Of logs that are not in the register any more. If it does not work, the next owner does it."""
+        """Delete the topics of logs that are no longer registered. If it fails, the next owner does it."""
         try:
             await self.cluster.delete_topics(topics)
         except (NoResponse, kafka.errors.KafkaError) as error:

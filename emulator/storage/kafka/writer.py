@@ -1,11 +1,11 @@
-"""Group commits: everything issued while one produce request is in flight goes into the next.
+"""Group commits: all writes issued while one produce request is in flight are sent in the next.
 
-One request is in flight, with one batch for each topic, so S1 holds by itself. A batch is made once; until Kafka
-returns its outcome the same bytes are sent again, and Kafka, which knows producer, epoch and sequence number,
-stores them once. So a lost response, a restart of Kafka or a new leader only cost time.
+One request is in flight, with one batch for each topic, which ensures S1. A batch is encoded once and resent as it
+is until Kafka returns its outcome; Kafka deduplicates it by producer id, epoch and sequence number. So a lost
+response, a restart of Kafka or a new leader only cost time.
 
 A final error (too large, not allowed) breaks the lanes in that batch (S5); the sequence number is then
-free for the next. Being fenced is terminal: all waiting writes fail, and nothing is ever sent again (S6).
+free for the next. Being fenced is final: all pending writes fail, and no request is sent any more (S6).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from emulator.storage.kafka.records import (
 from emulator.storage.lanes import Lane, behind
 
 BATCH_BYTES = 1024 * 1024
-"""A batch takes no more appends once it is this large. Reading one entry costs reading its batch."""
+"""Size at which a batch is full. Reading one entry costs reading its batch."""
 REQUEST_BYTES = 16 * 1024 * 1024
-"""The same for a request. Kafka takes 100 MB (`socket.request.max.bytes`)."""
+"""Size at which a request is full. Kafka accepts 100 MB (`socket.request.max.bytes`)."""
 
 _FENCED = (kafka.errors.InvalidProducerEpochError, kafka.errors.ProducerFencedError)
 _TOO_LARGE = (kafka.errors.MessageSizeTooLargeError, kafka.errors.RecordListTooLargeError)
 
 
 class KafkaWrite:
-    """One thing to become durable. `stored` or `failed` is called, in the order of issue."""
+    """One issued write. `stored` or `failed` is called, in the order of issue."""
 
     __slots__ = ("future", "lane", "size")
 
@@ -55,7 +55,7 @@ class KafkaWrite:
         self.size = size
 
     def stored(self, offset: int) -> Any:
-        """It is durable, and its first record lies at `offset`. What the future gives."""
+        """Handle durability with the first record at `offset`; return the result of the future."""
 
     def failed(self, error: StorageError) -> None:
         if self.lane is not None:
@@ -64,12 +64,12 @@ class KafkaWrite:
 
 class KafkaAppendLane(Lane, Protocol):
     def stored(self, first: int, count: int, size: int) -> None:
-        """An append is durable: its first entry id, and the number and bytes of its entries."""
+        """Handle a durable append: its first entry id, and the number and bytes of its entries."""
         ...
 
 
 class KafkaAppend(KafkaWrite):
-    """Entries of a log."""
+    """An append of entries to a log."""
 
     __slots__ = ("entries",)
     lane: KafkaAppendLane
@@ -86,7 +86,7 @@ class KafkaAppend(KafkaWrite):
 
 
 class RecordWrite(KafkaWrite):
-    """One record that is no entry."""
+    """The write of one record that is no entry."""
 
     __slots__ = ("record",)
 
@@ -99,19 +99,19 @@ class RecordWrite(KafkaWrite):
 
 
 class TopicPartition:
-    """A topic, as its writer sees it."""
+    """The partition of a topic, with the state of its writer."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.sequence = 0
-        """Of the next batch; Kafka refuses one that does not follow the last."""
+        """Sequence number of the next batch; Kafka rejects one that does not follow the last."""
         self.next_offset = 0
-        """Behind the last record of ours."""
+        """Offset after the last record of this owner."""
         self.bytes_before = 0
-        """Of all entries so far."""
+        """Bytes of all entries so far."""
         self.pending: deque[KafkaWrite] = deque()
         self.gone: StorageError | None = None
-        """Why nothing is written here any more."""
+        """Error of all further writes, set when the log is deleted."""
 
     def take(self, producer: ProducerId) -> _Batch | None:
         """Return the next batch; writes of broken lanes fail."""
@@ -158,7 +158,7 @@ class _Batch(NamedTuple):
                 write.future.set_result(outcome)
 
     def failed(self, error: StorageError) -> None:
-        """Not stored; nothing behind it in its lanes will be."""
+        """Fail the batch and break its lanes, so that no later write of these is stored."""
         for write in self.writes:
             if write.lane is not None:
                 write.lane.broken = error
@@ -172,30 +172,30 @@ def fail(write: KafkaWrite, error: StorageError) -> None:
 
 
 class OwnerCheck(Protocol):
-    """Whether we still are."""
+    """A check that this process is still the owner."""
 
     async def check(self) -> None:
-        """Before each attempt to write. Raises StorageFenced."""
+        """Raise StorageFenced if it is not. Called before each attempt to write."""
 
     def write_accepted(self) -> None:
-        """Kafka accepted a write."""
+        """Note that Kafka has accepted a write."""
 
 
 class KafkaWriter:
-    """The only one that produces."""
+    """Sends the issued writes of one producer id, in groups."""
 
     def __init__(self, cluster: KafkaCluster, producer: ProducerId, owner: OwnerCheck | None = None) -> None:
         self.producer = producer
         self.commits = 0
-        """Successful produce requests, each for one group."""
+        """Number of committed groups."""
         self.cluster = cluster
         self.ended: StorageError | None = None
-        """Why nothing is sent any more."""
+        """Error after which no request is sent; None: no error."""
         self.closed: StorageError | None = None
-        """Why nothing is taken any more: `shut` was called."""
+        """Error with which new writes are refused after `shut`."""
         self._owner = owner
         self._dirty: dict[TopicPartition, None] = {}
-        """Partitions with pending writes, in the order in which they became so."""
+        """Partitions with pending writes, the one that waits longest first."""
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -210,12 +210,12 @@ class KafkaWriter:
         return write.future
 
     def issue_record(self, partition: TopicPartition, record: ProducedRecord) -> asyncio.Future[int]:
-        """Write a record that is no entry. The future gives its offset."""
+        """Write a record that is no entry. The future resolves to its offset."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return self.issue(partition, RecordWrite(None, future, record))
 
     def shut(self) -> None:
-        """Take nothing more. `close` still writes what was issued."""
+        """Refuse new writes. `close` still sends the issued ones."""
         self.closed = self.closed or StorageError("the store is closed", definite=True)
         self._wake.set()
 
@@ -224,7 +224,7 @@ class KafkaWriter:
             raise self.closed
 
     async def close(self, timeout_seconds: float) -> None:
-        """Write what was issued. What Kafka does not take within the time may or may not be there."""
+        """Send the issued writes. Those that Kafka does not acknowledge in time may or may not be stored."""
         self.shut()
         done, _ = await asyncio.wait([self._task], timeout=timeout_seconds)
         if not done:
@@ -232,7 +232,7 @@ class KafkaWriter:
         self.ended = self.ended or self.closed
 
     def stop(self, error: StorageError) -> None:
-        """Nothing is sent any more, and all that waits fails."""
+        """Send no more requests, and fail all pending writes."""
         self.ended = self.ended or error
         self._task.cancel()
         for partition in self._dirty:
@@ -250,7 +250,7 @@ class KafkaWriter:
                     return
 
     def _take(self) -> list[_Batch]:
-        """One group."""
+        """Return the batches of the next group."""
         batches: list[_Batch] = []
         size = 0
         for partition in list(self._dirty):
@@ -258,7 +258,7 @@ class KafkaWriter:
                 break
             batch = partition.take(self.producer)
             del self._dirty[partition]
-            if partition.pending:  # first come, first served: it waits behind the others
+            if partition.pending:  # the rest waits behind the other partitions
                 self._dirty[partition] = None
             if batch is not None:
                 batches.append(batch)
@@ -279,7 +279,7 @@ class KafkaWriter:
                     await self.cluster.look_up([batch.partition.topic for batch in left])
         except StorageFenced as fenced:
             self._end(left, fenced)
-        except BaseException as error:  # even a bug of ours must not leave a caller waiting
+        except BaseException as error:  # no error may leave a caller waiting
             self._end(left, self.ended or StorageError(f"writing to Kafka ended: {error!r}", definite=False))
             raise
         self.commits += 1
@@ -290,7 +290,7 @@ class KafkaWriter:
         self.stop(error)
 
     async def _send(self, batches: Sequence[_Batch]) -> list[_Batch]:
-        """One attempt; those to be sent again. Raises StorageFenced."""
+        """Send batches once; return those to be resent. Raises StorageFenced."""
         again: list[_Batch] = []
         by_leader: dict[int, list[_Batch]] = {}
         for batch in batches:

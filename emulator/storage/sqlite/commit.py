@@ -1,10 +1,10 @@
 """Commit a group of writes as one transaction; manage the WAL; sweep deleted entries.
 
-A write that fails breaks its *lane*, the log or the key it was for, and everything behind it in that lane is
+A write that fails breaks its *lane*, the log or the key it was for, and later writes of that lane are
 refused (S5). A transaction holds one group, so all lanes in it break together.
 
-Nothing is deleted at once. Trimming and deleting change one row of `logs`; the entries that became garbage
-are swept in small portions between commits, or by the next owner.
+Entries are not deleted at once. Trimming and deleting change one row of `logs`; the entries that became garbage
+are deleted in small portions between commits, or by the next owner.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from emulator.storage.lanes import KeyLane, Lane, behind
 from emulator.storage.sqlite import file, rows
 
 CHECKPOINT_BYTES = file.WAL_BYTES // 2
-"""WAL written since the last checkpoint at which the next one begins; the other half is for meanwhile."""
+"""Bytes added to the WAL at which the next checkpoint begins; commits meanwhile use the other half."""
 WAL_BYTES_MAX = 8 * file.WAL_BYTES
-"""WAL at which a commit waits for the checkpoint rather than let it grow."""
+"""Size of the WAL at which a commit waits for the checkpoint."""
 SWEEP_ROWS = 16
-"""Garbage rows deleted in one go: few, because a commit may be waiting."""
+"""Garbage rows deleted at once: few, because a commit may be waiting."""
 
 _BYTES_PER_COMMIT = 3 * file.PAGE_BYTES
-"""Pages that change whatever the size of the data."""
+"""Bytes of the pages that each commit changes, independent of its data."""
 
 T = TypeVar("T")
 
 
 class SqliteWrite:
-    """One thing to become durable. `stored` or `failed` is called on the loop, in the order of issue."""
+    """One issued write. `stored` or `failed` is called on the loop, in the order of issue."""
 
     __slots__ = ("error", "future", "lane")
 
@@ -45,10 +45,10 @@ class SqliteWrite:
         self.lane = lane
         self.future = future
         self.error: StorageError | None = None
-        """Why it did not become durable."""
+        """Error if the write did not become durable."""
 
     def stored(self) -> Any:
-        """What the future gives."""
+        """Handle durability; return the result of the future."""
 
     def failed(self, error: StorageError) -> None:
         if self.lane is not None:
@@ -88,16 +88,16 @@ class SqlitePut(SqliteWrite):
     def __init__(self, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None) -> None:
         super().__init__(lane, future)
         self.value = value
-        """None: the key goes."""
+        """New value; None: the key is deleted."""
 
     def stored(self) -> int | None:
         return self.lane.stored(self.value)
 
 
 class SqliteChange(SqliteWrite):
-    """Anything else that is part of the transaction: `work` does it, `finish` tells the loop's side.
+    """Any other write of the transaction: `work` changes the file, `finish` then the state on the loop.
 
-    `work` raises before it has changed anything, or not at all.
+    `work` raises before its first change, or not at all.
     """
 
     __slots__ = ("finish", "result", "work")
@@ -115,20 +115,20 @@ class SqliteChange(SqliteWrite):
 
 
 class Committer:
-    """Owns the file. Used by one thread at a time."""
+    """The owner of the file, used by one thread at a time."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
         self.path = path
         self.connection = connection
         self.wal = Wal(path, connection)
         self.garbage = rows.logs_with_rows(connection)
-        """Ids of logs that may have trimmed or deleted rows; the table `logs` shows which rows are."""
+        """Ids of logs that may have trimmed or deleted rows, which the table `logs` determines."""
         self.commits = 0
-        """Transactions of issued writes so far."""
+        """Number of transactions of issued writes so far."""
         self._lock = lock
 
     def commit(self, group: list[SqliteWrite]) -> None:
-        """One transaction. Afterwards `error` of each write says whether it became durable."""
+        """Commit a group in one transaction; set `error` of each write that did not become durable."""
         accepted: list[SqliteWrite] = []
         for write in group:
             if write.lane is not None and write.lane.broken is not None:
@@ -165,7 +165,7 @@ class Committer:
             if isinstance(write, SqliteAppend):
                 appends.setdefault(write.log_id, []).append(write)
             elif isinstance(write, SqlitePut):
-                values[write.lane.key] = write.value  # the last one counts
+                values[write.lane.key] = write.value  # the last put of a key wins
         groups: list[rows.Row] = []
         for log_id, of_log in appends.items():
             entries = chain.from_iterable(append.entries for append in of_log)
@@ -174,17 +174,17 @@ class Committer:
         return [*rows.insert_groups(groups), *rows.write_keys(values)]
 
     def _carry_out(self, change: SqliteChange) -> None:
-        """If it fails, as on a damaged row, the others of the group do not."""
+        """Apply a change. A failure, as on a damaged row, does not fail the rest of the group."""
         try:
             change.result = change.work(self)
         except (sqlite3.Error, StorageError) as error:
-            if not self.connection.in_transaction:  # SQLite took everything back: the group has failed
+            if not self.connection.in_transaction:  # SQLite rolled back: the group has failed
                 raise
             what = f"{self.path} could not be changed"
             change.error = file.storage_error(error, what, definite=True)
 
     def _break(self, writes: list[SqliteWrite], error: StorageError) -> None:
-        """None of `writes` is durable, and nothing behind them in their lanes will be."""
+        """Fail `writes` and break their lanes, so that no later write of these becomes durable."""
         with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
             self.connection.execute("ROLLBACK")
         for write in writes:
@@ -195,10 +195,10 @@ class Committer:
     def sweep(self) -> None:
         """Delete a few rows that are no longer readable."""
         log_id = next(iter(self.garbage))
-        self.connection.execute("PRAGMA synchronous = NORMAL")  # no fsync: it may be lost, and is done again
+        self.connection.execute("PRAGMA synchronous = NORMAL")  # no fsync: a lost sweep is repeated
         try:
             swept = rows.sweep(self.connection, log_id, SWEEP_ROWS)
-        except sqlite3.Error:  # no room, even to delete: the next owner tries again
+        except sqlite3.Error:  # disk full: the next owner tries again
             swept = 0
         finally:
             self.connection.execute("PRAGMA synchronous = FULL")
@@ -207,7 +207,7 @@ class Committer:
         self.wal.grows_by(file.PAGE_BYTES * swept)
 
     def close(self) -> None:
-        """Leave one file behind that needs no WAL to be read, and let the next owner in."""
+        """Copy the WAL into the file, and release the file to the next owner."""
         self.wal.close()
         with contextlib.suppress(sqlite3.Error):  # a full disk or an open reader: the WAL stays and is read
             self.connection.execute("PRAGMA busy_timeout = 100")
@@ -219,11 +219,11 @@ class Committer:
 
 
 class Wal:
-    """Keeps the WAL short without making a commit wait.
+    """Keeps the WAL short without delaying commits.
 
-    A checkpoint by a second connection runs beside commits, but what they add meanwhile remains. So the bulk
-    goes that way, in a thread, as often as it takes; the little that is left the writer copies itself,
-    between two commits. Then the WAL is used from its beginning again.
+    A checkpoint by a second connection runs concurrently with commits, but does not copy what they add
+    meanwhile. So a thread repeats such checkpoints until little is left, which the writer copies itself
+    between two commits. Then SQLite writes the WAL from its beginning again.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -233,9 +233,9 @@ class Wal:
         self._other_connection: sqlite3.Connection | None = None
         self._running: Future[None] | None = None
         self._bytes_left = file.fill_wal(path)
-        """Written since the last checkpoint began, roughly. At first: what an owner that died left."""
+        """Approximate bytes written since the last checkpoint began; at first those of a crashed owner."""
         self._bytes = self._bytes_left
-        """Written since the WAL began anew."""
+        """Approximate bytes written since the WAL was last restarted."""
 
     def grows_by(self, data_bytes: int) -> None:
         self._bytes_left += data_bytes + _BYTES_PER_COMMIT
@@ -249,7 +249,7 @@ class Wal:
         return self._running.done() or self._bytes >= WAL_BYTES_MAX
 
     def keep_short(self) -> None:
-        """Between two commits."""
+        """Begin or finish a checkpoint if one is due. Called between two commits."""
         if not self.is_due:
             return
         if self._running is None:
@@ -279,5 +279,5 @@ class Wal:
 
 
 def _checkpoint(connection: sqlite3.Connection) -> None:
-    with contextlib.suppress(sqlite3.Error):  # no room for it now; nothing is lost, the WAL has it all
+    with contextlib.suppress(sqlite3.Error):  # disk full: nothing is lost, the WAL has all commits
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

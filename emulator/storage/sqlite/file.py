@@ -1,11 +1,11 @@
-"""The file of a SQLite store: its tables, its owner, how it is opened, and what its errors mean.
+"""The file of a SQLite store: its tables, its owner, its opening and its errors.
 
 The tables are described in docs/ARCHITECTURE.md, "What is on disk". Two remarks:
 
-* `entry_groups` keeps its rowid. Without it the rows would live in the index itself, and SQLite reads a whole
-  row, blob and all, for every comparison it makes on the way down.
-* `logs.next_entry_id` is a floor, written when something is trimmed and when the store is closed. The end of
-  a log is that or the end of its last group, whichever is larger: no id is reused when all is trimmed (S3).
+* `entry_groups` keeps its rowid. Without it the rows would be in the index, and SQLite would read a whole row
+  with its blob for every comparison of a search.
+* `logs.next_entry_id` is a lower bound, written by a trim and when the store is closed. The end of a log is the
+  larger one of it and the end of the last group: no id is reused after all entries are trimmed (S3).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from emulator.storage.contract import last_before_first
 
 FORMAT_VERSION = "1"
 PAGE_BYTES = 8192
-"""Of a new file; an older one keeps what it was made with. Each page of a commit costs two writes into the WAL and
+"""Page size of a new file; an existing file keeps its own. Each page of a commit costs two writes into the WAL and
 one out of it, so a group of large entries takes a quarter less processor time than with SQLite's 4,096 bytes; above
 8,192 a commit of one small entry, three pages, would begin to take longer (docs/decisions/0015)."""
 WAL_BYTES = 4 * 1024 * 1024
-"""How long the WAL is made at the beginning, and about how long it stays."""
+"""Size of the WAL at the beginning, and approximately afterwards."""
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
@@ -50,7 +50,7 @@ CREATE TABLE key_values (key TEXT PRIMARY KEY, value BLOB, version INTEGER);
 
 def take_ownership(path: Path, region: str) -> IO[str]:
     """Lock `<path>.lock`, or raise an error that names the holder. The lock ends when the returned file is closed or
-    its process dies, however it dies."""
+    its process ends, also after a kill."""
     lock = open(f"{path}.lock", "a+", encoding="utf-8")  # noqa: SIM115 (closed by the owner)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,14 +66,14 @@ def take_ownership(path: Path, region: str) -> IO[str]:
 
 
 def open_for_writing(path: Path, region: str) -> sqlite3.Connection:
-    """The owner's connection: created if new, checked if not."""
+    """Return the owner's connection to the file, which is created if missing and checked otherwise."""
     connection = _connect(path, "rwc")
     try:
-        # The first statement that looks into the file: here a wrong file is noticed.
+        # The first statement that reads the file: it fails if the file is no database.
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables:
             _check(connection, path, region)
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # heard while there are no tables
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # effective only without tables
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # S2; one fsync of the WAL per commit
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # see commit.Wal
@@ -87,15 +87,15 @@ def open_for_writing(path: Path, region: str) -> sqlite3.Connection:
 
 
 def fill_wal(path: Path) -> int:
-    """Make the WAL `WAL_BYTES` long, before it is written to; gives its length until now.
+    """Extend the WAL to `WAL_BYTES` before it is written to; return its former length.
 
-    A commit that writes into a file takes half the time of one that makes it longer (86 µs against 183 µs),
-    because the file system's own journal stays out of it. Zeros are no frames: SQLite writes over them, and a
-    recovery ends where they begin.
+    A commit that overwrites a part of a file takes half the time of one that extends it (86 µs against 183 µs),
+    because it needs no journal of the file system. Zeros are no frames: SQLite overwrites them, and recovery
+    ends where they begin.
     """
     with open(f"{path}-wal", "ab") as wal:
         length = wal.tell()
-        with contextlib.suppress(OSError):  # no room: slower commits, while there is any
+        with contextlib.suppress(OSError):  # disk full: commits are slower
             wal.write(bytes(max(0, WAL_BYTES - length)))
             wal.flush()
     return length
@@ -113,7 +113,7 @@ def open_for_checkpoints(path: Path) -> sqlite3.Connection:
 
 
 def storage_error(error: Exception, what: str, *, definite: bool) -> StorageError:
-    """What an error of SQLite means to those above."""
+    """Convert an error of SQLite into a StorageError."""
     if isinstance(error, StorageError):
         return error
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:

@@ -1,6 +1,6 @@
 """The layout of entries in the table `entry_groups`, and the queries on a log's tables.
 
-Everything here is a query or a statement on a connection; the callers decide which thread may run it when.
+All functions run on a connection, or return statements for one; the callers choose the thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emulator.storage.group import (
 )
 
 ROW_BYTES = 256 * 1024
-"""A group is divided into rows of about this size, so that reading a few entries out of one costs little."""
+"""Approximate size of the rows of a group, so that reading a few entries of it costs little."""
 ROWS_PER_STATEMENT = 64
 
 Row = tuple[int, int, int, bytes | bytearray]
@@ -30,7 +30,7 @@ Statement = tuple[str, Sequence[Any]]
 
 
 class LogFacts(NamedTuple):
-    """What the tables say of a log."""
+    """The state of a log in the tables."""
 
     log_id: int
     first_entry_id: int
@@ -46,7 +46,7 @@ def row_place(log_id: int, first: int) -> str:
 
 
 def group_rows(log_id: int, first: int, entries: Iterable[bytes]) -> list[Row]:
-    """The rows of one log in one group."""
+    """Return the rows of one log in one group."""
     rows: list[Row] = []
     row: list[bytes] = []
     size = 0
@@ -65,7 +65,7 @@ def insert_groups(rows: list[Row]) -> list[Statement]:
 
 
 def write_keys(values: dict[str, Versioned | None]) -> list[Statement]:
-    """Set these keys; those without a value go."""
+    """Return the statements that set keys, and delete those without a value."""
     # An update in place changes one page; a replaced row would change the index too.
     upsert = (
         "INSERT INTO key_values VALUES {} "
@@ -80,7 +80,7 @@ def write_keys(values: dict[str, Versioned | None]) -> list[Statement]:
 
 
 def _many(statement: str, row: str, rows: Sequence[tuple[Any, ...]]) -> list[Statement]:
-    """Few statements with many rows each: every one costs a fight for the interpreter's lock."""
+    """Return few statements with many rows each: every statement competes for the interpreter lock."""
     parts = [rows[i : i + ROWS_PER_STATEMENT] for i in range(0, len(rows), ROWS_PER_STATEMENT)]
     return [(_sql(statement, row, len(part)), [value for row in part for value in row]) for part in parts]
 
@@ -96,7 +96,7 @@ def _sql(statement: str, row: str, count: int) -> str:
 def read_entries(
     connection: sqlite3.Connection, log_id: int, start: int, end: int, max_entries: int, max_bytes: int
 ) -> list[Entry]:
-    """Entries with start <= id < end until a limit is reached; begins later if earlier rows are gone."""
+    """Return entries with start <= id < end until a limit is reached, without those of deleted rows."""
     found: list[Entry] = []
     rows = connection.execute(
         "SELECT first_entry_id, data FROM entry_groups"
@@ -116,12 +116,12 @@ def read_entries(
             if len(found) == max_entries or max_bytes <= 0:
                 break
     finally:
-        rows.close()  # an open read would keep the WAL from beginning anew
+        rows.close()  # an open read would prevent a restart of the WAL
     return found
 
 
 def log_facts(connection: sqlite3.Connection, name: str) -> LogFacts | None:
-    """None: there is no such log."""
+    """Return the state of a log; None: there is no such log."""
     found = connection.execute(
         "SELECT log_id, first_entry_id, next_entry_id FROM logs WHERE name = ?", (name,)
     ).fetchone()
@@ -138,7 +138,7 @@ def log_facts(connection: sqlite3.Connection, name: str) -> LogFacts | None:
 
 
 def bytes_between(connection: sqlite3.Connection, log_id: int, start: int, end: int) -> int:
-    """Bytes of the entries with start <= id < end."""
+    """Return the bytes of the entries with start <= id < end."""
     (whole,) = connection.execute(
         "SELECT total(length(data) - ? * entry_count - ?) FROM entry_groups WHERE log_id = ?"
         " AND first_entry_id >= ? AND first_entry_id < ? AND first_entry_id + entry_count <= ?",
@@ -165,12 +165,12 @@ def bytes_between(connection: sqlite3.Connection, log_id: int, start: int, end: 
 
 def create_log(connection: sqlite3.Connection, name: str) -> LogFacts:
     log_id = connection.execute("INSERT INTO logs VALUES (NULL, ?, 0, 0)", (name,)).lastrowid
-    assert log_id is not None, "an insert gives its row id"
+    assert log_id is not None, "an insert returns its row id"
     return LogFacts(log_id, 0, 0, 0)
 
 
 def delete_log(connection: sqlite3.Connection, name: str) -> int | None:
-    """Gives the id of the log, whose rows are garbage now; None: there was no such log."""
+    """Delete a log; return its id, whose rows are garbage now. None: there was no such log."""
     found = connection.execute("SELECT log_id FROM logs WHERE name = ?", (name,)).fetchone()
     if found is None:
         return None
@@ -180,7 +180,7 @@ def delete_log(connection: sqlite3.Connection, name: str) -> int | None:
 
 
 def trim_log(connection: sqlite3.Connection, log_id: int, before: int, floor: int) -> int:
-    """Let the log begin at `before`, remember that ids up to `floor` are used; gives the bytes trimmed."""
+    """Set the first id to `before`, mark ids below `floor` as used; return the bytes trimmed."""
     (first,) = connection.execute("SELECT first_entry_id FROM logs WHERE log_id = ?", (log_id,)).fetchone()
     trimmed_bytes = bytes_between(connection, log_id, first, before)
     connection.execute(
@@ -201,7 +201,7 @@ def write_ends(connection: sqlite3.Connection) -> None:
 
 
 def logs_with_rows(connection: sqlite3.Connection) -> set[int]:
-    """Ids of all logs that have rows, deleted ones too. One look into the index for each."""
+    """Return the ids of all logs with rows, also deleted logs, by one index lookup for each."""
     found: set[int] = set()
     log_id: int | None = 0
     while log_id is not None:
@@ -213,7 +213,7 @@ def logs_with_rows(connection: sqlite3.Connection) -> set[int]:
 
 
 def sweep(connection: sqlite3.Connection, log_id: int, max_rows: int) -> int:
-    """Delete rows that are trimmed away or whose log is deleted; gives how many there were."""
+    """Delete rows that are trimmed or whose log is deleted; return their number."""
     found = connection.execute("SELECT first_entry_id FROM logs WHERE log_id = ?", (log_id,)).fetchone()
     end = found[0] if found else 2**62
     return connection.execute(

@@ -6,8 +6,8 @@
     rows     the layout of entries in the tables
     file     the file: its tables, its owner, its errors
 
-A `SqliteLog` is a lane (S5): once broken it stays so, and opening the log again makes a new one from what is
-really in the file.
+A `SqliteLog` is a lane (S5): once broken it stays broken, and opening the log again creates a new one from the
+file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from emulator.storage.sqlite.rows import LogFacts
 from emulator.storage.sqlite.writer import SqliteWriter
 
 RECENT_BYTES = 8 * 1024 * 1024
-"""Bytes of newest entries of all logs kept in memory: reads at the end need no thread and no file."""
+"""Maximum size of the newest entries of all logs in memory: reads of these need no thread and no file."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,7 +74,7 @@ class SqliteLog(LogLane):
         self.next_entry_id = facts.next_entry_id
         self.size_bytes = facts.size_bytes
         self.recent: deque[tuple[int, tuple[bytes, ...]]] = deque()
-        """First id and entries of the newest appends, without a hole up to `next_entry_id`."""
+        """First id and entries of the newest appends, contiguous up to `next_entry_id`."""
         self._store = store
         self._next_issued_id = facts.next_entry_id
         """Id of the next append. Invariant: next_entry_id <= _next_issued_id."""
@@ -97,14 +97,14 @@ class SqliteLog(LogLane):
         if self.recent and start >= self.recent[0][0]:
             return self._read_recent(start, max_entries, max_bytes)
         found = await self._store.read_rows(self, start, end, max_entries, max_bytes)
-        if self.gone is None and self.first_entry_id > start:  # trimmed while we read
+        if self.gone is None and self.first_entry_id > start:  # trimmed during the read
             return await self.read(start, max_entries, max_bytes)
         if self.gone is None and not (found and found[0].entry_id == start):
             raise StorageError(f"log {self.name!r} lacks entry {start}", definite=True)
         return found
 
     def _read_recent(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:
-        """From memory. `start` is in one of the recent appends."""
+        """Read from memory; `start` is in one of the recent appends."""
         found: list[Entry] = []
         position = bisect_right(self.recent, start, key=lambda append: append[0]) - 1
         for first, entries in islice(self.recent, position, None):
@@ -134,7 +134,7 @@ class SqliteLog(LogLane):
         await self._store.change(work, finish)
 
     def stored(self, append: SqliteAppend) -> int:
-        """An append is durable."""
+        """Update the log after a durable append; return its first id."""
         self.next_entry_id = append.first + len(append.entries)
         self.size_bytes += append.size_bytes
         self._store.remember(self, append)
@@ -142,7 +142,7 @@ class SqliteLog(LogLane):
 
 
 class SqliteStore(KeyedStore):
-    """Implements `contract.Store`. Made by `open_sqlite`."""
+    """Implements `contract.Store`. Created by `open_sqlite`."""
 
     def __init__(self, committer: Committer, values: dict[str, Versioned], names: set[str]) -> None:
         super().__init__(values, names)
@@ -158,7 +158,7 @@ class SqliteStore(KeyedStore):
 
     @property
     def commits(self) -> int:
-        """Durability points so far."""
+        """Number of durability points so far."""
         return self._committer.commits
 
     async def open_log(self, name: str, *, create: bool = True) -> SqliteLog | None:
@@ -220,7 +220,7 @@ class SqliteStore(KeyedStore):
         return write.future
 
     async def change(self, work: Callable[[Committer], T], finish: Callable[[T], R]) -> R:
-        """Issue a change that is neither an append nor a put; returns the result of `finish`."""
+        """Issue a change that is neither an append nor a put; return the result of `finish`."""
         outcome: R = await self.issue(SqliteChange(self.new_future(), work, finish))
         return outcome
 
@@ -236,7 +236,7 @@ class SqliteStore(KeyedStore):
             raise file.storage_error(error, what, definite=True) from error
 
     def remember(self, log: SqliteLog, append: SqliteAppend) -> None:
-        """Keep a durable append in memory, and let the oldest go."""
+        """Keep a durable append in memory, and drop the oldest ones above the limit."""
         size = append.size_bytes + _OBJECT_BYTES * (2 + len(append.entries))
         log.recent.append((append.first, append.entries))
         self._recent.append((log, size))
@@ -248,11 +248,11 @@ class SqliteStore(KeyedStore):
 
 
 _OBJECT_BYTES = 64
-"""What Python adds to an entry, roughly."""
+"""Approximate overhead of a Python object."""
 
 
 def _resolve(group: list[SqliteWrite]) -> None:
-    """The writer is done with these: durable, or not where `error` says so."""
+    """Resolve the futures of a group: its writes are durable unless `error` is set."""
     for write in group:
         if write.error is None:
             outcome = write.stored()

@@ -1,17 +1,17 @@
-"""When and where groups are committed, and the thread that reads.
+"""Commit groups on the event loop or in the writer's thread; read in another thread.
 
-Everything issued in one tick of the loop is a group, and everything issued while a group is being committed is the
-next one (S4). A small group on a quick disk is committed on the loop itself: it takes about 150 µs, while two
-changes of thread would add another 80. A large one, or any on a disk that turned out slow, goes to the writer's
-thread, so that the loop is never held up for long.
+The writes issued in one tick of the loop are a group, and those issued while a group is being committed are the
+next one (S4). A small group on a fast disk is committed on the loop itself: it takes about 150 µs, and two thread
+switches would add another 80. A large group, or any group on a slow disk, is passed to the writer's thread, so that
+the loop is not blocked for long.
 
-    event loop     issues; commits small groups; learns what became durable
+    event loop     issues writes; commits small groups; resolves futures
         │ queue of writes            ▲ one callback per group
         ▼                            │
-    writer         commits what was issued while it was busy; sweeps, keeps the WAL short
+    writer         commits the writes issued while it was busy; sweeps, keeps the WAL short
     reader         reads entries that are not in memory any more; sees only committed rows (S7)
 
-The process whose loop is never idle must pass the interpreter's lock on quickly, or the thread starves: see
+A process whose loop is never idle must release the interpreter lock quickly, or the thread starves: see
 `broker.main.SWITCH_INTERVAL_SECONDS`.
 """
 
@@ -31,11 +31,11 @@ from emulator.storage.sqlite import file, rows
 from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange, SqlitePut, SqliteWrite
 
 HERE_BYTES_MAX = 64 * 1024
-"""Largest group that is committed on the loop."""
+"""Maximum size of a group that is committed on the loop."""
 HERE_SECONDS_MAX = 0.001
-"""After a commit on the loop that took longer, the following ones go to the thread."""
+"""Duration of a commit on the loop above which the following ones are passed to the thread."""
 HERE_PAUSE_FACTOR = 20
-"""They do so for this multiple of its duration. So a slow disk costs the loop a twentieth of its time."""
+"""Multiple of it for which commits use the thread: a slow disk costs the loop a twentieth of its time."""
 
 
 class SqliteWriter:
@@ -55,12 +55,12 @@ class SqliteWriter:
         self._turn = threading.Lock()
         """Held by the thread that uses the committer."""
         self._tick: list[SqliteWrite] = []
-        """Issued in this tick. Invariant: empty while anything is with the thread."""
+        """Writes issued in this tick. Invariant: empty while the thread has writes."""
         self._with_thread = 0
-        """Writes given to the thread and not resolved yet."""
+        """Number of writes passed to the thread and not resolved yet."""
         self._thread_until = 0.0
         self._queue: SimpleQueue[SqliteWrite | None] = SimpleQueue()
-        """None: nothing to commit, but look around."""
+        """Writes for the thread; None: only sweep or checkpoint."""
         self._last: SqliteWrite | None = None
         threading.Thread(target=self._run, name=f"writer of {committer.path}", daemon=True).start()
 
@@ -73,7 +73,7 @@ class SqliteWriter:
         self._tick.append(write)
 
     def close(self, last: SqliteWrite) -> None:
-        """Commit what was issued, let go of the file, then resolve `last`. Nothing may be issued after it."""
+        """Commit the issued writes, close the file, then resolve `last`. No write may be issued afterwards."""
         self._last = last
         self._give_to_thread([*self._tick, last])
         self._tick = []
@@ -111,7 +111,7 @@ class SqliteWriter:
         self._with_thread -= len(group)
         self._resolve(group)
 
-    # The thread's
+    # The writer's thread
 
     def _run(self) -> None:
         closing = False
@@ -130,7 +130,7 @@ class SqliteWriter:
                 return
 
     def _tidy_up(self) -> None:
-        """Between two commits, and longer while there is nothing to commit."""
+        """Checkpoint and sweep between two commits, longer while there is nothing to commit."""
         with self._turn:
             self._committer.wal.keep_short()
         while self._committer.garbage:
@@ -140,7 +140,7 @@ class SqliteWriter:
                 break
 
     def _next_group(self) -> list[SqliteWrite]:
-        """Everything given so far, waiting for the first."""
+        """Wait for a write; return all writes in the queue."""
         first = self._queue.get()
         rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
         return [write for write in (first, *rest) if write is not None]
@@ -158,13 +158,13 @@ def _is_small(group: list[SqliteWrite]) -> bool:
                 size += write.size_bytes
             case SqlitePut(value=Versioned(value)):
                 size += len(value)
-            case SqliteChange():  # may have to look at much of the file
+            case SqliteChange():  # may read much of the file
                 return False
     return size <= HERE_BYTES_MAX
 
 
 class SqliteReader:
-    """One thread with a connection of its own; both come into being with the first read."""
+    """One thread with its own connection, both created by the first read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -182,7 +182,7 @@ class SqliteReader:
         return rows.read_entries(self._connection, log_id, start, end, max_entries, max_bytes)
 
     def close(self) -> None:
-        """Wait for reads under way, then let go of the file."""
+        """Wait for running reads, then close the connection."""
         self._thread.shutdown()
         if self._connection is not None:
             self._connection.close()

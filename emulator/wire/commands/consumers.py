@@ -68,7 +68,7 @@ class ConsumerRequest(Command):
 
 @command(CommandType.CLOSE_CONSUMER)
 class CloseConsumer(ConsumerRequest):
-    """From a broker: the client subscribes again."""
+    """The end of a consumer. From a broker: the client subscribes again."""
 
 
 def close_consumer(consumer_id: int) -> CloseConsumer:

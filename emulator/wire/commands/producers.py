@@ -56,7 +56,7 @@ class ProducerSuccess(Command):
 
 @command(CommandType.CLOSE_PRODUCER)
 class CloseProducer(Command):
-    """From a broker: the client creates the producer again and resends messages without a receipt."""
+    """The end of a producer. From a broker: the client creates it again and resends messages without a receipt."""
 
     request_id: int
     producer_id: int
