@@ -57,9 +57,9 @@ class Evaluation:
     followed: tuple[Journey, ...] = ()
     """Journeys of the messages that the caller named."""
     curves: tuple[Curve, ...] = ()
-    """How late messages came: of each kind those that were latest."""
+    """Latency and lag over time: the curves with the highest p99 of each kind."""
     ownership: tuple[Contest, ...] = ()
-    """Which host owned how many topics before and after a host died."""
+    """Number of topics of each host before and after faults of hosts."""
 
     @property
     def headline(self) -> str:

@@ -119,7 +119,7 @@ class Check:
     counts: Sequence[Count]
     """Counts of the checked objects. All counts of a frame, of all checks, are computed in one pass."""
     find: Callable[[Evidence], DataFrame | None] | None
-    """Query for violations, in the schema of `finding`; returns None if the run cannot have any. None: no query."""
+    """Query for violations, in the schema of `finding`; it may return None if there are none. None: no query."""
     conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
     """Function that computes the result from the collected findings."""
 

@@ -53,7 +53,7 @@ def _committed(evidence: Evidence) -> DataFrame:
 
 
 def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
-    """Positions that committed transactions acknowledged, except those whose acknowledgement was rejected."""
+    """Return the positions that committed transactions acknowledged, without rejected acknowledgements."""
     by = [*_SUBSCRIPTION, *_PLACE, "how", "transaction"]
     return (
         operations(events, "acknowledge")
@@ -163,7 +163,7 @@ def _subscriptions(found: Sequence[FindingGroup]) -> list[str]:
 
 
 def _of_subscription(name: str, found: Sequence[FindingGroup]) -> str:
-    """`plain: 1,350 messages processed, 35 of them more than once.`"""
+    """Return a sentence such as `plain: 1,350 messages processed, 35 of them more than once.`"""
     own = [one for one in found if (one.subscription or "?") == name]
     again, under_a_key = total(own, AGAIN), total(own, AGAIN_UNDER_A_KEY)
     parts = [f"{again:,} of them more than once"] if again else []

@@ -45,11 +45,11 @@ _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
-    # Collecting the copies of a message must not turn into sorting after 128 messages.
+    # Spark would sort instead of hash when it collects the copies of more than 128 messages.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Each plan would be printed for a web page that is switched off.
+    # Spark would format each plan for a web page that is disabled.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
     "spark.sql.debug.maxToStringFields": "0",
@@ -154,7 +154,7 @@ def cluster_problem(master: str) -> str | None:
 
 @contextlib.contextmanager
 def _watched(session: SparkSession, master: str) -> Iterator[None]:
-    """Cancel jobs that no executor takes, and raise SparkUnavailable with the reason: Spark would wait for ever."""
+    """Cancel jobs that no executor takes, and raise SparkUnavailable with the reason: Spark itself would wait."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     ended, given_up = threading.Event(), threading.Event()
@@ -246,7 +246,7 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
         "spark.sql.adaptive.enabled": str(large).lower(),
         "spark.sql.codegen.wholeStage": str(large).lower(),
         "spark.sql.codegen.factoryMode": "FALLBACK" if large else "NO_CODEGEN",
-        # Hints keep small plans small. A hash map of a million messages may exceed the memory; a sort can spill.
+        # Hints avoid sorts in small plans. A hash map of a million messages may exceed the memory; a sort can spill.
         "spark.sql.optimizer.disableHints": str(large).lower(),
     }
     for key, value in settings.items():
@@ -254,7 +254,7 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
 
 
 def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession:
-    # Python workers take `python3` from the PATH by default, and do not have our import path.
+    # Python workers take `python3` from the PATH by default, and do not have this process's import path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 

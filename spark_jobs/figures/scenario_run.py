@@ -46,7 +46,7 @@ class RunInfo:
     description: str = ""
     topology: str = ""
     clusters: str = ""
-    """`americas (us-east, us-west), europe (eu-central)`"""
+    """Clusters with their regions: `americas (us-east, us-west), europe (eu-central)`."""
     runtime: str = ""
     created_at: str = ""
     version: str = ""

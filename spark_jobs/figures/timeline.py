@@ -58,7 +58,7 @@ class ActorLane:
     kind: Kind
     counts: Mapping[Series, Sequence[int]]
     places: tuple[tuple[int, str], ...]
-    """Slice, and the region with most of the actor's messages from that slice on."""
+    """Slices at which the region with most of the actor's messages changes, and that region."""
     waits: tuple[Interval, ...]
     """Its longest stalls or outages."""
 

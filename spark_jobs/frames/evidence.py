@@ -15,9 +15,9 @@
     transactional   whether the run has any transaction
     keys            transaction keys in the coordinators' journals (`evidence/transaction_journals.py`)
 
-A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
-log of its origin region. Replication keeps that order, so a region that stores a later message of the same origin
-region has skipped every earlier one that it does not store.
+A message is identified by its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger,
+entry) in the log of its origin region. Replication keeps the order of positions, so a region that stores a later
+message of the same origin region has skipped every earlier one that it does not store.
 """
 
 from __future__ import annotations

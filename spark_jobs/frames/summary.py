@@ -47,7 +47,7 @@ class HistorySummary:
     facts: tuple[Mapping[str, Any], ...]
     """Facts of the run, sorted by time."""
     damages: tuple[str, ...]
-    """One sentence for each kind of unreadable line."""
+    """Damages of lines, one sentence each."""
     start_ms: float
     end_ms: float
     last_client_ms: float

@@ -18,7 +18,7 @@ Tile = tuple[str, str, str]
 
 
 def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
-    """Return (name, text, whether the text is for a terminal) of each known property of the run."""
+    """Return (name, text, whether the text is a command or path) of each known property of the run."""
     head = evaluation.scenario.head
     topology = f"{head.topology}: {head.clusters}" if head.clusters else head.topology
     ran = f"{duration_text(evaluation.timeline.seconds)}, from {head.created_at.replace('T', ' ')}"
@@ -116,7 +116,7 @@ def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
-    """Return the curves under the headings of the report, without headings of no curves."""
+    """Return each heading of the report that has curves, and its curves."""
     found = [(heading, [curve for curve in curves if curve.what == what]) for what, heading in _HEADINGS]
     return [(heading, of_kind) for heading, of_kind in found if of_kind]
 
@@ -174,7 +174,7 @@ def title_of_journey(journey: Journey) -> str:
 
 
 def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
-    """Return (time, text) of each event, sorted by time; a copy is listed at the time of `by_ms`."""
+    """Return (time, text) of each event, sorted by time; a copy is listed at its `by_ms`."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
     lines += zip((stop.at_ms for stop in journey.stops), _stop_lines(journey), strict=True)
     # The sort is stable, and events without a time are last.

@@ -303,7 +303,7 @@ def _marker_text(data: bytes, info: EntryInfo) -> str | None:
 
 
 def _position(text: str | None) -> tuple[int | None, int | None]:
-    """Parse `ledger:entry`; return two times None for any other text."""
+    """Parse `ledger:entry`; return (None, None) for any other text."""
     if text is None:
         return None, None
     ledger, _, entry = text.partition(":")

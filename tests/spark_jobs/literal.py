@@ -51,7 +51,7 @@ def stored(
     batch_index: int = -1,
     transaction: str | None = None,
 ) -> Row:
-    """A row of `region_log`. Entry n of `origin` has its source position there by default."""
+    """Return a row of `region_log`. Default source position of a replicated message: the entry with its sequence id."""
     replicated = origin if origin != region else None
     if replicated and source is None:
         source = f"1:{sequence_id}"
@@ -93,7 +93,7 @@ def published(
     entry: int | None = None,
     key: str | None = None,
 ) -> list[HistoryEvent]:
-    """A publish requested at `at_ms`, with each outcome (default: ok) a millisecond later."""
+    """Return a publish request at `at_ms`, and each outcome (default: ok), one millisecond after the other."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
     asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
     events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
@@ -168,7 +168,7 @@ def result_of(
 
 
 def expect(verdict: str, check: Check, *evidence: Any, said: str = "", **more: Any) -> CheckResult:
-    """The result of `check`, which has this verdict and contains this text. See `result_of`."""
+    """Return the result of `check`; its verdict and a text of its sentence are asserted. See `result_of`."""
     result = result_of(check, *evidence, **more)
     assert result.verdict == verdict, result.sentence
     assert said in result.sentence
@@ -190,7 +190,7 @@ def evidence_from(
     namespaces: Mapping[str, Namespace] = NAMESPACES,
     end_ms: float = NEVER_MS,
 ) -> Evidence:
-    """Return all of it as evidence of the bound engine. Events may be given in lists."""
+    """Return rows, events and stored values as evidence of the bound engine. `events` may contain lists of events."""
     lines = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
     asked = {one.topic for one in lines if one.topic and one.op == "publish"}

@@ -1,11 +1,12 @@
-"""`python -m tests.spark_jobs.on_cluster MASTER FOLDER RUN...`: what tests look at of a session on a cluster.
+"""`python -m tests.spark_jobs.on_cluster MASTER FOLDER RUN...`: use a Spark cluster, and write results for tests.
 
-A program of its own, because a process has one Spark and the tests' is a local one. Leaves in FOLDER
+It is a separate program, because a process can have one Spark session and that of the tests is local. It writes to
+FOLDER
 
-    <n>.arrow       the rows of each RUN but the last, as `ordered_rows` puts them
+    <n>.arrow       the rows of each RUN except the last, in the order of `ordered_rows`
     verdict.json    the evaluation on the first RUN
-    tasks.json      who read the last RUN: for each task its executor's folder, where it has our code from, how many
-                    rows it read
+    tasks.json      the tasks that read the last RUN: the folder of each task's executor, the path of the package
+                    `spark_jobs` there, and the number of rows
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main(master: str, folder: Path, runs: list[Path]) -> None:
 
 
 def ordered_rows(run: Path) -> pa.Table:
-    """Sort in the order of the logs; the number of batches is dropped."""
+    """Return the rows in the order of the logs, as one batch."""
     return read_region_logs(open_run_folder(run)).orderBy(*ORDER).toArrow().combine_chunks()
 
 
@@ -59,12 +60,12 @@ def write_rows(rows: pa.Table, path: Path) -> None:
 def who_read(rows: Iterable[Any]) -> Iterator[tuple[str, str, int]]:
     import spark_jobs
 
-    # An executor's Python runs in the executor's own folder.
+    # The working directory of an executor's Python is the executor's own folder.
     yield os.getcwd(), str(spark_jobs.__file__), sum(1 for _ in rows)
 
 
 def wait_for_executors(spark: SparkSession) -> None:
-    """Wait until every worker has one: otherwise the first might finish before the second starts."""
+    """Wait until every worker has an executor: otherwise the first might finish before the second starts."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
     while executors().size() < 1 + WORKERS:

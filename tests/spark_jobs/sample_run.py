@@ -1,7 +1,7 @@
-"""Run directories with a known past, written by the real store, the real history and the real topology.
+"""Run directories with known content, written with the broker's store, the history writer and a topology.
 
-A `SampleRun` is built in memory first: publishes are stored in their region and replicated to the others, and
-everything is recorded in the history. Tests change what they like before `write` puts it on disk.
+A `SampleRun` is built in memory first: its region stores a publish and replicates it to the others, and the history
+records each operation. Tests may change logs and history before `write` creates the run directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def place(region: str, entry: int) -> Position:
 
 @dataclass
 class SampleRun:
-    """Regions with one topic."""
+    """A run of several regions with one topic."""
 
     clusters: dict[str, Sequence[str]] = field(
         default_factory=lambda: {"americas": ("us-east", "us-west"), "europe": ("eu-central",)}
@@ -58,7 +58,7 @@ class SampleRun:
         return START_MS + at_s * 1000
 
     def change(self, op: str, outcome: str, *, only: int, **fields: object) -> None:
-        """Change fields of the event of that kind with that number."""
+        """Change fields of one event. `only`: its index among the events with this operation and outcome."""
         found = [event for event in self.events if (event[2], event[3]) == (op, outcome)]
         found[only][4].update(fields)
 
@@ -73,7 +73,7 @@ class SampleRun:
         producer: str | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> dict[str, object]:
-        """Add a publish without an outcome."""
+        """Add a publish request without an outcome."""
         producer = producer or f"orders-{region}"
         place = {"region": region, "topic": TOPIC, "producer": producer, "session": f"session of {producer}"}
         if producer not in {actor for actor, *_ in self.events}:
@@ -94,7 +94,7 @@ class SampleRun:
         producer: str | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """Request, store, replicate (to all by default) and acknowledge 2 ms later."""
+        """Add a publish that is stored, replicated (to all regions by default) and acknowledged 2 ms later."""
         message = self.ask(region, number, at_s, producer, transaction)
         metadata = pb.MessageMetadata(
             producer_name=str(message["producer"]),
@@ -230,7 +230,7 @@ def payload_of(region: str, number: int) -> bytes:
 async def store_entries(
     path: Path, region: str, entries: Sequence[bytes], group: int = 50, topic: str = TOPIC
 ) -> None:
-    """Store them with the real store, in groups."""
+    """Append the entries with the broker's SQLite store, in groups."""
     store = await open_sqlite(path, region)
     log = await store.open_log(topic)
     assert log is not None
@@ -266,7 +266,7 @@ def failover_drill(seconds: float = 14.0, per_second: int = 200) -> SampleRun:
             run.publish("us-east", east, at_s, acknowledged=False)
             entries.append(("us-east", east, at_s))
             east += 1
-    # Every log has the same order here, so an entry's number is its position in each of them.
+    # All logs have the same order in this run, so an entry has the same id in each of them.
     for entry, (origin, number, at_s) in enumerate(entries):
         if at_s < kill - 0.05:
             run.receive("us-east", origin, number, at_s + 0.03, entry)

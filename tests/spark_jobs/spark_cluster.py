@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster, master and workers from the pip package. No process of it outlives the tests.
+"""A real standalone Spark cluster, master and workers from the pip package. All its processes end with the tests.
 
 Its executors have a Python with the packages that docs/SPARK.md requires and nothing of ours, so that they can only
 run what the driver sends them.
@@ -34,8 +34,7 @@ more, for example because its parent was killed."""
 def guarded(
     command: Sequence[str], output: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program with all its children; they are killed after the block or when this process ends, however it
-    ends."""
+    """Run a program with all its children; they are killed after the block, or when this process exits or is killed."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             ["bash", "-c", _GUARD, "guard", *command],
@@ -72,7 +71,7 @@ class SparkCluster:
         )
 
     def driver_environment(self) -> dict[str, str]:
-        """The environment of programs that use the cluster: as a user would set it up."""
+        """Environment of programs that use the cluster, as users would set it."""
         ours = {
             "PYSPARK_PYTHON": str(self.python),
             "SPARK_CONF_DIR": str(self._folder),
@@ -81,7 +80,7 @@ class SparkCluster:
         return {**os.environ, **ours}
 
     def _start(self, name: str, what: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
-        """Start it in a folder from which nothing of ours can be imported."""
+        """Start the cluster in a folder from which geoemu cannot be imported."""
         folder, output = self._folder / name, self._folder / f"{name}.log"
         folder.mkdir()
         env = {
@@ -117,7 +116,7 @@ def _wait_for(pattern: str, process: subprocess.Popen[bytes], log: Path, count: 
 
 
 def _bare_python(folder: Path) -> Path:
-    """Return this Python with a few packages only. pyspark is not among them: Spark brings its own."""
+    """Return this Python with only a few packages. pyspark is not among them: Spark provides its own."""
     packages = folder / "packages"
     packages.mkdir()
     for name in EXECUTORS_NEED:

@@ -43,7 +43,7 @@ class Runs:
     on_sqlite: Path
     on_kafka: Path
     bulk: Path
-    """One region whose log, on Kafka, needs several tasks."""
+    """Run of one region with a log in Kafka that several tasks read."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_rows_and_verdict_are_those_of_a_local_spark_and_made_by_all_workers(
     assert judged.verdict == "valid"
     assert (tmp_path / "verdict.json").read_text() == json.dumps(judged.as_json())
 
-    # The log of one region, divided among tasks; the code came in the driver's zip and is nowhere else there.
+    # Several tasks read the log of one region; they import the code from the driver's zip.
     executors, files, counts = zip(*json.loads((tmp_path / "tasks.json").read_text()), strict=True)
     assert len(set(executors)) == WORKERS
     assert all("/geoemu.zip/" in file for file in files)
@@ -111,7 +111,7 @@ def test_rows_and_verdict_are_those_of_a_local_spark_and_made_by_all_workers(
 def test_the_command_line_takes_a_cluster(
     spark_cluster: SparkCluster, runs: Runs, spark: SparkEngine, tmp_path: Path
 ) -> None:
-    """From a folder without our code, on logs in Kafka; one of the named masters is down."""
+    """The working directory has no code of geoemu, the logs are in Kafka, and one of the masters is down."""
     master = spark_cluster.url.replace("spark://", "spark://127.0.0.1:1,")
     report = tmp_path / "report"
     done = start(
@@ -133,7 +133,7 @@ def test_the_command_line_takes_a_cluster(
 
 @pytest.mark.real
 def test_a_cluster_that_cannot_compute_fails_in_time(spark_cluster: SparkCluster, runs: Runs) -> None:
-    """Its workers have less memory than requested."""
+    """The workers have less memory than the session requests."""
     program = (
         "import sys; from spark_jobs import session, verify; session.EXECUTOR_SECONDS_MAX = 2;"
         "sys.exit(verify.main(sys.argv[1:]))"

@@ -1,4 +1,4 @@
-"""Whole runs on disk, and the effect of one change to a copy on the verdict."""
+"""Verdicts on run directories, and the effect of one change to a copy of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .sample_run import SampleRun, failover_drill
 
 @pytest.fixture
 def drill(drill_template: Path, tmp_path: Path) -> Path:
-    """Return a scratch copy."""
+    """Return a copy of the run directory that the test may change."""
     return Path(shutil.copytree(drill_template, tmp_path / "run"))
 
 
@@ -105,7 +105,7 @@ def test_one_entry_skipped_is_the_witness(engine: QueryEngine, drill: Path, whic
     (witness,) = check(evaluation, "INV-2").witness
     assert (witness["origin_region"], witness["producer"], witness["sequence_id"]) == origin
     assert witness["region"] == "us-west"
-    # One cause, one witness: the other check refers to it.
+    # Only one check has the witness; the other check refers to it.
     assert check(evaluation, "INV-6").verdict == "invalid"
     assert "see INV-1 and INV-2" in check(evaluation, "INV-6").sentence
     assert check(evaluation, "INV-1").verdict == "valid"
@@ -164,7 +164,7 @@ def test_a_damaged_folder_is_unknown_with_the_reason(
 
 
 def forget_region(run: Path, region: str, *places: str) -> None:
-    """Delete its folder, and these of its entries in topology.json."""
+    """Delete a region's folder, and its entries in these parts of topology.json."""
     shutil.rmtree(run / "regions" / region)
     topology = json.loads((run / "topology.json").read_text())
     if "clusters" in places:

@@ -18,7 +18,7 @@ MESSAGES = 5
 
 
 def stored_twice(folder: Path) -> Path:
-    """The state that two runs of a producer leave with deduplication: its sequence ids continue."""
+    """Write the logs of two runs of a producer with deduplication: its sequence ids continue."""
     run = SampleRun()
     for number in range(2 * MESSAGES):
         run.publish(REGION, number, 1.0 + number, producer="shop")
@@ -27,7 +27,7 @@ def stored_twice(folder: Path) -> Path:
 
 
 def life(history: HistoryWriter, first: int, last_sequence_id: int) -> None:
-    """One run: publish MESSAGES, which are stored from entry `first` on."""
+    """Record one run of the program: MESSAGES publishes, which are stored from entry `first` on."""
     producer = history.opened_producer(REGION, TOPIC, "shop", last_sequence_id)
     for entry in range(first, first + MESSAGES):
         producer.asked_publish(payload_of(REGION, entry)).ok(f"{place(REGION, entry)}:-1")

@@ -1,6 +1,6 @@
-"""Evidence that was tampered with: each way ends invalid or unknown, with the witness (docs/HISTORY.md, table).
+"""Manipulated evidence: each manipulation gives an invalid or unknown verdict with a witness (docs/HISTORY.md, table).
 
-A small run is changed in memory, or on disk after it was written, the way a broken region or a forger would.
+A small run is changed in memory, or on disk after it was written, as by a faulty region or an attacker.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def no_sources(run: SampleRun) -> None:
 
 
 def regrouped(run: SampleRun) -> None:
-    """The origin interleaved its two producers; us-west stored one after the other."""
+    """Store the messages of one producer after those of the other in us-west; us-east interleaved them."""
     east = [data for data in run.logs[WEST] if scan_entry(data).replicated_from == EAST]
     others = [data for data in run.logs[WEST] if data not in east]
     by_producer = sorted(east, key=lambda data: scan_entry(data).producer_name)
@@ -92,14 +92,14 @@ def two_producers() -> SampleRun:
 
 
 def restricted(run: SampleRun) -> None:
-    """Remove it from two regions; the copy that is left is addressed to no other region."""
+    """Remove an entry from two regions, and restrict the remaining copy to its own region."""
     entry_with(run, EAST, 10, replicate_to=[EAST])
     for region in (WEST, EU):
         run.logs[region].pop(10)
 
 
 def without(**wanted: object) -> Callable[[SampleRun], None]:
-    """Remove these lines from the history."""
+    """Remove the lines with these fields from the history."""
 
     def damage(run: SampleRun) -> None:
         before = len(run.events)
@@ -118,7 +118,7 @@ def flat(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def edit(path: Path, region: str, statement: str, *values: object) -> None:
-    """Change the store of a region."""
+    """Execute a statement on the SQLite log of a region."""
     with closing(sqlite3.connect(path / "regions" / region / "log.sqlite")) as database, database:
         database.execute(statement, values)
 
@@ -144,7 +144,7 @@ def torn(path: Path) -> None:
 
 
 def edited(old: str, new: str) -> Callable[[Path], None]:
-    """Edit the file and write a matching digest."""
+    """Edit a history file and write a matching digest."""
 
     def damage(path: Path) -> None:
         import hashlib
@@ -167,7 +167,7 @@ def cursor_at(mark_delete: int, region: str = EAST) -> Callable[[Path], None]:
 
 
 def two_owners() -> SampleRun:
-    """In us-east pa has exclusive access to the topic, then pb."""
+    """A run in which pa has exclusive access to the topic in us-east, then pb."""
     run = SampleRun()
     for epoch, producer in enumerate(("pa", "pb")):
         for number in range(MESSAGES):
@@ -194,7 +194,7 @@ def both_granted(path: Path) -> None:
 
 
 def but(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Grant both, then apply these changes."""
+    """Store the grants of pa and pb, then apply these changes."""
 
     def change(path: Path) -> None:
         both_granted(path)
@@ -205,7 +205,7 @@ def but(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def unacknowledged(run: SampleRun) -> None:
-    """Remove the acknowledgements of the last four."""
+    """Remove the acknowledgements of the last four messages."""
     run.events = [one for one in run.events if not (one[2] == "acknowledge" and one[1] > run.time_ms(18.4))]
 
 
@@ -222,7 +222,7 @@ def update(run: SampleRun, upto: int) -> None:
 
 
 def blind_in_west(run: SampleRun) -> None:
-    """Add a second subscription of that name, in us-west, which did not receive two of its messages."""
+    """Add a subscription of the same name in us-west that does not receive two messages."""
     run.subscribe(WEST, 0.1, replicated=False)
     for entry in range(2 * MESSAGES):
         if entry not in (3, 4):
@@ -233,8 +233,8 @@ COMMITTED, ABORTED, OPEN = (0, 1), (0, 2), (1, 0)
 
 
 def transactions() -> SampleRun:
-    """us-east: a plain message, two of a committed transaction, one of an aborted one, a plain one, and one of a
-    transaction without an end. Billing receives what it may, in us-east, and acknowledges it."""
+    """us-east stores a plain message, two of a committed transaction, one of an aborted one, a plain one, and one of an
+    open transaction. Billing receives and acknowledges the visible messages in us-east."""
     run = SampleRun()
     run.fact(0.0, "phase", detail="it begins")
     run.subscribe(EAST, 0.1)
@@ -284,11 +284,11 @@ def torn_in_two(path: Path) -> None:
 
 KEY = "settlement"
 FIRST, FENCED, SECOND = (0, 10), (0, 11), (0, 12)
-"""Transactions under the key: two of task-1, the second of which it could not end, and one of task-2."""
+"""Transactions under the key: two of task-1, the second of which is fenced, and one of task-2."""
 
 
 def keyed() -> SampleRun:
-    """us-east: task-1 settles an order and begins again; task-2 takes the key and settles another order."""
+    """In us-east task-1 settles an order and begins a transaction; task-2 takes the key and settles another order."""
     run = SampleRun()
     run.fact(0.0, "phase", detail="it begins")
     run.publish(EAST, 0, 1)
@@ -318,7 +318,7 @@ def task_commits(run: SampleRun, task: str, transaction: tuple[int, int], at_s: 
 
 
 def settles(run: SampleRun, transaction: tuple[int, int], entry: int, at_s: float) -> None:
-    """Receive and acknowledge, in a transaction."""
+    """Receive and acknowledge a message in a transaction."""
     run.receive(EAST, EAST, entry, at_s, entry, "settling")
     run.acknowledge(EAST, entry, at_s + 0.1, "settling")
     for event in run.events[-2:]:
@@ -354,7 +354,7 @@ def coordinator(
     keys: Sequence[list[object]] = KEY_JOURNAL,
     also: Sequence[bytes] = (),
 ) -> Callable[[Path], object]:
-    """The journal of coordinator 0 of us-east."""
+    """Write the journals of coordinator 0 in us-east."""
 
     def store(path: Path) -> None:
         log = path / "regions" / EAST / "log.sqlite"
@@ -371,15 +371,15 @@ class Sabotage:
     name: str
     verdict: Verdict
     check: str
-    """The check that reports it."""
+    """Invariant or name of the check that reports the manipulation."""
     kind: str
-    """The text of its witness, or else of its message."""
+    """Text of the check's witness, or else of its sentence."""
     in_memory: Callable[[SampleRun], object] | None = None
     on_disk: Callable[[Path], object] | None = None
     run: Callable[[], SampleRun] = small_run
 
     def write(self, path: Path) -> Path:
-        """Write the run directory with the evidence that was tampered with."""
+        """Write the run directory with the manipulated evidence."""
         run = self.run()
         if self.in_memory is not None:
             self.in_memory(run)
@@ -729,7 +729,7 @@ def test_unchanged_evidence_is_valid(
     on_disk: Callable[[Path], object] | None,
     valid: Sequence[str],
 ) -> None:
-    """`valid`: the checks for which there is something to check."""
+    """`valid`: the invariants whose checks have something to check."""
     path = make().write(tmp_path / "run")
     if on_disk is not None:
         on_disk(path)

@@ -35,8 +35,8 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.real
 def test_a_verifier_started_early_waits_for_the_ready_signal(drill_template: Path, tmp_path: Path) -> None:
-    """Started before there is anything to verify, and from another folder. It prints nothing before a line arrives on
-    its standard input, and then only the verdict."""
+    """The verifier starts before the run exists, in another folder. It prints nothing before a line arrives on its
+    standard input, and then only the verdict."""
     target = tmp_path / "run"
     process = subprocess.Popen(
         [*COMMAND, str(target), "--wait", "--json", "--report", str(tmp_path / "report")],
@@ -61,7 +61,7 @@ def test_a_verifier_started_early_waits_for_the_ready_signal(drill_template: Pat
 
 
 def test_a_warm_up_can_be_interrupted_at_any_step() -> None:
-    """Also between two concurrent queries; later queries find the engine unchanged."""
+    """An interrupt between two concurrent queries works too, and later queries can use the engine."""
     with started("embedded") as engine:
         steps = itertools.count()
         warm_up(Interruptible(engine, lambda: next(steps) < 0))
@@ -99,7 +99,7 @@ def test_without_java_the_embedded_engine_is_used_and_a_note_printed(
 
 
 def test_before_spark_is_installed_the_embedded_engine_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the first minutes after `make run`."""
+    """This is the state in the first minutes after `make run`."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert choose(None) == (
         "embedded",
@@ -113,7 +113,7 @@ def test_before_spark_is_installed_the_embedded_engine_is_used(monkeypatch: pyte
 
 
 def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, tmp_path: Path) -> None:
-    """No class of PySpark is ever loaded."""
+    """The program cannot import PySpark, and JAVA_HOME has no Java."""
     program = (
         "import sys; sys.modules['pyspark'] = None; from spark_jobs.verify import main; sys.exit(main())"
     )

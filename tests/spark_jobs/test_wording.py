@@ -52,7 +52,7 @@ UNANSWERED = {
     "at_ms": 10_000.0,
     "until_ms": 11_000.0,
 }
-"""An order of us-east that a service in us-west acknowledged; its answer was requested in eu-central."""
+"""Order of us-east that a service acknowledged in us-west; it requested the publish of the result in eu-central."""
 
 KILL_AND_START = (fact(12, "kill", "us-west"), fact(14, "start", "us-west"))
 NO_FAULT = (

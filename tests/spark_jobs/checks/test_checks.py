@@ -159,7 +159,7 @@ class TestReplicated:
         rows = [stored("a", 0, 0, replicate_to=["__local__"])]
         asked = published(0, replicate_to=["__local__"])
         expect("valid", replicated.REPLICATED, rows, [asked])
-        # A restriction in the log is no excuse when the client did not ask for it.
+        # A restriction in the log does not explain missing copies if the client did not request it.
         expect("invalid", replicated.REPLICATED, rows, [published(0)])
         assert result_of(phantom_writes.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
 
@@ -279,7 +279,7 @@ class TestConsumed:
     def test_a_message_that_may_have_expired_need_not_be_delivered(
         self, lifetime: Lifetime, verdict: str
     ) -> None:
-        """INV-37: neither lost nor proof. A younger skipped message is lost."""
+        """INV-37: the absence of an expired message proves nothing. A younger skipped message is lost."""
         known = Circumstances({"public/default": replace(NAMESPACES["public/default"], lifetime=lifetime)})
         events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
         result = expect(verdict, consumed.CHECK, BOTH_0_1, events, circumstances=known, end_ms=1_000.0)
@@ -303,7 +303,7 @@ class TestConsumed:
         expect("valid", consumed.CHECK, BOTH_0_1, events)
 
     def test_compacted_reads_need_not_receive_what_compaction_left_out(self) -> None:
-        """Compaction left out message 0. Without the note in the history, that message is skipped."""
+        """Compaction removed message 0. Without `compacted` in the history, the message counts as skipped."""
         given = [published(0), published(1), received(1, "a")]
         compacted = result_of(consumed.CHECK, BOTH_0_1, [subscribed("a", compacted=True), *given])
         assert compacted.verdict == "valid"
@@ -335,7 +335,7 @@ class TestFigures:
         events = [received(0, "a"), received(0, "b", 60), received(0, "b", 61), received(1, "b", 62)]
         result = result_of(measured.REDELIVERED, [], events)
         assert (result.verdict, result.invariant) == ("measured", "info")
-        # The subscription is not replicated: each region has its own.
+        # The subscription is not replicated: each region has a separate one.
         assert (
             "1 of 3 received messages were received more than once (1 repeated delivery)" in result.sentence
         )
@@ -375,7 +375,7 @@ class TestFigures:
 
 
 class TestServiceContract:
-    """Subscription s answers topic t on another topic; its message n has the key `n`."""
+    """Subscription s publishes the results of topic t to another topic; message n has the key `n`."""
 
     INVOICES = "persistent://public/default/invoices"
     CHECK = service_contract.check_of([Contract("s", TOPIC, INVOICES)])
@@ -403,7 +403,7 @@ class TestServiceContract:
     def test_the_witness_names_where_the_message_was_acknowledged_and_its_result_requested(
         self,
     ) -> None:
-        """Not where and when the order was published: a fault there and then is no cause."""
+        """The region and time of the order's publish are not named: a fault there and then is no cause."""
         orders = [subscribed("b"), published(0, key="0"), received(0, "b"), acknowledged("b", 0, 900.0)]
         (witness,) = result_of(self.CHECK, BOTH_0_1, orders).witness
         assert (witness["region"], witness.get("other_region")) == ("b", None)

@@ -148,7 +148,7 @@ def test_nothing_is_checked_where_nothing_is_shared(tmp_path: Path) -> None:
     assert metadata_converged(open_run_folder(run), CALM, end_ms=1e15) is None
 
 
-# Events and stores, built by hand.
+# ---- events and stores, built by hand ----
 
 
 def event(
@@ -172,7 +172,7 @@ def evidence(stores: list[ClusterStore], events: list[MetadataEvent]) -> SharedM
 
 HEARD = {"a:1": 9, "b:1": 9}
 RACE = [MADE, event(1, 50, "b", 1), event(2, 50, "a", 2)]
-"""At the same time: the cluster whose name sorts first wins."""
+"""Two events at the same time: that of the cluster whose name sorts first wins."""
 
 
 def test_clusters_for_which_the_last_that_came_wins_are_found() -> None:
@@ -273,13 +273,13 @@ def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, SimulationOu
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_cluster_that_is_lost_with_its_store_gets_everything_back(tmp_path: Path, seed: int) -> None:
-    """INV-82; the tombstone of what was deleted meanwhile was lost with it."""
+    """INV-82; the tombstone of a document deleted before the loss was lost with the store."""
     assert shipped(tmp_path, "cluster-lost", seed)[0] == "valid"
 
 
 @pytest.mark.parametrize("clocks", ["clock-ahead", "clock-ahead-hybrid"])
 def test_a_clock_that_is_ahead_ends_alike_under_plain_and_hybrid_clocks(tmp_path: Path, clocks: str) -> None:
-    """Which changes were rejected on the way differs between the two."""
+    """The two kinds of clock reject different changes during the run."""
     verdict, outcome = shipped(tmp_path, clocks, 1)
     assert verdict == "valid"
     region = outcome.topology.regions[0]

@@ -27,13 +27,13 @@ Stored = tuple[str, tuple[str, bytes]]
 def granted(
     epoch: int, owner: str, first: int, end: int | None = None, *, said: int | None = None, region: str = "a"
 ) -> Stored:
-    """A row of a region's store. `said` is the epoch in its text, if that is not its own."""
+    """Return a grant in a region's store. `said`: the epoch in its value, if it differs from that in its key."""
     row = {"epoch": epoch if said is None else said, "owner": owner, "first_entry": first, "end_entry": end}
     return region, (GrantKey.of(TOPIC, epoch).text, json.dumps({**row, "why": "", "at_ms": 1}).encode())
 
 
 ROWS = [stored("a", entry, entry, producer="p" if entry < 3 else "q") for entry in range(6)]
-"""p stored the first three, q the others."""
+"""Six entries: the first three are of p, the others of q."""
 GRANTS = [granted(0, "p", 0), granted(1, "q", 3)]
 
 
@@ -141,7 +141,7 @@ def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Pat
 def test_an_epoch_returned_before_it_was_durable_is_found_in_a_simulated_run(
     engine: QueryEngine, tmp_path: Path
 ) -> None:
-    """Only where the region died, or its disk failed, before it was durable."""
+    """Only a run in which the region crashed, or its disk failed, before the epoch was durable has the violation."""
     claimed = (seed for seed in range(1, 100) if draw("swarm", seed).claimants)
     for seed in claimed:
         check = judged_seed(engine, seed, "epoch-notified-before-durable", tmp_path / f"careless-{seed}")

@@ -39,7 +39,8 @@ def standings(
     *,
     replicated: bool = True,
 ) -> tuple[SubscriptionState, ...]:
-    """Ten messages of a in both regions; s acknowledged these in those, in this order."""
+    """Evaluate ten messages of a in both regions. `acknowledged_in`: region -> numbers that s acknowledged there, in
+    this order."""
     rows = [stored(region, number, number) for region in BOTH for number in range(10)]
     events: list[HistoryEvent | list[HistoryEvent]] = [
         subscribed(region, replicated=replicated) for region in BOTH
@@ -56,7 +57,7 @@ def standings(
 
 
 def counts(region: str, first: int, last: int) -> Row:
-    """Return the counts of the cursor of s, for a range."""
+    """Return a row of CURSOR_SCHEMA: the cursor of s counts the entries from `first` to `last`."""
     return (TOPIC, "s", region, place_number(1, first), place_number(1, last), place_number(1, 9))
 
 

@@ -173,14 +173,14 @@ def _right(frame: DataFrame) -> DataFrame:
 
 
 def told(engine: QueryEngine, make: Callable[[DataFrame], DataFrame]) -> list[str]:
-    """Return the rows of what is derived from ROWS, sorted."""
+    """Return the sorted rows of the frame that `make` derives from ROWS."""
     with use_engine(engine):
         rows = make(small_frame(ROWS, SCHEMA)).collect()
     return sorted(str(plain(row.asDict())) for row in rows)
 
 
 def plain(value: Any) -> Any:
-    """Without what only one engine's values are: its rows, and whether a number is whole by nature or by chance."""
+    """Remove differences between the engines' types: convert rows to dictionaries, and integers to floats."""
     if hasattr(value, "asDict"):
         return plain(value.asDict())
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Stored cursors are read as their writer meant them, by independent code."""
+"""Stored cursors are decoded by independent code with the meaning that the broker wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_jobs.evidence.cursors import consumed_ranges, cursors_of
 
 
 def stored(cursor: Cursor) -> list[tuple[str, bytes]]:
-    """Return the keys and values that a region stores for it."""
+    """Return the keys and values that a region stores for a cursor."""
     values: list[tuple[str, bytes]] = []
     for step in CursorParts(cursor).take_changes().puts:
         for part, value in step.items():

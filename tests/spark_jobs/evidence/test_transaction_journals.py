@@ -61,7 +61,7 @@ def test_without_keys_and_transactions_nothing_is_checked(check: Check) -> None:
 
 
 def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions() -> None:
-    """The logs are written by the shipped coordinator and key book."""
+    """The broker's coordinator and key book write the journals."""
     bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
     coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
     journal: list[journal_format.JournalEntry] = []
@@ -143,7 +143,7 @@ def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once() -> None:
     assert kinds(beyond) == ["epoch returned without a grant"]
 
 
-# Acknowledgements of committed transactions.
+# ---- acknowledgements of committed transactions ----
 
 
 def acknowledged(
@@ -194,7 +194,7 @@ def test_an_acknowledgement_that_did_not_take_effect_twice_is_no_defect(
 
 
 def test_what_several_transactions_processed_is_counted_by_key_and_by_region() -> None:
-    """Entry 0 twice without a key, 1 twice under a key, 2 in both regions, 3 once."""
+    """Entry 0 is processed twice without a key, 1 twice under a key, 2 in both regions, 3 once."""
     rows = [*(stored("a", n, n) for n in range(4)), *(stored("b", n, n) for n in range(4))]
     plain = [received(1, 0, 1), received(2, 0, 2), acknowledged(1, 3, 3, how="cumulative"), received(1, 3, 3)]
     of_key = [

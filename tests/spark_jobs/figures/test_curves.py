@@ -30,7 +30,7 @@ def test_latency_begins_with_the_asking_and_lag_with_the_acknowledgement(
     sample.subscribe("us-west", 0.0)
     sample.publish("us-east", 0, 1.0)
     sample.receive("us-west", "us-east", 0, 1.052, entry=0)
-    # Once more, much later: the first time counts.
+    # A later delivery of the same message: the first delivery counts.
     sample.receive("us-west", "us-east", 0, 6.0, entry=0)
     curves = {
         (curve.what, curve.name): curve for curve in evaluate_run(engine, sample.write(tmp_path)).curves

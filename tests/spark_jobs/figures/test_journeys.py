@@ -24,7 +24,7 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(
     sample = SampleRun()
     sample.subscribe("us-west", 0.5)
     sample.publish("us-east", 0, 1.0)
-    # us-west has it, eu-central only has the later one: that one is missing.
+    # us-west stores message 1; eu-central stores only the later message 2, so message 1 is lost there.
     sample.publish("us-east", 1, 2.0, to=["us-west"])
     sample.publish("us-east", 2, 3.0)
     sample.receive("us-west", "us-east", 1, 2.1, entry=1)

@@ -20,8 +20,8 @@ LOST_AT_S = 2.0
 
 
 def lossy_run(only_at_home: int = 3, *, hole: bool = False, back: bool = False) -> SampleRun:
-    """us-east acknowledges 10 messages and is lost at 2 s. The last `only_at_home`, acknowledged from 1.5 s on, are
-    nowhere else; the one before them is in us-west only."""
+    """us-east acknowledges 10 messages and is lost at 2 s. No other region stores the last `only_at_home`, acknowledged
+    from 1.5 s on; of the others only us-west stores the one before them."""
     run = SampleRun()
     run.subscribe("us-west", 0.1)
     for number in range(10):

@@ -36,7 +36,7 @@ def test_the_longest_wait_is_first_then_others_that_were_long(engine: QueryEngin
         published(0, at_ms=10),
         slowly(1, 3000, 3400),
         slowly(2, 5000, 6500),
-        # A short one, and not the longest.
+        # A short wait that is not the longest is not listed.
         slowly(3, 7000, 7100),
     ]
     assert measured(engine, events, 4, 8000).outages == {
@@ -66,7 +66,7 @@ def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engin
 
 @pytest.mark.parametrize("writer", ["test", "test-4711"])
 def test_an_outage_ends_when_a_step_ends_the_program(engine: QueryEngine, writer: str) -> None:
-    """Killed at 5 s and started again at 7.5 s: it waited for 0.2 s, and later for 0.3 s."""
+    """The program was killed at 5 s and started at 7.5 s: the producer waited for 0.2 s, and later for 0.3 s."""
     events: list[HistoryEvent | list[HistoryEvent]] = [
         published(0, at_ms=10),
         published(1, at_ms=4800)[:1],

@@ -1,4 +1,4 @@
-"""The owners of each topic before and after a host died."""
+"""The number of topics of each host before and after the fault of a host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def place(number: int) -> tuple[str, str]:
 
 
 def shares(hosts: int, topics: int) -> list[Asked]:
-    """Each host has its share, and requested every topic."""
+    """Every host requested every topic, and each owns an equal share."""
     names = [f"h-{number + 1}" for number in range(hosts)]
     return [
         *(Asked(place(topic), name) for name in names for topic in range(topics)),
@@ -49,7 +49,7 @@ def test_topics_without_a_new_owner_are_counted_and_in_no_load() -> None:
 
 
 def test_loads_are_those_of_the_moment_in_which_every_topic_has_an_owner_again() -> None:
-    """At the end of a run each host hands its topics to the next one, which does not count as load."""
+    """At the end of a run each host hands its topics over to the next one; that is not counted as load."""
     ending = [Asked(place(topic), "h-3", 9000.0 + topic) for topic in range(6)]
     taken_over = [Asked(place(0), "h-2", 1010.0), Asked(place(3), "h-3", 1020.0)]
     (found,) = contests([*shares(3, 6), *taken_over, *ending], [HostFault(1000.0, "kill", "h-1")])
@@ -88,7 +88,7 @@ def test_faults_are_the_steps_that_end_the_ownership_of_hosts() -> None:
 
 
 def test_the_history_contains_it(engine: QueryEngine, tmp_path: Path) -> None:
-    """Shared producers are no owners; of exclusive ones, those that received an epoch are."""
+    """A shared producer is no owner; an exclusive one is an owner once it received an epoch."""
     sample = SampleRun()
     for host, at, epoch in (("h-1", 1.0, 0), ("h-2", 2.0, 1)):
         opened = {"region": "us-east", "topic": TOPIC, "producer": host}

@@ -16,7 +16,7 @@ CLUSTERS = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"
 
 
 def noticed(run: Path, region: str, *lines: tuple[float, str | None]) -> None:
-    """Write when and why the store was unavailable; None: it responded again."""
+    """Write the times of outages of the store with their reasons; None: the store responded again."""
     folder = run / "regions" / region
     folder.mkdir(parents=True)
     text = "".join(json.dumps({"at_ms": at_ms, "region": region, "away": why}) + "\n" for at_ms, why in lines)

@@ -1,4 +1,4 @@
-"""An uncommitted message is owed to no consumer; responses to the end of a transaction are compared with the logs."""
+"""No consumer must receive an uncommitted message; responses to end requests are compared with the logs."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def evaluation(verdict: Verdict = "invalid", **changes: Any) -> Evaluation:
 
 
 class Page(HTMLParser):
-    """Tags that are open, links to elsewhere, and the text."""
+    """The open tags, the external links and the text of a page."""
 
     VOID = frozenset({"meta", "br", "rect", "path", "circle"})
 

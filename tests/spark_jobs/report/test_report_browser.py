@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits, shows what it should and loads nothing from elsewhere."""
+"""The report in a real browser: it fits the window, is readable and loads no other resource."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_it_fits_the_screen(
 
 
 def told_with_everything() -> Evaluation:
-    """A report with long witnesses with journeys, failed steps, curves, and events with long words."""
+    """Return an evaluation with long witnesses and their journeys, failed steps, curves, and events with long words."""
     topic = "persistent://a-tenant-with-a-name/a-namespace-with-a-name/orders-of-a-kind"
     origin = {"topic": topic, "origin_region": "eu-central", "producer": f"orders {EVIL}", "sequence_id": 12}
     witnesses = [
@@ -142,4 +142,4 @@ OUTSIDE_OF_CARDS = """
     .map(one => one.outerHTML.slice(0, 80));
 })
 """
-"""Elements that are wider than their card and not inside something that scrolls."""
+"""JavaScript that returns the elements that are wider than their card and not inside a scrolling element."""

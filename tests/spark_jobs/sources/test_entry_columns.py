@@ -177,7 +177,7 @@ def test_a_message_names_its_transaction_in_its_own_region_alone(kind: str, tran
     here, there = rows([data]), rows([with_replication(data, "there", Position(1, 2))])
     assert {row["transaction"] for row in here} == {transaction}
     assert {row["transaction"] for row in there} == {None}
-    # The copy is the same message, as far as regions are compared.
+    # The copy has the same digests, which the comparison of regions uses.
     assert [row["bytes_digest"] for row in here] == [row["bytes_digest"] for row in there]
 
 

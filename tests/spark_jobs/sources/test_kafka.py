@@ -1,4 +1,4 @@
-"""A region's log is read from a real Kafka as it is from SQLite."""
+"""A region's log in a real Kafka gives the same rows as one in SQLite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 
 OTHER = "persistent://public/default/ä b"
 FIRST = last_before_first("us-east") + 1
-"""Number of the region's first ledger."""
+"""Id of the region's first ledger."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def write(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
 
 
 def test_all_entries_of_all_topics_and_nothing_else(log: RegionLog) -> None:
-    """Fences are no entries."""
+    """Fences are not returned as entries."""
     written = asyncio.run(write(log))
     assert entries_in(log) == written
     assert kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0), LogHead(OTHER, FIRST + 1, 0)]
@@ -86,7 +86,7 @@ def test_a_large_log_is_shared_out_without_loss_or_overlap(
 
 
 async def test_trimmed_and_deleted(log: RegionLog) -> None:
-    """The head shows what was trimmed; a deleted topic is not listed."""
+    """The head is the first entry that was not trimmed; a deleted topic is not listed."""
     written = await write(log)
     cut = written[TOPIC][42][0]
 
@@ -159,14 +159,14 @@ def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:
 
 
 COLUMNS = [name for name in ROW_SCHEMA.names if name not in ("damage", "ledger_id", "entry_id")]
-"""All but the positions, which differ between backends, in the order of the log."""
+"""Columns that are equal for both backends: all except those of positions."""
 
 
 @pytest.mark.real
 def test_the_same_entries_give_the_same_rows_as_from_sqlite(
     kafka_server: KafkaServer, engine: QueryEngine, tmp_path: Path
 ) -> None:
-    """The same run is written to both."""
+    """The same run is written to SQLite and to Kafka."""
     run = failover_drill(seconds=4.0, per_second=50)
     on_sqlite = run.write(tmp_path / "sqlite")
     on_kafka = run.write(tmp_path / "kafka")

@@ -1,4 +1,4 @@
-"""Which regions had to replicate what and when: policies that changed during a run."""
+"""Required copies and lifetimes of messages when policies change during a run."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ def test_a_namespace_created_during_the_run_belongs_to_it(tmp_path: Path) -> Non
 
 
 def replicated_otherwise(engine: QueryEngine, tmp_path: Path, *, late_to: list[str]) -> Evaluation:
-    """eu-central is added at 5 s. A message at 1 s is in two regions, one at 8 s in `late_to`, one at 9 s in all."""
+    """Evaluate a run in which eu-central is added at 5 s. The message of 1 s is stored in two regions, that of 8 s in
+    `late_to`, and that of 9 s in all."""
     sample = SampleRun()
     sample.subscribe("us-west", 0.1)
     for number, (at_s, to) in enumerate([(1.0, TWO), (8.0, late_to), (9.0, ALL)]):
@@ -186,7 +187,8 @@ def test_what_was_published_after_a_region_was_added_must_be_there(
 def with_topic_clusters(
     engine: QueryEngine, tmp_path: Path, *, early_to: list[str], late_to: list[str]
 ) -> Evaluation:
-    """The topic removes eu-central at 5 s; its namespace does not. A message at 1 s, one at 8 s."""
+    """Evaluate a run in which the topic, not its namespace, removes eu-central at 5 s. The message of 1 s is stored in
+    `early_to`, and that of 8 s in `late_to`."""
     sample = SampleRun()
     sample.subscribe("us-west", 0.1)
     for number, (at_s, to) in enumerate([(1.0, early_to), (8.0, late_to)]):
@@ -214,7 +216,7 @@ def test_what_a_topic_must_replicate_is_missing(engine: QueryEngine, tmp_path: P
 
 
 def test_what_a_policy_ever_trimmed_or_expired_proves_nothing(tmp_path: Path) -> None:
-    """Also when the policy was removed again, and when a topic had it."""
+    """This includes policies that were removed later, and policies of a topic."""
 
     def set_policies(revision: int, key: StoredKey, policies: dict[str, object]) -> None:
         receive(tmp_path, "us-east", revision, revision, key, json.dumps({"policies": policies}))

@@ -1,4 +1,4 @@
-"""The data source, through Spark."""
+"""The rows of the regions' logs."""
 
 from __future__ import annotations
 
