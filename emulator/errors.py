@@ -2,15 +2,15 @@
 
     GeoemuError
     ├── ConfigurationError      a file, option or request is invalid; nothing was done
-    ├── ProtocolError           the peer broke a rule; carries the ServerError of the response
-    ├── StorageError            a write or read of the log failed; `definite`: it certainly did
-    │   │                       not happen
-    │   ├── GoneMeanwhile       it was deleted, or is loaded again, while this was under way
+    ├── ProtocolError           the peer broke a rule; contains the ServerError of the response
+    ├── StorageError            a write or read of the log failed; `definite`: it certainly had
+    │   │                       no effect
+    │   ├── GoneMeanwhile       the topic was deleted or reloaded during the operation
     │   ├── StorageFenced       a newer owner has the log; this process must stop
     │   └── StorageFull         no room; certainly not written
     └── RuntimeFailure          a region, container or engine failed to do its task
 
-Our own bugs are `assert`s and never one of these.
+A bug of geoemu raises AssertionError and never one of these.
 """
 
 from __future__ import annotations
@@ -83,26 +83,26 @@ MEANINGS: Final[Mapping[ServerError, str]] = {
 """When a region sends each code."""
 
 EXPIRED_TRANSACTION = "expired transaction"
-"""How a refusal begins that concerns a transaction whose key has a newer connection. The wire has no code for it, so
-clients that know keys look for these words behind NotAllowedError."""
+"""First words of the NotAllowedError for a transaction whose key has a newer connection. The protocol has no code for
+it, so clients that support keys compare these words."""
 
 
 class GeoemuError(Exception):
-    """Everything geoemu raises on purpose."""
+    """Base of all errors that geoemu raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in what a person wrote."""
+    """One mistake in a user's input."""
 
     file: str
     line: int | None
-    """1-based; None where the text has no lines (an option, a request)."""
+    """Line number from 1 on; None for input without lines (an option, a request)."""
     key_path: str
-    """For example `links[0].latency_ms`; empty for the file as a whole."""
+    """Path of the key, for example `links[0].latency_ms`; empty for the file as a whole."""
     value: str
     rule: str
-    """What must hold, as a sentence."""
+    """The violated rule, as a sentence."""
     suggestion: str | None = None
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class Problem:
 
 
 class ConfigurationError(GeoemuError):
-    """What a person wrote cannot be done. Carries every problem found, not just the first."""
+    """A user's input is invalid. Contains every problem found, not just the first."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -123,12 +123,12 @@ class ConfigurationError(GeoemuError):
 
 
 class ProtocolError(GeoemuError):
-    """The peer asked for something the rules do not allow."""
+    """The peer sent a request that the rules do not allow."""
 
     def __init__(self, code: ServerError, message: str, *, closes_connection: bool = False) -> None:
         self.code = code
         self.closes_connection = closes_connection
-        # It may quote what JSON can say and no answer can carry: half a character.
+        # The message may quote lone surrogates, which JSON allows and no response can encode.
         super().__init__(message.encode(errors="backslashreplace").decode())
 
 
@@ -137,20 +137,20 @@ class StorageError(GeoemuError):
 
     def __init__(self, message: str, *, definite: bool) -> None:
         self.definite = definite
-        """True: it certainly did not happen. False: it may have."""
+        """Whether the operation certainly had no effect; False: it may have had one."""
         super().__init__(message)
 
 
 class GoneMeanwhile(StorageError):
-    """The topic or object is not served here any more: it was deleted, or is loaded again, during the operation. The
-    store works. The operation may have taken effect."""
+    """The topic or object was deleted or reloaded during the operation; the store works. The operation may have taken
+    effect."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=False)
 
 
 class StorageFenced(StorageError):
-    """A newer owner opened this log. Nothing of ours was or will be stored any more."""
+    """A newer owner opened this log. This process's write was not stored, and no later one will be."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=True)
@@ -168,7 +168,7 @@ class CheckpointDamaged(StorageDamaged):
 
 
 class StorageFull(StorageError):
-    """No space left; nothing of the group was stored."""
+    """No space is left; no entry of the group was stored."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=True)
@@ -179,4 +179,4 @@ class RuntimeFailure(GeoemuError):
 
 
 class Refused(RuntimeFailure):
-    """The request makes no sense for this run or folder; nothing was done. The message names the next step."""
+    """The request is invalid for this run or folder; nothing was done. The message names the next step."""

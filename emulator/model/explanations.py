@@ -16,17 +16,17 @@ class Explanation:
     region: str
     kind: str
     name: str
-    """Full name; its parts are separated by spaces."""
+    """Full name of the object; its parts are separated by spaces."""
     what: str
     """The state, as one sentence."""
     since_ms: int | None = None
-    """When the state began, by the region's own clock; None when that is unknown."""
+    """Time at which the state began, by the region's own clock; None: unknown."""
     why: str = ""
     """The reason of the state; empty in the normal state."""
     waits_for: tuple[str, ...] = ()
     """Events that end the state, one sentence each."""
     causes: tuple[str, ...] = ()
-    """Codes of the rows of `emulator.model.reasons` in `why`."""
+    """Codes of the reasons in `why` (rows of `emulator.model.reasons`)."""
     replicates_to: tuple[str, ...] | None = None
     """For a subscription: regions to which its position is sent. None: it is not replicated."""
     not_applied: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Explanation:
-        """Inverse of `to_json`. KeyError or TypeError when `raw` is anything else."""
+        """Create an explanation from the result of `to_json`. Raises KeyError or TypeError for anything else."""
         lists = {name: tuple(raw[name]) for name in ("waits_for", "causes", "not_applied")}
         remotes = raw["replicates_to"]
         return cls(**{**raw, **lists, "replicates_to": None if remotes is None else tuple(remotes)})
@@ -46,7 +46,7 @@ class Explanation:
 def explained(
     region: str, kind: str, name: str, what: str, since_ms: int | None, reasons: Iterable[Reason]
 ) -> Explanation:
-    """Return an explanation with reasons of the table; empty reasons are left out."""
+    """Return an explanation with reasons of the table, without empty ones."""
     given = [reason for reason in reasons if reason]
     return Explanation(
         region,
@@ -61,9 +61,8 @@ def explained(
 
 
 def with_conflicts(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """Add conflicts that no region can detect alone: a region sends a subscription's position to another one, where the
-    subscription is not replicated. The explanations of both regions receive a reason. This needs no links between the
-    regions."""
+    """Add conflicts that no region can detect alone: a region sends a subscription's position to another region, where
+    the subscription is not replicated. The explanations of both regions receive a reason."""
     return [_with_reasons(one, list(_conflicts(one, explanations))) for one in explanations]
 
 
@@ -78,7 +77,7 @@ def _with_reasons(one: Explanation, conflicts: Sequence[Reason]) -> Explanation:
 
 
 def _conflicts(one: Explanation, explanations: Sequence[Explanation]) -> Iterator[Reason]:
-    """Yield the conflicts of one region's subscription."""
+    """Yield the conflicts of one region's subscription with other regions."""
     others = [other for other in explanations if (one.kind, one.name) == ("subscription", other.name)]
     for other in others:
         if _does_not_apply(other, one):
@@ -97,7 +96,7 @@ class Kind:
     """A kind of object that `geoemu explain` describes."""
 
     words: tuple[str, ...]
-    """The parts of its name."""
+    """Placeholders for the parts of the object's name."""
     doc: str
 
 

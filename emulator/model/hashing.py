@@ -1,4 +1,4 @@
-"""The hash that Pulsar's clients and brokers agree about."""
+"""The hashes of keys that Pulsar's clients and brokers share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MASK: Final = 0xFFFF_FFFF
 
 
 def murmur3(data: bytes) -> int:
-    """MurmurHash3 x86 32, seed 0."""
+    """Return MurmurHash3 x86 32 with seed 0."""
     hashed, whole = 0, len(data) & ~3
     for at in range(0, whole, 4):
         hashed ^= _mixed(int.from_bytes(data[at : at + 4], "little"))
@@ -33,18 +33,18 @@ INT_MAX: Final = 0x7FFF_FFFF
 
 
 class KeyHash(Enum):
-    """How keys become numbers."""
+    """A hash function of keys."""
 
     JAVA_STRING = "Java's String.hashCode, the default of clients"
     MURMUR3 = "MurmurHash3 of the key in UTF-8"
 
     def __call__(self, key: str) -> int:
-        """Not negative."""
+        """Return the hash of a key, 0 to 2^31 - 1."""
         return (murmur3(key.encode()) if self is KeyHash.MURMUR3 else _java_string(key)) & INT_MAX
 
 
 def _java_string(text: str) -> int:
-    """Over UTF-16, as Java has its strings."""
+    """Return Java's hash of a text, computed from its UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for at in range(0, len(units), 2):

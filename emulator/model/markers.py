@@ -1,6 +1,6 @@
-"""Markers: what regions send each other inside the log (PIP-33), as plain values; the wire form is in `wire/`.
+"""Markers: entries of the log by which regions coordinate (PIP-33), as plain values; the wire form is in `wire/`.
 
-Numbers are upstream's `marker_type`; the two of transactions are listed here because readers must hide them too.
+Numbers are upstream's `marker_type`. The two of transactions are listed here because they must be hidden, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TXN_ABORT = 22
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """`source_region` asks every other region for its last position."""
+    """A request of `source_region` for the last position of every other region."""
 
     snapshot_id: str
     source_region: str
@@ -27,7 +27,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResponse:
-    """`region` answers with its last position."""
+    """The response of `region`, with its last position."""
 
     snapshot_id: str
     region: str
@@ -36,21 +36,21 @@ class SnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A subscription that acknowledged everything up to `local_position` has done so up to `positions`."""
+    """A subscription that acknowledged all entries up to `local_position` also acknowledged all up to `positions`."""
 
     snapshot_id: str
     local_position: Position
     positions: tuple[tuple[str, Position], ...]
-    """(other region, position there)."""
+    """(other region, position in its log)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionUpdate:
-    """A subscription has acknowledged everything up to these positions."""
+    """The positions up to which a subscription has acknowledged all entries."""
 
     subscription: str
     positions: tuple[tuple[str, Position], ...]
-    """(region, position there)."""
+    """(region, position in its log)."""
 
 
 Marker = SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate

@@ -1,5 +1,5 @@
-"""The keys of a region's store and the paths of a cluster's configuration store: one table, from which they are built
-and parsed.
+"""The keys of a region's store and the paths of a cluster's configuration store: one table by which both are built and
+parsed.
 
 A key is a kind and its parts, in the order of the fields. Each part is escaped, so no name of a topic or subscription
 contains a separator: different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends
@@ -20,14 +20,14 @@ _ESCAPED = re.compile(r"[%/\x00-\x1f]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 
 KINDS: dict[str, type[StoredKey]] = {}
-"""Keys of a region's store, by kind."""
+"""Kind -> class, for keys of a region's store."""
 PATHS: dict[str, type[StoredKey]] = {}
-"""Paths of a cluster's configuration store, by kind."""
+"""Kind -> class, for paths of a cluster's configuration store."""
 
 
 @lru_cache(maxsize=4096)
 def _escape(part: str) -> str:
-    """Cached, because the same names recur: a cursor's with each write of it."""
+    """Escape one part of a key. Cached, because the same names recur: a cursor's with each write."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", part)
 
 
@@ -37,7 +37,7 @@ def _unescape(text: str) -> str:
 
 @dataclass_transform(frozen_default=True)
 class StoredKey:
-    """Base of all kinds. Fields are strings, the parts of the key in their order."""
+    """Base of all kinds of keys. The fields are strings: the parts of the key, in order."""
 
     KIND: ClassVar[str]
     _PARTS: ClassVar[tuple[str, ...]] = ()
@@ -50,13 +50,13 @@ class StoredKey:
 
     @property
     def text(self) -> str:
-        """The key as it is stored."""
+        """The stored text of the key."""
         parts: list[str] = [getattr(self, name) for name in self._PARTS]
         return "/".join((self.KIND, *map(_escape, parts)))
 
     @classmethod
     def prefix(cls, *parts: str) -> str:
-        """For a scan: the beginning of all keys of this kind with these first parts. Ends in a separator."""
+        """Return the prefix for a scan of all keys of this kind with these first parts. It ends in a separator."""
         return "/".join((cls.KIND, *map(_escape, parts), ""))
 
 
@@ -76,7 +76,7 @@ class CheckpointKey(StoredKey, kind="topic"):
 
 
 class CheckpointPartKey(StoredKey, kind="topic-part"):
-    """What that checkpoint stores of some 4,096 ids."""
+    """The part of that checkpoint for 4,096 entry ids."""
 
     topic: str
     part: str
@@ -91,7 +91,7 @@ class CursorKey(StoredKey, kind="cursor"):
 
 
 class CursorPartKey(StoredKey, kind="cursor-part"):
-    """What that cursor stores of some 4,096 ids."""
+    """The part of that cursor for 4,096 entry ids."""
 
     topic: str
     subscription: str
@@ -100,7 +100,7 @@ class CursorPartKey(StoredKey, kind="cursor-part"):
 
 
 class PendingAckKey(StoredKey, kind="pending-ack"):
-    """What an open transaction acknowledged of some 4,096 ids."""
+    """The acknowledgements of an open transaction for 4,096 entry ids."""
 
     topic: str
     subscription: str
@@ -109,7 +109,7 @@ class PendingAckKey(StoredKey, kind="pending-ack"):
 
 
 class ProgressKey(StoredKey, kind="replicator"):
-    """How far a replicator to another region got."""
+    """The progress of a replicator to another region."""
 
     topic: str
     remote: str
@@ -126,7 +126,7 @@ class GrantKey(StoredKey, kind="grant"):
 
     topic: str
     epoch: str
-    """Twenty digits: the newest sorts last."""
+    """The epoch, in twenty digits, so that the newest sorts last."""
 
     @classmethod
     def of(cls, topic: str, epoch: int) -> GrantKey:
@@ -134,28 +134,28 @@ class GrantKey(StoredKey, kind="grant"):
 
 
 class CompactionKey(StoredKey, kind="compaction"):
-    """Which compacted log of a topic is current."""
+    """The name of a topic's current compacted log."""
 
     topic: str
 
 
 class WaitQueueKey(StoredKey, kind="line"):
-    """Which producers wait for exclusive access, and since when."""
+    """The producers that wait for exclusive access, with their times of arrival."""
 
     topic: str
 
 
 class TerminatedKey(StoredKey, kind="terminated"):
-    """The topic accepts no more messages; its last position."""
+    """The last position of a topic that accepts no more messages."""
 
     topic: str
 
 
 class DeletedKey(StoredKey, kind="deleted"):
-    """The topic was deleted here, and replication must not create it again."""
+    """Exists if the topic was deleted here: replication must not create it again."""
 
     name: str
-    """Of a topic; the key outlives the other keys of the topic."""
+    """Name of the topic; not called `topic`, because the key outlives the other keys of the topic."""
 
 
 class TopicPropertiesKey(StoredKey, kind="topic-properties"):
@@ -166,9 +166,9 @@ class TopicPropertiesKey(StoredKey, kind="topic-properties"):
 
 FORMAT_KEY = RegionKey("format")
 STARTS_KEY = RegionKey("starts")
-"""Number of starts of the region: makes generated producer names unique for ever."""
+"""Number of starts of the region, which makes generated producer names unique for ever."""
 CONFIGURATION_KEY = RegionKey("configuration")
-"""Which configuration store the region used: it refuses to continue with an empty one."""
+"""The configuration store that the region used: the region refuses to continue with an empty one."""
 
 
 # The configuration store of a cluster.
@@ -208,7 +208,7 @@ class SchemaPath(StoredKey, kind="schema", table=PATHS):
     topic: str
     """`tenant/namespace/topic`: shared by the partitions, and by both domains."""
     version: str
-    """Twenty digits: the newest sorts last."""
+    """The version, in twenty digits, so that the newest sorts last."""
 
     @classmethod
     def of(cls, topic: str, version: int) -> SchemaPath:
@@ -220,13 +220,13 @@ class BrokerPoliciesPath(StoredKey, kind="broker-policies", table=PATHS):
 
 
 class ClusterPath(StoredKey, kind="cluster", table=PATHS):
-    """A cluster that was described by the admin API."""
+    """A cluster that was described through the admin API."""
 
     name: str
 
 
 class StoredOnlyPath(StoredKey, kind="kept", table=PATHS):
-    """A setting that tools set and read back, and that is not enforced."""
+    """A setting that tools set and read, and that is not enforced."""
 
     what: str
     name: str
@@ -237,10 +237,10 @@ class SeededPath(StoredKey, kind="seeded", table=PATHS):
 
 
 class SyncRecordPath(StoredKey, kind="sync-record", table=PATHS):
-    """Of a document that clusters share: the event that set each element of it."""
+    """The record of a synchronised document: the event that set each of its elements."""
 
     of: str
-    """The document's path."""
+    """Path of the document."""
 
 
 class SyncStatePath(StoredKey, kind="sync", table=PATHS):
@@ -254,13 +254,13 @@ class SyncPeerPath(StoredKey, kind="sync-peer", table=PATHS):
 
 
 class SyncLossPath(StoredKey, kind="sync-loss", table=PATHS):
-    """How often another cluster was declared lost, and by whom it is declared lost now."""
+    """The declarations that another cluster is lost: their number, and the source of the present one."""
 
     cluster: str
 
 
 class SyncExcludedPath(StoredKey, kind="sync-excluded", table=PATHS):
-    """Which paths another cluster excludes from synchronisation."""
+    """The paths that another cluster excludes from synchronisation."""
 
     cluster: str
 
@@ -269,26 +269,26 @@ BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
 SYNC_CLOCK_PATH = SyncStatePath("clock")
 """Sequence and clock of the cluster's own events."""
 SYNC_APPLIED_PATH = SyncStatePath("applied")
-"""How far the cluster has the events of others."""
+"""Version vector of the applied events of other clusters."""
 SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
-"""Which declarations that this cluster is lost it has processed, by the cluster that declared it."""
+"""Declarations that this cluster is lost which it has processed, by declaring cluster."""
 SYNC_PENDING_PATH = SyncStatePath("drawn")
-"""Its own changes that are published before they are applied, and are not applied yet."""
+"""The cluster's own changes that may be published and are not applied yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
-"""Which of its regions is the metadata sync leader."""
+"""The lease of the cluster's metadata sync leader, one of its regions."""
 SYNC_INCOMPLETE_PATH = SyncStatePath("incomplete")
-"""Clusters that must still send all events of this cluster's own: a record of it was damaged."""
+"""Clusters that must still send all events of this cluster, because one of its records was damaged."""
 SEEDED_PATH = SeededPath("topology")
-"""Exists once the topology was written into the store: what is deleted afterwards stays deleted."""
+"""Exists once the topology was written into the store, so that a later deletion is not undone."""
 
 
 def parse_key(text: str) -> StoredKey | None:
-    """Inverse of `StoredKey.text` for keys of a region's store. None when no key has this text."""
+    """Parse a `StoredKey.text` of a region's store. None when no key has this text."""
     return _parse(text, KINDS)
 
 
 def parse_path(text: str) -> StoredKey | None:
-    """Inverse of `StoredKey.text` for paths of the configuration store. None when no path has this text."""
+    """Parse a `StoredKey.text` of the configuration store. None when no path has this text."""
     return _parse(text, PATHS)
 
 
@@ -302,7 +302,7 @@ def _parse(text: str, kinds: dict[str, type[StoredKey]]) -> StoredKey | None:
 
 
 def keys_of_topic(topic: str) -> list[str]:
-    """For scans: each key that belongs to a topic begins with one of these. So may keys of topics whose names begin
-    alike."""
+    """Return prefixes for scans: each key of a topic begins with one of them. Keys of topics with longer names may,
+    too."""
     kinds = [kind for kind in KINDS.values() if kind._PARTS[0] == "topic"]
     return [kind.prefix(topic) if len(kind._PARTS) > 1 else kind.prefix(topic).rstrip("/") for kind in kinds]

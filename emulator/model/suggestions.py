@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be, or `a or b` where several are as near; None: none is near.
-    Swapped letters are the likeliest slip."""
+    """Return the known name most similar to `name`, or `a or b` when several are equally similar; None: none is. A name
+    with the same letters in another order is preferred."""
     written = name.casefold()
     folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(written, folded, n=3, cutoff=0.6)

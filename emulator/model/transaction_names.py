@@ -4,7 +4,7 @@
     OPEN ┤
          └──▶ ABORTING ────▶ ABORTED
 
-COMMITTING and ABORTING are decisions: once durable, they are final. COMMITTED and ABORTED mean that every participant
+COMMITTING and ABORTING are decisions, which are final once durable. COMMITTED and ABORTED mean that every participant
 has the outcome.
 """
 
@@ -16,34 +16,34 @@ from typing import Final, NamedTuple
 from emulator.model.hashing import murmur3
 
 COORDINATORS: Final = "persistent://pulsar/system/transaction_coordinator_assign"
-"""Where clients with transactions enabled look for the transaction coordinators, each of them a partition."""
+"""Partitioned topic by which clients find the transaction coordinators, one per partition."""
 SEPARATOR: Final = "&"
-"""Between owner and key where both are written as one text."""
+"""Separator of owner and key in one text."""
 KEY_CHARACTERS_MAX: Final = 255
 
 
 class TxnId(NamedTuple):
-    """What a transaction is called on the wire: two u64."""
+    """The id of a transaction on the wire: two u64."""
 
     most: int
-    """Number of its coordinator."""
+    """Number of the transaction's coordinator."""
     least: int
-    """Its number there: 0, 1, 2 …; never used twice."""
+    """Number of the transaction within its coordinator: 0, 1, 2 …; never reused."""
 
     @property
     def text(self) -> str:
-        """As people and Pulsar's tools write it."""
+        """The id as people and Pulsar's tools write it."""
         return f"({self.most},{self.least})"
 
 
 def coordinator_of(key: str, coordinators: int) -> int:
-    """Number of the coordinator that has a key. Clients compute it too; they do not know what their owner is called
-    here, so the key alone counts."""
+    """Return the number of the coordinator of a key. Clients compute it, too; they do not know their role here, so the
+    owner does not count."""
     return (murmur3(key.encode()) & 0x7FFF_FFFF) % coordinators
 
 
 def check_key(key: str) -> str:
-    """The key, if it may be one. ValueError with the rule otherwise."""
+    """Return a valid key unchanged. Raises ValueError, naming the rule, for an invalid one."""
     if SEPARATOR in key:
         raise ValueError(
             f"transaction key {key!r} must not contain {SEPARATOR!r}: it separates owner and key"
@@ -56,12 +56,12 @@ def check_key(key: str) -> str:
 
 
 def full_text(owner: str, key: str) -> str:
-    """`owner&key`; the key alone where its client has no role, which is an empty owner."""
+    """Return `owner&key`, or the key alone for an empty owner (the client has no role)."""
     return f"{owner}{SEPARATOR}{key}" if owner else key
 
 
 class TransactionStatus(IntEnum):
-    """Numbers are those of Pulsar's transaction log."""
+    """The status of a transaction; numbers are those of Pulsar's transaction log."""
 
     OPEN = 0
     COMMITTING = 1
@@ -71,7 +71,7 @@ class TransactionStatus(IntEnum):
 
     @property
     def is_committed(self) -> bool:
-        """Its messages count, or will."""
+        """Whether the outcome is, or will be, a commit."""
         return self in (TransactionStatus.COMMITTING, TransactionStatus.COMMITTED)
 
     @property
@@ -88,4 +88,4 @@ FOLLOWS: dict[TransactionStatus, TransactionStatus] = {
     TransactionStatus.COMMITTING: TransactionStatus.COMMITTED,
     TransactionStatus.ABORTING: TransactionStatus.ABORTED,
 }
-"""What a decision becomes once every participant has the outcome."""
+"""Decision -> status once every participant has the outcome."""

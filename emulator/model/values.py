@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """Where an entry stands in one region's log of one topic: (ledger, entry).
+    """The position of an entry in one region's log of one topic: (ledger, entry).
 
     Positions of one topic in one region are totally ordered and only grow. Positions of different
     regions have nothing to do with each other (that is the problem PIP-33 solves).
@@ -24,7 +24,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read `"<ledger>:<entry>"`. ValueError when the text is anything else."""
+        """Parse `"<ledger>:<entry>"`. Raises ValueError for any other text."""
         ledger, _, entry = text.partition(":")
         return cls(int(ledger), int(entry))
 
@@ -39,12 +39,12 @@ class AccessMode(IntEnum):
 
     @property
     def label(self) -> str:
-        """As Pulsar writes it: `WaitForExclusive`."""
+        """Name of the mode in Pulsar: `WaitForExclusive`."""
         return self.name.replace("_", " ").title().replace(" ", "")
 
 
 class SchemaType(IntEnum):
-    """What a schema is written in; names are the admin API's, numbers the protocol's."""
+    """The type of a schema; names are the admin API's, numbers the protocol's."""
 
     NONE = 0
     STRING = 1
@@ -68,12 +68,12 @@ class SchemaType(IntEnum):
     LOCAL_DATE_TIME = 19
     PROTOBUF_NATIVE = 20
     AUTO_CONSUME = 21
-    """Of a consumer that takes whatever schema the topic has."""
+    """Type for a consumer that accepts any schema of the topic."""
     EXTERNAL = 22
 
 
 class Schema(NamedTuple):
-    """What a producer or consumer says of its messages. Its data is whatever its type is written in."""
+    """The schema of a producer's or consumer's messages. The format of `data` depends on the type."""
 
     type: SchemaType
     data: bytes = b""
@@ -84,25 +84,25 @@ class MessageChunk(NamedTuple):
     """Which chunk of a message an entry is."""
 
     of: str
-    """Names the message: the same for all its chunks, different for different messages."""
+    """Name of the message: equal for all its chunks, different for different messages."""
     is_last: bool
 
 
 class KeyedMessage(NamedTuple):
-    """What compaction needs of one message."""
+    """The fields of one message that compaction reads."""
 
     key: str | None
     deletes: bool
-    """Its payload is null or empty."""
+    """Whether the payload is null or empty, which deletes the key."""
     is_gone: bool = False
-    """A former compaction left its place in the batch, and nothing else."""
+    """Whether an earlier compaction removed the message and left only its index in the batch."""
 
 
 class KeyedEntry(NamedTuple):
-    """What compaction needs of one entry."""
+    """The fields of one entry that compaction reads."""
 
     messages: tuple[KeyedMessage, ...] | None
-    """In the order of the batch; None: the entry cannot be parsed."""
+    """Messages in the order of the batch; None: the entry cannot be parsed."""
     chunk: MessageChunk | None = None
 
 
@@ -110,12 +110,12 @@ class Change(NamedTuple):
     """A change of a configuration store."""
 
     revision: int
-    """Of the whole store: grows by one with each change."""
+    """Revision of the whole store, which grows by one with each change."""
     path: str
     value: bytes | None
-    """None: the path was deleted."""
+    """New value; None: the path was deleted."""
     version: int
-    """Of the path: 0 for its first value; -1 when it was deleted."""
+    """Version of the path: 0 for its first value; -1: it was deleted."""
 
 
 BEFORE_EVERYTHING = Position(-1, -1)
@@ -130,7 +130,7 @@ _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 def seconds_in(duration: str) -> float:
-    """How long `500ms`, `10s` or `2m` is. ValueError when the text is anything else."""
+    """Return the seconds of a duration like `500ms`, `10s` or `2m`. Raises ValueError for any other text."""
     match = _DURATION.fullmatch(duration)
     if match is None:
         raise ValueError("must be a duration with its unit, like 500ms, 10s or 2m")
@@ -138,11 +138,11 @@ def seconds_in(duration: str) -> float:
 
 
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
-"""Domains of topics: what they keep."""
+"""Domains of topics."""
 _NAME = re.compile(r"[-=:.\w]+")
-"""What Pulsar allows in tenant, namespace and cluster names."""
+"""Pulsar's rule for names of tenants, namespaces and clusters."""
 PARTITIONS_MAX = 10_000
-"""Of a topic. More is a typing error, or a lie: each is a log of its own."""
+"""Maximum number of partitions of a topic; each has its own log. Larger numbers are mistakes or attacks."""
 _PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")
 
 
@@ -162,7 +162,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Accept `topic`, `tenant/ns/topic` and the full form. ValueError names what is wrong."""
+        """Parse `topic`, `tenant/ns/topic` or the full form. Raises ValueError, naming the violated rule."""
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = PERSISTENT, text
@@ -185,18 +185,18 @@ class TopicName:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether its messages are kept."""
+        """Whether the topic's messages are stored."""
         return self.domain == PERSISTENT
 
     @property
     def partition_index(self) -> int:
-        """Index of this partition, -1 for a topic that is none."""
+        """Index of this partition; -1: the topic is no partition."""
         match = _PARTITION.match(self.topic)
         return int(match["index"]) if match else -1
 
     @property
     def partitioned(self) -> TopicName | None:
-        """The topic of which this would be a partition by its name; None for a name that is none."""
+        """The partitioned topic, if the name is that of a partition; otherwise None."""
         match = _PARTITION.match(self.topic)
         return replace(self, topic=match["base"]) if match else None
 

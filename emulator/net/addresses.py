@@ -9,12 +9,12 @@ from typing import Final
 LOOPBACK: Final = "127.0.0.1"
 HOST_RULE: Final = "must be an IPv4 address, an IPv6 address without brackets, or a host name; without a port"
 _MAPPED: Final = bytes(10) + b"\xff\xff"
-"""An IPv6 address that begins so means an IPv4 address, which sockets for IPv6 alone do not listen on."""
+"""Prefix of IPv6 addresses that map an IPv4 address, on which IPv6-only sockets cannot listen."""
 _NAME: Final = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.(?=[^.])|\.?$))+")
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is an address, or can be the name of a host. A name whose last part is a number is neither."""
+    """Whether a text is an address or a valid host name. A name whose last label is a number is not valid."""
     packed = _packed(text)
     if packed is not None:
         return not packed.startswith(_MAPPED)
@@ -23,7 +23,7 @@ def is_host(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of the same machine reach it. Of names only `localhost` is known."""
+    """Whether only programs of the same machine can reach a host. The only such name is `localhost`."""
     packed = _packed(host)
     if packed is None:
         return host.lower() == "localhost"
@@ -31,25 +31,25 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether listening on it means every address of the machine."""
+    """Whether listening on a host means listening on every address of the machine."""
     packed = _packed(host)
     return packed is not None and not any(packed)
 
 
 def nearby(host: str) -> str:
-    """The address at which this machine reaches what listens on `host`."""
+    """Return the address by which programs of this machine reach a port that listens on `host`."""
     if not is_wildcard(host):
         return host
     return "::1" if _family(host) == AF_INET6 else LOOPBACK
 
 
 def in_url(host: str) -> str:
-    """A host as URLs have it: IPv6 addresses in brackets."""
+    """Return a host in the form of URLs: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def _packed(text: str) -> bytes | None:
-    """The bytes of an address; None for anything else."""
+    """Return the bytes of an address; None: the text is no address."""
     try:
         return inet_pton(_family(text), text)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""A client for the HTTP ports of regions, on whatever Network it is given: real sockets or simulated ones.
+"""A client for the HTTP ports of regions, on any Network: real sockets or simulated ones.
 
     response = await call(network, "us-east", 8080, "GET", "/geoemu/v1/status")
 
-It uses h11, which every region needs anyway: importing a general HTTP client would slow the start noticeably.
+It uses h11, which every region imports anyway: importing a general HTTP client would slow the start noticeably.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESPONSE_SECONDS = 2.0
 
 
 class NoHttpResponse(Exception):
-    """No program listens there, or it sent no complete response in time."""
+    """No program listens on the port, or it sent no complete response in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class HttpResponse:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON. ValueError if it is not JSON."""
+        """Return the body, parsed as JSON. Raises ValueError if it is not JSON."""
         return json.loads(self.body)
 
 
 class HttpExchange(asyncio.Protocol):
-    """One request on a connection of its own: `send`, then `receive`. Two steps, because a frozen region can
-    be sent a request that it handles when it is resumed."""
+    """One request on its own connection: `send`, then `receive`. These are separate so that a request can be sent to a
+    frozen region, which handles it when it is resumed."""
 
     def __init__(self, network: Network, host: str, port: int) -> None:
         self._network = network
@@ -50,7 +50,7 @@ class HttpExchange(asyncio.Protocol):
         self._response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
     async def send(self, method: str, target: str, body: Any = None) -> None:
-        """Connect and send the request with `body` as JSON. NoHttpResponse when nothing listens."""
+        """Connect and send the request with `body` as JSON. Raises NoHttpResponse when no program listens."""
         content = b"" if body is None else json.dumps(body).encode()
         host = f"[{self._host}]" if ":" in self._host else self._host
         headers = [
@@ -72,7 +72,7 @@ class HttpExchange(asyncio.Protocol):
             transport.write(self._http.send(event) or b"")
 
     async def receive(self, *, seconds: float = RESPONSE_SECONDS) -> HttpResponse:
-        """The response. NoHttpResponse when it is not complete in time."""
+        """Return the response. Raises NoHttpResponse when it is not complete in time."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._response
@@ -118,7 +118,7 @@ class HttpExchange(asyncio.Protocol):
     def _fail(self, failure: Exception) -> None:
         if not self._response.done():
             self._response.set_exception(failure)
-            self._response.exception()  # Mark as retrieved: the caller may not wait for it.
+            self._response.exception()  # mark as retrieved: the caller may not wait for it
 
 
 async def call(
@@ -131,7 +131,7 @@ async def call(
     *,
     seconds: float = RESPONSE_SECONDS,
 ) -> HttpResponse:
-    """Send one request and return its response. NoHttpResponse when there is none."""
+    """Send one request and return its response. Raises NoHttpResponse when there is none."""
     exchange = HttpExchange(network, host, port)
     try:
         await exchange.send(method, target, body)

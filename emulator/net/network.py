@@ -1,7 +1,8 @@
-"""The network of a broker or client: two calls, which a simulation replaces.
+"""The network interface of a broker or client: `listen` and `connect`, which a simulation replaces.
 
-A broker or client gets its Network when it is started. Real ones use sockets; the simulated one moves bytes over the
-topology's links in virtual time; `broker.replication.link_emulation` wraps either with a link's latency and state.
+A broker or client receives its Network when it is started. `SocketNetwork` uses sockets; the simulated one moves bytes
+over the topology's links in virtual time; `broker.replication.link_emulation` wraps either with a link's latency and
+state.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """A port that is being listened on."""
+    """A port that accepts connections."""
 
     @property
     def port(self) -> int: ...
 
     def close(self) -> None:
-        """Accept no more connections. Those already open stay."""
+        """Accept no more connections. Open connections stay open."""
         ...
 
 
 class Network(Protocol):
-    """Streams of bytes with the guarantees of TCP: in order, or broken."""
+    """A source of byte streams with the guarantees of TCP: all bytes arrive in order, or the connection breaks."""
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> Listener:
-        """Accept connections on `host:port` (0 picks a free port). OSError if the address is not available."""
+        """Accept connections on `host:port` (0 picks a free port). Raises OSError if the address is not available."""
         ...
 
     async def connect(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Open a connection. OSError when refused or unreachable. Callers set their own deadline."""
+        """Open a connection. Raises OSError when it is refused or the host is unreachable. Callers set a deadline."""
         ...
 
 
 def own_address(transport: asyncio.BaseTransport) -> str:
-    """Return the address of this side that the other side connected to; empty where there is none."""
+    """Return the local address of a connection; empty: it has none."""
     own = transport.get_extra_info("sockname")
     return str(own[0]) if isinstance(own, tuple) else ""
 
@@ -48,7 +49,7 @@ class SocketListener:
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
         self.port: int = server.sockets[0].getsockname()[1]
-        """Valid after `close`, too: clients may still be connected."""
+        """Number of the port; still valid after `close`, since connections may be open."""
 
     def close(self) -> None:
         self._server.close()

@@ -26,7 +26,7 @@ def _region_names(value: Any) -> tuple[str, ...]:
     wrong = [name for name in value if not is_valid_name(name)]
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not a name of a region")
-    return tuple(dict.fromkeys(value))  # a set to Pulsar, too: naming a region twice means nothing more
+    return tuple(dict.fromkeys(value))  # a set in Pulsar, too: duplicates are dropped
 
 
 def _region_or_none(value: Any) -> str:
@@ -84,7 +84,7 @@ def _field(name: str, codec: Codec[Any], value: Any) -> Any:
 def whole_number(value: Any, what: str, *, least: int = 0) -> int:
     """ValueError for what is not a number, OutOfRange for one that cannot be meant."""
     if isinstance(value, str) and value.lstrip("-").isdecimal():
-        value = int(value)  # the command line tool quotes some of them
+        value = int(value)  # Pulsar's command-line tool quotes some numbers
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{what}: {value!r} is not a whole number")
     if not least <= value <= NUMBER_MAX:

@@ -83,7 +83,7 @@ def quota_of(value: Any) -> Quota:
     found = fields_of(value, ("policy",))
     size = found.get("limitSize")
     if size is None:
-        size = found.get("limit")  # its name of before 2.8
+        size = found.get("limit")  # its name before Pulsar 2.8
     seconds = found.get("limitTime")
     try:
         action = QuotaAction(found["policy"])

@@ -1,7 +1,7 @@
-"""Avro: read and compared by Apache's own library, which is imported by the first schema that needs it.
+"""Avro schemas: parsed and compared by Apache's library, which is imported for the first schema that needs it.
 
-The library trusts what it is given. What could make it recurse or compute without end is refused before it sees it, and
-a comparison that takes too many steps is given up.
+The library trusts its input. Schemas that could make it recurse or compute without end are refused before, and a
+comparison that takes too many steps is aborted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
 
 FIELDS_MAX = 2_000
-"""Of one record, symbols of one enum: reading and comparing take time by their square."""
+"""Maximum number of fields of a record, and of symbols of an enum: parsing and comparing take quadratic time."""
 BRANCHES_MAX = 200
-"""Of one union."""
+"""Maximum number of branches of a union."""
 _LISTS = {
     "fields": FIELDS_MAX,
     "symbols": FIELDS_MAX,
@@ -28,21 +28,21 @@ _LISTS = {
     "aliases": BRANCHES_MAX,
 }
 STEPS_MAX = 20_000
-"""Pairs of types that one comparison looks at, some 10 µs each. Two schemas as large as is allowed need half as many;
-more are needed by unions of records that are all alike."""
+"""Maximum number of pairs of types that one comparison visits, about 10 µs each. Two schemas of the maximum size need
+half as many; only unions of records that are all alike need more."""
 REASONS_MAX = 10
-"""Reasons reported per record."""
+"""Maximum number of reasons reported per record."""
 
 
 def parse_avro(data: bytes) -> AvroSchema:
-    """BadSchema for what is no Avro schema."""
+    """Parse an Avro schema. Raises BadSchema for anything else."""
     described = read_json(data)
     _check_sizes(described)
     from avro.schema import make_avsc_object
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of logical types that mean nothing
+            warnings.simplefilter("ignore")  # about unknown logical types
             return make_avsc_object(described)
     except RecursionError:
         raise BadSchema("its types refer to each other too deeply") from None
@@ -52,7 +52,7 @@ def parse_avro(data: bytes) -> AvroSchema:
 
 @cache
 def _failures() -> tuple[type[Exception], ...]:
-    """How the library fails over what it did not expect in a schema, when it reads it or only when it compares it."""
+    """Return the errors that the library raises for an unexpected schema, when parsing or when comparing it."""
     from avro.errors import AvroException
 
     return (AvroException, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
@@ -72,8 +72,8 @@ def _check_sizes(described: Any) -> None:
 
 
 def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
-    """Incompatible when `reader` cannot read all that is written with `writer`; BadSchema when that takes too long to
-    find out."""
+    """Raise Incompatible when `reader` cannot read all data written with `writer`, or BadSchema when the comparison
+    takes too long."""
     try:
         found = _first_problem(_checker_type()().get_compatibility(reader, writer))
     except RecursionError:
@@ -88,7 +88,7 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
 
 @cache
 def _checker_type() -> type[Any]:
-    """Avro's checker with limits. It is imported when the first schema is compared."""
+    """Return Avro's checker with limits, imported when the first schema is compared."""
     from avro.compatibility import (
         CompatibleResult,
         ReaderWriterCompatibilityChecker,
@@ -109,13 +109,13 @@ def _checker_type() -> type[Any]:
             if self.steps > STEPS_MAX:
                 raise BadSchema("comparing it takes too long: its unions have too many types that are alike")
             if reader.type == writer.type == "record":
-                # Whatever their names are: what resolves records, in Java and so in Pulsar, does not look at them.
+                # Record names are ignored, as by schema resolution in Java, and so in Pulsar.
                 return self.check_reader_writer_record_fields(reader, writer, location)
             return super().calculate_compatibility(reader, writer, location)
 
         def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
-            """As the library does it. But for each field it makes a new index of all the writer's fields, and a copy of
-            all reasons found before: seconds, for records that are referred to again and again."""
+            """Check the fields of a record as the library does, but with one index of the writer's fields. The library
+            builds an index and copies all earlier reasons per field: seconds for records that are often referenced."""
             by_name, result, wrong = writer.fields_dict, CompatibleResult, 0
             for at, field in enumerate(reader.fields):
                 found = self._field(field, by_name, writer, [*location, "fields", str(at)])
@@ -146,7 +146,7 @@ def _checker_type() -> type[Any]:
 
 
 def _first_problem(result: Any) -> str:
-    """Why the reader cannot read what the writer wrote; empty when it can."""
+    """Return why the reader cannot read data of the writer; empty when it can."""
     if result.compatibility.name == "compatible":
         return ""
     reasons = sorted({one.name.replace("_", " ") for one in result.incompatibilities})

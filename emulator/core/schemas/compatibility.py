@@ -1,7 +1,7 @@
-"""Validate schemas and check whether a new one may follow those a topic has, by compatibility strategy.
+"""Validation of schemas, and the check whether a new one is compatible with a topic's, by compatibility strategy.
 
-`avro` decides what reads what. Protobuf descriptors are read by `wire.descriptors`; here only the name of the root
-message matters, as in Pulsar.
+`avro` compares Avro schemas. `wire.descriptors` reads Protobuf descriptors; here only the name of the root message is
+compared, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from emulator.model.values import Schema, SchemaType
 
 
 class CompatibilityStrategy(Enum):
-    """As Pulsar names them."""
+    """Compatibility strategy, with Pulsar's names."""
 
     UNDEFINED = "UNDEFINED"
-    """Not set: what a wider place says, and FULL where none says anything."""
+    """Not set: the strategy of the next wider level applies, and FULL if no level sets one."""
     ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
-    """No new schema at all."""
+    """No new schema is accepted."""
     ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
-    """Any new schema, of any type."""
+    """Any new schema is accepted, of any type."""
     BACKWARD = "BACKWARD"
-    """The new schema reads what was written with the newest there is."""
+    """The new schema must read data of the newest version."""
     FORWARD = "FORWARD"
-    """The newest there is reads what is written with the new one."""
+    """The newest version must read data of the new schema."""
     FULL = "FULL"
-    """Both."""
+    """BACKWARD and FORWARD."""
     BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
-    """As BACKWARD, with all there are."""
+    """As BACKWARD, for all versions."""
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
 
@@ -49,8 +49,8 @@ class CompatibilityStrategy(Enum):
 
     @property
     def for_consumers(self) -> CompatibilityStrategy:
-        """What a consumer's schema is held to (PIP-44): it only reads. Under BACKWARD_TRANSITIVE and FULL_TRANSITIVE
-        all versions count."""
+        """Strategy for a consumer's schema, which only reads (PIP-44): BACKWARD, but BACKWARD_TRANSITIVE and
+        FULL_TRANSITIVE stay as they are."""
         if self in _CONSUMERS_READ_THE_NEWEST:
             return CompatibilityStrategy.BACKWARD
         return self
@@ -75,7 +75,7 @@ AUTO_UPDATE = {
     "ForwardTransitive": CompatibilityStrategy.FORWARD_TRANSITIVE,
     "FullTransitive": CompatibilityStrategy.FULL_TRANSITIVE,
 }
-"""What older tools call them."""
+"""Name in older tools -> strategy."""
 
 
 AVRO_DESCRIBED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
@@ -83,7 +83,7 @@ _MAY_SAY_ANYTHING = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})
 
 
 def check_form(schema: Schema) -> None:
-    """BadSchema when its data is not what its type is written in."""
+    """Raise BadSchema when the data of a schema does not have the form of its type."""
     match schema.type:
         case SchemaType.AVRO | SchemaType.PROTOBUF:
             avro = parse_avro(schema.data)
@@ -113,13 +113,13 @@ def _check_json(data: bytes) -> None:
 
 
 def _is_old_json(data: bytes) -> bool:
-    """JSON Schema, by which clients described JSON before they took Avro's form."""
+    """Whether the data is a JSON Schema, the form that clients used for JSON before Avro's."""
     described = read_json(data)
     return isinstance(described, dict) and described.get("type") == "object"
 
 
 def root_message(data: bytes) -> str:
-    """Full name of the message that a Protobuf descriptor is about. BadSchema."""
+    """Return the full name of the root message of a Protobuf descriptor. Raises BadSchema."""
     described = read_json(data)
     name: Any = described.get("rootMessageTypeName") if isinstance(described, dict) else None
     if not isinstance(name, str) or not name:
@@ -128,7 +128,7 @@ def root_message(data: bytes) -> str:
 
 
 def check_follows(old: Schema, new: Schema, strategy: CompatibilityStrategy) -> None:
-    """Incompatible, with the reason, when `new` may not follow `old`; they are different. BadSchema."""
+    """Raise Incompatible, with the reason, when `new` may not follow the different schema `old`; or BadSchema."""
     if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
         return
     if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE:
@@ -159,7 +159,7 @@ def _check_avro(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None
 
 
 def _check_json_follows(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None:
-    """Each of the two forms may follow the other, as in Pulsar: clients change the form when they are renewed."""
+    """Check two JSON schemas. As in Pulsar, each of the two forms may follow the other: upgraded clients change it."""
     old_is_old_form, new_is_old_form = _is_old_json(old), _is_old_json(new)
     if not old_is_old_form and not new_is_old_form:
         _check_avro(old, new, strategy)

@@ -1,4 +1,4 @@
-"""Untrusted JSON: parsed with a bounded depth, compared without insignificant differences; why a schema is refused."""
+"""Untrusted JSON: parsing with a bounded depth, and normalisation for comparison; the errors of refused schemas."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Incompatible(ValueError):
 
 
 DEPTH_MAX = 64
-"""Nesting limit of a schema. Each level costs the parser several stack frames."""
+"""Maximum nesting depth of a schema. Each level takes several stack frames of the parser."""
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def read_json(data: bytes) -> Any:
-    """Parse JSON. BadSchema for data that is not JSON, or is nested too deeply."""
+    """Parse JSON. Raises BadSchema for data that is not JSON, or is nested too deeply."""
     _check_depth(data)
     try:
-        return json.loads(data.decode())  # as bytes it might be UTF-16, whose brackets were not counted
+        return json.loads(data.decode())  # bytes could be UTF-16, whose brackets were not counted
     except (ValueError, RecursionError) as problem:
         raise BadSchema(f"not JSON: {problem}") from None
 

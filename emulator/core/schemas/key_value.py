@@ -1,4 +1,4 @@
-"""Key/value schemas: two schemas in one.
+"""Key/value schemas: the schemas of key and value in one.
 
 data         length of the key's u32 | the key's data | length of the value's u32 | the value's data, big-endian
 properties   key.schema.type, key.schema.properties (JSON), value.schema.type, …; kv.encoding.type
@@ -35,7 +35,7 @@ def split_data(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _part(data: bytes, at: int) -> tuple[bytes, int]:
-    size = max(0, _LENGTH.unpack_from(data, at)[0])  # -1 says none
+    size = max(0, _LENGTH.unpack_from(data, at)[0])  # -1: no schema
     end = at + _LENGTH.size + size
     if end > len(data):
         raise BadSchema(f"a schema of {size:,} bytes in {len(data):,}")
@@ -57,11 +57,11 @@ def _half(name: str, whole: Schema, data: bytes) -> Schema:
         raise BadSchema(f"{name}.schema.type: {said!r} is not a schema type") from None
 
 
-# As the admin API shows them.
+# The form of the admin API.
 
 
 def data_as_text(data: bytes) -> str:
-    """`{"key": …, "value": …}`, each as JSON, or an empty text where there is nothing to say."""
+    """Return `{"key": …, "value": …}`, each as JSON, or an empty text for a schema without data."""
     key, value = split_data(data)
     return json.dumps({"key": _as_json(key), "value": _as_json(value)})
 
@@ -74,7 +74,7 @@ def _as_json(data: bytes) -> Any:
 
 
 def data_from_text(text: str) -> bytes:
-    """Inverse of `data_as_text`. BadSchema."""
+    """Parse the result of `data_as_text`. Raises BadSchema."""
     said = read_json(text.encode())
     if not isinstance(said, dict) or set(said) != set(HALVES):
         raise BadSchema('a key/value schema is written {"key": …, "value": …}')

@@ -1,9 +1,9 @@
 """The versions of one topic's schema.
 
-    0 ──── 1 ──── 2 ──── deleted 3 ──── 4        versions after the last deletion count for what comes next;
-    └── still found by their number ──┘          those before it are found, and are compared with nothing
+    0 ──── 1 ──── 2 ──── deleted 3 ──── 4        a new schema is compared with the versions after the last deletion;
+    └── still found by their number ──┘          earlier versions are only found by their number
 
-A number names one schema for ever: it is never given again, not after a deletion either (INV-41).
+A number identifies one schema for ever and is never reused, not even after a deletion (INV-41).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def version_bytes(number: int) -> bytes:
 
 
 def version_number(version: bytes) -> int:
-    """Inverse of `version_bytes`; negative for what no region gave out."""
+    """Decode the result of `version_bytes`; negative for bytes that no region sent."""
     return int(_NUMBER.unpack(version)[0]) if len(version) == _NUMBER.size else -1
 
 
 @dataclass(frozen=True)
 class Version:
-    """A schema that was registered, or the note that what came before was deleted."""
+    """A registered schema, or the deletion of all earlier versions."""
 
     number: int
     schema: Schema | None
-    """None: a deletion."""
+    """The schema; None: a deletion."""
     at_ms: int
-    """By the clock of the region that registered it; for people."""
+    """Time of registration by the clock of the region that registered it; for information only."""
 
     @cached_property
     def identity(self) -> bytes:
@@ -60,7 +60,7 @@ class Version:
 
     @classmethod
     def decode(cls, number: int, value: bytes) -> Version:
-        """ValueError for what is none."""
+        """Decode the result of `encode`. Raises ValueError for anything else."""
         try:
             document = json.loads(value)
             schema = None
@@ -73,7 +73,7 @@ class Version:
 
 
 def identity_of(schema: Schema) -> bytes:
-    """The same for schemas that mean the same: clients differ in spaces and in the order of what they write."""
+    """Return a digest that is equal for equivalent schemas: clients differ in spaces and in the order of keys."""
     parts = [schema.type.name.encode()]
     if schema.type in AVRO_DESCRIBED:
         parts.append(normalized(schema.data))
@@ -89,7 +89,7 @@ def identity_of(schema: Schema) -> bytes:
 
 
 class Versions:
-    """Of one topic. What is stored comes in any order, and again; nothing else is kept."""
+    """The versions of one topic. Stored versions may be put in any order and more than once."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, Version] = {}
@@ -101,7 +101,7 @@ class Versions:
         self._by_number[version.number] = version
 
     def remove(self, number: int) -> None:
-        """Harmless when there is none."""
+        """Remove a version, if it exists."""
         self._by_number.pop(number, None)
 
     def get(self, number: int) -> Version | None:
@@ -113,12 +113,12 @@ class Versions:
 
     @property
     def newest(self) -> Version | None:
-        """The schema of the topic. None: it has none, or no longer."""
+        """The current schema of the topic. None: it has none, or it was deleted."""
         last = self._by_number.get(self.next_number - 1)
         return None if last is None or last.schema is None else last
 
     def present(self) -> list[Version]:
-        """What a new schema is compared with, the oldest first."""
+        """Return the versions that a new schema is compared with, the oldest first."""
         return list(self._since_deletion())[::-1]
 
     def _since_deletion(self) -> Iterator[Version]:
@@ -129,7 +129,7 @@ class Versions:
             yield version
 
     def find(self, schema: Schema) -> Version | None:
-        """The present version that means the same."""
+        """Return the version since the last deletion with an equivalent schema; None: there is none."""
         wanted = identity_of(schema)
         return next((one for one in self._since_deletion() if one.identity == wanted), None)
 

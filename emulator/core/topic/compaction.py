@@ -1,9 +1,9 @@
-"""Which messages of a topic stay when it is compacted: of each key the newest one (docs/components/compaction.md).
+"""Compaction: of each key only the newest message stays (docs/components/compaction.md).
 
-Two phases, and between them only what `LatestOfKeys` remembers, which grows with the keys and not with the messages.
+Compaction has two phases. Between them `LatestOfKeys` is the only state; it grows with the keys, not the messages.
 
-    phase one   every entry, in log order:  `note`     which message of each key is the newest
-    phase two   the same entries again:     `staying`  which of the entry's messages stay
+    phase one   every entry, in log order:  `note`     record the newest message of each key
+    phase two   the same entries again:     `staying`  select the entry's messages that stay
 
 A message without a key stays. A message whose payload is null or empty deletes its key: no message of the key stays,
 not even the deletion. A deletion stays only behind an entry that cannot be parsed (an encrypted batch, for example):
@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 from emulator.model.values import KeyedEntry, MessageChunk
 
 KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What one compaction may remember. With more it ends with an error, and the topic stays as it is."""
+"""Maximum memory of the keys of one compaction. Beyond it compaction fails, and the topic stays as it is."""
 KEY_OVERHEAD_BYTES: Final = 250
-"""What a key costs besides its text: measured with tracemalloc, 205 to 235."""
+"""Memory of a key besides its text; tracemalloc measured 205 to 235."""
 
 
 class TooManyKeys(ValueError):
@@ -31,19 +31,19 @@ class TooManyKeys(ValueError):
 class _Newest(NamedTuple):
     entry_id: int
     at: int
-    """Index in its batch."""
+    """Index of the message in its batch."""
     deletes: bool
     chunks_of: str
-    """Of which chunked message; empty: it is none."""
+    """Name of the chunked message; empty: the message is not chunked."""
 
 
 class LatestOfKeys:
-    """Owned by one compaction."""
+    """The newest message of each key. Owned by one compaction."""
 
     def __init__(self, keys_bytes_max: int = KEYS_BYTES_MAX) -> None:
         self._newest: dict[str, _Newest] = {}
         self._incomplete: set[str] = set()
-        """Chunked messages whose last chunk was not seen."""
+        """Names of chunked messages whose last chunk was not read."""
         self._first_opaque: int | None = None
         self._held_bytes = 0
         self._held_bytes_max = keys_bytes_max
@@ -52,7 +52,7 @@ class LatestOfKeys:
         return len(self._newest)
 
     def note(self, entry_id: int, entry: KeyedEntry) -> None:
-        """Phase one; ids ascend. TooManyKeys when more would have to be remembered than is allowed."""
+        """Record an entry in phase one, in log order. Raises TooManyKeys when the keys exceed the maximum memory."""
         messages, chunk = entry.messages, entry.chunk
         if messages is None:
             if self._first_opaque is None:
@@ -82,7 +82,7 @@ class LatestOfKeys:
             )
 
     def staying(self, entry_id: int, entry: KeyedEntry) -> list[int] | None:
-        """Phase two: the indexes of the messages that stay. None: the entry stays as it is."""
+        """Return the indexes of the entry's messages that stay, in phase two. None: the entry stays as it is."""
         messages, chunk = entry.messages, entry.chunk
         if messages is None or (chunk is not None and chunk.of in self._incomplete):
             return None
@@ -95,7 +95,7 @@ class LatestOfKeys:
             return True
         newest = self._newest.get(key)
         if newest is None:
-            return True  # chunks of one message that name different keys: their meaning is undefined
+            return True  # chunks of one message with different keys, which are undefined
         if newest.deletes:
             behind_opaque = self._first_opaque is not None and entry_id > self._first_opaque
             return behind_opaque and (entry_id, index) == newest[:2]

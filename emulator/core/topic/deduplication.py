@@ -1,31 +1,27 @@
-"""Storing each message once.
+"""Deduplication: storing each message once, by three maps per topic.
 
-Three questions, three small maps per topic.
+*Has this producer sent the message before?* (`ProducerDeduplication`) A producer numbers its messages; after a lost
+connection it resends all messages without a receipt. The map has two numbers per producer name:
 
-*Has this producer sent that before?* (`ProducerDeduplication`) A producer numbers its messages; after a lost
-connection it sends again whatever was not acknowledged. Per producer name two numbers:
-
-    persisted   everything up to here is durable
-    pushed      everything up to here was admitted, durable or not. Invariant: pushed >= persisted
+    persisted   highest durable sequence id
+    pushed      highest admitted sequence id, durable or not. Invariant: pushed >= persisted
 
     ────────────┤ persisted ├─── in flight ───┤ pushed ├────────▶ sequence ids
       DUPLICATE                DUPLICATE                  ACCEPT
 
-A duplicate of a message in flight must not be acknowledged before that message is durable. The shell ensures
-this: it acknowledges a duplicate only after everything issued before it. Upstream responds to such a send with
-an error instead.
+A duplicate of a message in flight must not be acknowledged before that message is durable. The shell ensures this: it
+acknowledges a duplicate only after all earlier appends. Upstream responds to such a send with an error instead.
 
-*Has this region's replicator brought that before?* (`SourceWatermarks`) A replicator sends its log in order
-and, after any failure, again from an earlier place; the position in the source log is the measure. Markers
-count here, so that each is acted upon once, and bypass the first question.
+*Has this region's replicator sent the entry before?* (`SourceWatermarks`) A replicator sends its log in order and,
+after any failure, again from an earlier position; positions in the source log are compared. Markers are checked only
+here, so that each takes effect once.
 
-*Is this chunk stored already?* (`ChunkTracker`) A chunk of an incomplete message is stored once, even where the
-topic does not deduplicate.
+*Is this chunk stored already?* (`ChunkTracker`) A chunk of an incomplete message is stored once, even where the topic
+does not deduplicate.
 
-When an append fails its outcome is unknown. The shell then drops both objects with the topic and
-rebuilds them: the last checkpoint (`from_json`), then `persisted` / `advance` for every entry stored since,
-so nothing depends on how old the checkpoint is. There is no way to take a `pushed` back, on
-purpose.
+The outcome of a failed append is unknown. The shell then drops these objects with the topic and rebuilds them: from the
+last checkpoint (`from_json`), then by `persisted`, `advance` and `stored` for every entry stored since. So their state
+does not depend on the age of the checkpoint. An admission cannot be undone, on purpose.
 """
 
 from __future__ import annotations
@@ -38,14 +34,14 @@ from typing import Any, Final, NamedTuple
 from emulator.model.values import BEFORE_EVERYTHING, Position
 
 PRODUCER_NAMES_MAX = 10_000
-"""How many producer names are remembered per topic; upstream's default."""
+"""Maximum number of remembered producer names per topic; upstream's default."""
 
 
 def last_sequence_id(sequence_id: int, highest_sequence_id: int, messages: int) -> int:
-    """Sequence id of the last message of an entry.
+    """Return the sequence id of the last message of an entry.
 
-    Not every client says it: the C++ one, and all that are built on it, leave `highest_sequence_id` out. Ids of one
-    producer grow, so the last one is at least this much, which is exact where the client numbers by itself.
+    The C++ client, and all clients built on it, omit `highest_sequence_id`. Ids of one producer grow, so the last one
+    is at least `sequence_id + messages - 1`, which is exact if the client assigns the ids.
     """
     assert messages > 0, "an entry has at least one message"
     last = sequence_id + messages - 1
@@ -53,7 +49,7 @@ def last_sequence_id(sequence_id: int, highest_sequence_id: int, messages: int) 
 
 
 class PublishVerdict(Enum):
-    """What to do with one publish."""
+    """The decision about one publish."""
 
     ACCEPT = "store it"
     DUPLICATE = "already admitted: do not store it; acknowledge it after everything issued before"
@@ -61,11 +57,11 @@ class PublishVerdict(Enum):
 
 _ACCEPT: Final = PublishVerdict.ACCEPT
 _DUPLICATE: Final = PublishVerdict.DUPLICATE
-"""A member of an enum costs several times as much to look up, and every publish does."""
+"""Every publish reads these; reading the member of the enum takes several times as long."""
 
 
 class _Progress:
-    """One producer name. Invariant: pushed >= persisted."""
+    """The highest sequence ids of one producer name. Invariant: pushed >= persisted."""
 
     __slots__ = ("persisted", "pushed")
 
@@ -75,27 +71,29 @@ class _Progress:
 
 
 class ProducerDeduplication:
-    """One topic's memory of what producers sent. Beyond `names_max` the least recently used are forgotten."""
+    """The highest sequence ids of each producer of one topic. Beyond `names_max` the least recently used name is
+    forgotten."""
 
     def __init__(self, names_max: int = PRODUCER_NAMES_MAX) -> None:
         self._names_max = names_max
         self._progress: OrderedDict[str, _Progress] = OrderedDict()
-        """Least recently used first."""
+        """Producer name -> its sequence ids, least recently used first."""
         self.drops_overlaps = False
-        """As upstream: a batch is a duplicate when its first message is (`compatibility: overlapping_batches`)."""
+        """Whether a batch is a duplicate when its first message is, as upstream
+        (`compatibility: overlapping_batches`)."""
 
     def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
     ) -> PublishVerdict:
-        """Check one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less
-        than sequence_id for a single message) or a chunk. What is accepted counts as pushed from here on.
+        """Check one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less than
+        sequence_id for a single message) or a chunk. An accepted publish counts as pushed from here on.
 
-        A batch is a duplicate only when all of it is. One that overlaps what is known (an application that
-        resends from its own checkpoint, batched differently) is stored: upstream acknowledges and drops it,
-        losing its new part, and no acknowledged publish may be lost (`drops_overlaps`).
+        A batch is a duplicate only when all its messages are. A batch that only overlaps known ids is stored (from an
+        application that resends from its own checkpoint, batched differently). Upstream acknowledges and drops it,
+        losing its new messages, but no acknowledged publish may be lost (`drops_overlaps`).
 
-        All chunks of a message carry its sequence id, which is recorded with the last one only. So an id that
-        is known means a message that is complete, and every chunk of it is a duplicate; until then none is.
+        All chunks of a message carry its sequence id, which is recorded with the last one only. So a known id means a
+        complete message, of which every chunk is a duplicate; before that none is.
         """
         last = highest_sequence_id if highest_sequence_id > sequence_id else sequence_id
         progress = self._progress.get(name)
@@ -108,7 +106,8 @@ class ProducerDeduplication:
         return _ACCEPT
 
     def persisted(self, name: str, highest_sequence_id: int) -> None:
-        """Everything up to here is durable. Called for live appends, and when the log is read again after a start."""
+        """Note that all messages up to this sequence id are durable. Called for live appends, and when the log is read
+        again after a start."""
         progress = self._used(name, self._progress.get(name))
         if highest_sequence_id > progress.persisted:
             progress.persisted = highest_sequence_id
@@ -116,12 +115,12 @@ class ProducerDeduplication:
                 progress.pushed = highest_sequence_id
 
     def last_sequence_id(self, name: str) -> int:
-        """Highest durable sequence id of a producer, -1 when it is unknown: where a client goes on."""
+        """Return the highest durable sequence id of a producer, after which its client continues; -1: unknown."""
         progress = self._progress.get(name)
         return -1 if progress is None else progress.persisted
 
     def _used(self, name: str, progress: _Progress | None) -> _Progress:
-        """The newest use of a name is this. `progress` is what is known of it."""
+        """Mark a name as the most recently used. `progress`: its sequence ids; None: the name is new."""
         if progress is None:
             progress = self._progress[name] = _Progress(-1)
             if len(self._progress) > self._names_max:
@@ -134,14 +133,14 @@ class ProducerDeduplication:
         return len(self._progress)
 
     def to_json(self) -> dict[str, Any]:
-        """What is durable, for the checkpoint; least recently used first."""
+        """Return the durable sequence ids for the checkpoint, least recently used first."""
         return {"persisted": {n: p.persisted for n, p in self._progress.items() if p.persisted >= 0}}
 
     @classmethod
     def from_json(
         cls, state: Mapping[str, Any], names_max: int = PRODUCER_NAMES_MAX
     ) -> ProducerDeduplication:
-        """Start from a checkpoint."""
+        """Restore the state of a checkpoint."""
         deduplication = cls(names_max)
         for name, sequence_id in state["persisted"].items():
             deduplication.persisted(name, sequence_id)
@@ -149,7 +148,7 @@ class ProducerDeduplication:
 
 
 class SourceWatermarks:
-    """One topic's memory of what other regions' replicators brought.
+    """The newest position received from each other region's replicator, for one topic.
 
     Invariant: the watermark of a region only grows.
     """
@@ -158,27 +157,27 @@ class SourceWatermarks:
         self._highest: dict[str, Position] = {}
 
     def accepts(self, source_region: str, position: Position) -> bool:
-        """Whether an entry that stands at `position` in the source region is new here."""
+        """Whether the entry at `position` in the source region's log is new here."""
         highest = self._highest.get(source_region)
         return highest is None or position > highest
 
     def advance(self, source_region: str, position: Position) -> None:
-        """This entry is here. Older ones are ignored."""
+        """Raise the watermark to this entry. Older entries have no effect."""
         highest = self._highest.get(source_region)
         if highest is None or position > highest:
             self._highest[source_region] = position
 
     def highest(self, source_region: str) -> Position:
-        """Newest position received from a region; BEFORE_EVERYTHING when none was."""
+        """Return the newest position received from a region; BEFORE_EVERYTHING when none was."""
         return self._highest.get(source_region, BEFORE_EVERYTHING)
 
     def to_json(self) -> dict[str, Any]:
-        """For the checkpoint."""
+        """Return the watermarks for the checkpoint."""
         return {region: str(position) for region, position in sorted(self._highest.items())}
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> SourceWatermarks:
-        """Start from a checkpoint."""
+        """Restore the state of a checkpoint."""
         watermarks = cls()
         for region, text in state.items():
             watermarks.advance(region, Position.parse(text))
@@ -186,8 +185,8 @@ class SourceWatermarks:
 
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers with an incomplete message, per topic. The least recent ones are forgotten: their chunks may then be stored
-twice."""
+"""Maximum number of producers with an incomplete message, per topic. Beyond it the least recent one is forgotten: its
+chunks may then be stored twice."""
 
 
 class ChunkInfo(NamedTuple):
@@ -197,24 +196,24 @@ class ChunkInfo(NamedTuple):
     publish_time_ms: int
     chunks: int
     number: int
-    """0 is the first."""
+    """Index of the chunk in its message; 0 is the first."""
 
     def follows(self, other: ChunkInfo | None) -> bool:
-        """Whether it is the next chunk, or the first of another message."""
+        """Whether this is the chunk after `other`, or the first of another message."""
         return self.number == 0 or (
             other is not None and self[:3] == other[:3] and self.number == other.number + 1
         )
 
     def is_behind(self, other: ChunkInfo | None) -> bool:
-        """Whether it is of the same message, and not later."""
+        """Whether this chunk belongs to the same message as `other` and is not later."""
         return other is not None and self[:3] == other[:3] and 0 <= self.number <= other.number
 
 
 class ChunkTracker:
-    """The stored chunks of the incomplete messages of one topic (INV-92). By producer the newest chunk of an unbroken
-    sequence from the first on, of its current message only.
+    """The stored chunks of the incomplete messages of one topic (INV-92). Per producer it records the newest chunk of
+    an unbroken sequence from the first on, of the producer's current message only.
 
-    A client splits a large message into chunks and publishes them one by one. When its link breaks in between it
+    A client splits a large message into chunks and publishes them one by one. When its connection breaks in between it
     resends all chunks without a receipt, which may be stored already. A chunk stored twice loses the whole message:
     the C++ client, and all clients built on it, discard a message when a chunk is out of order.
 
@@ -239,7 +238,7 @@ class ChunkTracker:
         return True
 
     def stored(self, producer: str, chunk: ChunkInfo) -> None:
-        """The chunk is durable. Called for live appends, and when the log is read again after a start."""
+        """Note that a chunk is durable. Called for live appends, and when the log is read again after a start."""
         if not chunk.is_behind(self._stored.get(producer)):
             self._count(self._stored, producer, chunk)
 
@@ -251,12 +250,12 @@ class ChunkTracker:
                 newest.popitem(last=False)
 
     def to_json(self) -> dict[str, list[int]]:
-        """What is durable, for the checkpoint; least recent first."""
+        """Return the durable chunks for the checkpoint, least recent first."""
         return {producer: list(chunk) for producer, chunk in self._stored.items()}
 
     @classmethod
     def from_json(cls, state: Mapping[str, Sequence[Any]]) -> ChunkTracker:
-        """Start from a checkpoint."""
+        """Restore the state of a checkpoint."""
         tracker = cls()
         for producer, numbers in state.items():
             tracker._stored[producer] = ChunkInfo(*map(int, numbers))

@@ -1,7 +1,7 @@
-"""Limits of a topic: producers, consumers and subscriptions at once, and how often one consumer may subscribe.
+"""Limits of a topic: numbers of producers, consumers and subscriptions, and the rate at which one consumer subscribes.
 
-Errors have Pulsar's codes, so that clients know whether to retry. Each consumer has a subscribe budget that fills with
-time; a full one is forgotten, so memory is bounded by the consumers of one period, and by `CONSUMERS_MAX`.
+Errors have Pulsar's codes, so that clients know whether to retry. Each consumer has a budget of subscribes that refills
+with time. A full budget is forgotten, so memory is bounded by the consumers of one period, and by `CONSUMERS_MAX`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from emulator.errors import ProtocolError, ServerError
 
 
 class TopicLimits(NamedTuple):
-    """0: any number."""
+    """Maximum numbers of connected producers and consumers, and of subscriptions, of a topic; 0: unlimited."""
 
     producers: int = 0
     consumers: int = 0
@@ -22,7 +22,7 @@ class TopicLimits(NamedTuple):
     subscriptions: int = 0
 
     def check_producers(self, present: int, topic: str) -> None:
-        """ProtocolError when one more is too many; so do the others."""
+        """Raise ProtocolError when one more producer exceeds the limit. The other checks are alike."""
         if 0 < self.producers <= present:
             raise ProtocolError(
                 ServerError.ProducerBusy, f"Topic {topic!r} reached max producers limit: {self.producers}"
@@ -48,19 +48,19 @@ class TopicLimits(NamedTuple):
 
 
 CONSUMERS_MAX: Final = 10_000
-"""Of one topic. Beyond that the budgets that were used the longest ago are forgotten."""
+"""Maximum number of budgets per topic. Beyond it the least recently used budgets are forgotten."""
 
 
 class SubscribeRateLimiter:
-    """Of the consumers of one topic."""
+    """The budgets of subscribes of the consumers of one topic."""
 
     def __init__(self) -> None:
         self._rate: RateLimit = UNLIMITED
         self._budgets: OrderedDict[tuple[str, str, int], tuple[Throttle, float]] = OrderedDict()
-        """With when each was used; the one that was used last is last. Ordered, so that each admission is O(1)."""
+        """Consumer -> (budget, time of last use), least recently used first, so that each admission takes O(1)."""
 
     def admit(self, consumer: tuple[str, str, int], rate: RateLimit, now_ms: float) -> bool:
-        """Whether it may subscribe once more; then that counts."""
+        """Return whether a consumer may subscribe now, and take that from its budget."""
         if rate != self._rate:
             self._rate = rate
             self._budgets.clear()
@@ -76,7 +76,7 @@ class SubscribeRateLimiter:
         return True
 
     def _forget(self, now_ms: float) -> None:
-        """Those that are full again, and the oldest of too many."""
+        """Forget budgets that are full again, and the least recently used ones beyond `CONSUMERS_MAX`."""
         full_before_ms = now_ms - self._rate.period_seconds * 1000
         while self._budgets:
             _, used_ms = next(iter(self._budgets.values()))

@@ -1,10 +1,10 @@
-"""What is trimmed, and what a subscription skips: retention, TTL and quotas (docs/components/life.md, L2 to L5).
+"""Trimming and skipping of entries: retention, TTL and backlog quotas (docs/components/life.md, L2 to L5).
 
     log    ├── trimmed ──┼── kept by retention ──┼── still needed ──▶ end
            first       floor                   need
 
-Entries are checked in log order, from the oldest on; the check ends with the first one that stays. So each entry is
-checked once before it is trimmed, and once per pass while it stays.
+Each pass checks entries in log order, from the oldest on, and ends with the first one that stays. So it checks all
+entries that it trims, and one more.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from emulator.core.policies.lifetime import (
 from emulator.errors import ProtocolError, ServerError
 
 EVICT_TO: float = 0.9
-"""Of its quota: how much of a backlog is left after an eviction, as upstream."""
+"""Fraction of its quota to which an eviction reduces a backlog, as upstream."""
 
 
 LOOKS_MAX: Final = 512
-"""That are remembered of a log."""
+"""Maximum number of remembered checks of a log."""
 AGE_PARTS: Final = 16
-"""For by such a part of its age an entry that claims the future may be taken for younger."""
+"""Precision of ages: an entry with a future publish time may count as younger by this fraction (1/16) of its age."""
 
 
 class AgedEntry(NamedTuple):
-    """An entry, as far as its age and weight count."""
+    """The fields of an entry that retention checks."""
 
     entry_id: int
     published_ms: int
@@ -45,15 +45,15 @@ class AgedEntry(NamedTuple):
 
 
 class Ages:
-    """The ages of entries. The publish time counts unless it is in the future: the age of such a message is the time
-    since it was first known to be stored, or it would keep everything behind it for ever."""
+    """The ages of the entries of one log. An age counts from the publish time; if that is in the future, from when the
+    entry was first known to be stored. Otherwise the entry would block the trimming of later entries for ever."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int]] = []
         """Ends of the log at some checks, and their times; both ascend. Entries below were stored by then."""
 
     def looked(self, end_entry_id: int, now_ms: int) -> None:
-        """Record that the log ends here now. Otherwise the age of an entry counts from its first check."""
+        """Record the present end of the log. Without it the age of an entry counts from its first check."""
         if not self._ends or self._ends[-1][0] < end_entry_id:
             self._ends.append((end_entry_id, now_ms))
             if len(self._ends) > LOOKS_MAX:
@@ -79,10 +79,10 @@ class Ages:
 
 
 class Trimming:
-    """One look at a log's oldest entries: how many of them retention lets go."""
+    """One pass over a log's oldest entries that decides how many are trimmed."""
 
     def __init__(self, retention: Retention, ages: Ages, *, now_ms: int, size_bytes: int) -> None:
-        """`size_bytes`: of the whole log."""
+        """`size_bytes`: size of the whole log."""
         self._retention = retention
         self._ages = ages
         self._now_ms = now_ms
@@ -99,18 +99,18 @@ class Trimming:
 
 
 def backlog_bytes(size_bytes: int, first: int, need: int, end: int) -> int:
-    """About how much of a log is not acknowledged: entries are taken to be of one size, as upstream does."""
+    """Return the estimated size of the entries from `need` on, assuming that all entries have one size, as upstream."""
     if end <= first:
         return 0
     return size_bytes * max(0, end - max(need, first)) // (end - first)
 
 
 class Backlog(NamedTuple):
-    """What is not acknowledged by the slowest subscription, or not in the slowest region."""
+    """The backlog of the slowest subscription or replicator."""
 
     size_bytes: int
     age_ms: int
-    """Of its oldest message; 0 when there is none."""
+    """Age of its oldest message; 0 when there is none."""
     slowest: str
 
 
@@ -131,7 +131,7 @@ class Exceeded(NamedTuple):
 
 
 def exceeded(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
-    """All that are, size first."""
+    """Return the exceeded quotas, size first."""
     found = []
     size, age = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
     if size is not None and 0 <= size.limit_bytes < backlog.size_bytes:
@@ -150,24 +150,24 @@ def exceeded(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
 
 
 class LogHold(NamedTuple):
-    """One that needs the log from an id on."""
+    """A component that needs the log from an id on."""
 
     entry_id: int
     asker: str
-    """As people know it: subscription `billing`, replicator to `eu`."""
+    """Description of the component for users: subscription `billing`, replicator to `eu`."""
 
 
 HoldSource = Callable[[], Iterable[LogHold]]
 
 
 class LogHolds:
-    """Of one log."""
+    """All holds on one log."""
 
     def __init__(self) -> None:
         self._askers: dict[str, HoldSource] = {}
 
     def add(self, kind: str, asker: HoldSource) -> None:
-        """From now on it is asked, too. One a kind: cursors, replicators, compaction, transactions."""
+        """Register a source of holds, one per kind: cursors, replicators, compaction, transactions."""
         assert kind not in self._askers, f"{kind} is registered already"
         self._askers[kind] = asker
 

@@ -1,17 +1,16 @@
 """State derived from one topic's log, as pure code: admit, fold, checkpoint (docs/components/topic-state.md, TS1 to
 TS3).
 
-    claimed ──gate──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
-                      `admit`                       `fold`
+    claimed ──check──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
+                       `admit`                       `fold`
 
-`admit` checks a new entry against all admitted ones, durable or not. Admission is never undone: when an append fails,
-the whole state is dropped and folded again from what the store really holds. `fold` is the same code for the live end
-and for the replay after a start. Folding an entry twice changes nothing, so a replay may begin too early, never too
-late.
+`admit` compares a new entry with all admitted ones, durable or not. Admission is never undone: when an append fails,
+the whole state is dropped and folded again from the stored log. `fold` is the same code for live appends and for the
+replay after a start. Folding an entry twice changes nothing, so a replay may begin too early, but never too late.
 
 A checkpoint has a head and parts. S1 promises no order across keys, so a reader may find any mix of old and new ones.
-Each part records below which id it is true, the head records when each part changed last. Replay begins at the lowest
-position that all of them cover (TS3).
+Each part records the id below which it is complete; the head records the end of the log when each part last changed.
+Replay begins at the lowest position that all parts cover (TS3).
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.transaction_names import TxnId
 
 FORMAT_VERSION = 2
-"""Of the head. An unknown one is not an error: everything is folded again from the log."""
+"""Format of the head. An unknown format is not an error: everything is folded again from the log."""
 
 
 class EntryFacts(Scanned, Protocol):
-    """What counts of an entry's metadata."""
+    """The fields of an entry's metadata that are admitted and folded."""
 
     @property
     def is_batch(self) -> bool: ...
@@ -58,7 +57,7 @@ class EntryFacts(Scanned, Protocol):
     def publish_time_ms(self) -> int: ...
     @property
     def txn(self) -> tuple[int, int] | None:
-        """(most, least) of its transaction."""
+        """Id of its transaction, (most, least); None: the entry has none."""
         ...
 
 
@@ -67,20 +66,20 @@ class LastData(NamedTuple):
 
     entry_id: int
     messages: int
-    """How many a batch has; -1 for a single message; `UNKNOWN_MESSAGES`: the entry must be read."""
+    """Number of messages of a batch; -1: a single message; `UNKNOWN_MESSAGES`: the entry must be read."""
 
 
 UNKNOWN_MESSAGES: Final = 0
-"""Of an entry that became visible long after it was stored, with the end of a transaction."""
+"""Number of messages of an entry that became visible after it was stored, at the end of a transaction."""
 
 
 _new_tuple: Final = tuple.__new__
-"""Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
+"""Creates a NamedTuple in half the time of its constructor, from values in the order of the fields."""
 _ACCEPT: Final = PublishVerdict.ACCEPT
 
 
 class TopicState:
-    """Owned by one topic."""
+    """The state derived from the log of one topic, which owns it."""
 
     def __init__(
         self,
@@ -96,36 +95,36 @@ class TopicState:
         self.deduplication = deduplication()
         self.chunk_tracker = ChunkTracker()
         self.admitted_watermarks = watermarks()
-        """What was admitted from each source region, durable or not: the measure for what is new."""
+        """Newest admitted position of each source region, durable or not, with which new entries are compared."""
         self.watermarks = watermarks()
-        """What is durable of each source region: the measure for checkpoints."""
+        """Newest durable position of each source region, for checkpoints."""
         self.visibility = Visibility()
         self.buffer = TransactionBuffer()
         self.last_data: LastData | None = None
         self.last_of: dict[str, int] = {}
-        """By other region: id of the newest message that came from it."""
+        """Other region -> id of the newest message that was replicated from it."""
         self.stored_end = 0
-        """Everything below is durable and folded. Only grows."""
+        """Exclusive end of the durable and folded entries. Only grows."""
 
     @property
     def readable_end(self) -> int:
-        """Consumers may be given what lies below. Never above `stored_end`, nor above the first message of an open
+        """Exclusive end of the entries that may be dispatched: `stored_end`, or the first message of an open
         transaction (INV-63)."""
         open_from = self.buffer.open_from
         return self.stored_end if open_from is None else open_from
 
     @property
     def replicable_end(self) -> int:
-        """Other regions may be sent what lies below: what consumers here may be given."""
+        """Exclusive end of the entries that may be replicated: the same as `readable_end`."""
         return self.readable_end
 
     # Admitting.
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
-        """Whether an entry that passed the gate is new here. False: it was admitted before, and is acknowledged after
-        everything issued before it."""
+        """Whether an entry that passed `core.admission.check` is new here. False: it was admitted before, and is
+        acknowledged after all earlier appends."""
         if isinstance(publisher, Peer):
-            assert facts.source_position is not None, "the gate asks for it"
+            assert facts.source_position is not None, "`check` requires it"
             if not self.admitted_watermarks.accepts(publisher.region, facts.source_position):
                 return False
             self.admitted_watermarks.advance(publisher.region, facts.source_position)
@@ -140,15 +139,15 @@ class TopicState:
         return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_chunk(facts))
 
     def _admit_chunk(self, facts: EntryFacts) -> bool:
-        """No chunk of a message is stored twice, whether or not the topic deduplicates (INV-92)."""
+        """Whether a chunk is new. No chunk is stored twice, whether or not the topic deduplicates (INV-92)."""
         chunk = _chunk(facts)
         return chunk is None or self.chunk_tracker.admit(facts.producer_name, chunk)
 
     # Folding.
 
     def fold(self, entry_id: int, facts: EntryFacts) -> None:
-        """An entry is durable: count it. Of ids that were left out nothing will come: a log that lies elsewhere uses
-        some for itself."""
+        """Fold a durable entry into the state. Skipped ids will never have an entry: an external log uses some ids for
+        its own records."""
         if entry_id >= self.stored_end:
             if entry_id > self.stored_end:
                 self.visibility.hide_range(self.stored_end, entry_id - 1)
@@ -179,7 +178,8 @@ class TopicState:
                 self.chunk_tracker.stored(facts.producer_name, chunk)
 
     def _fold_unreadable(self, entry_id: int, facts: EntryFacts) -> None:
-        """It is of a transaction, or lies behind one that is open. What another region brought is of none here."""
+        """Fold an entry of a transaction, or one behind the first message of an open transaction. A replicated entry
+        belongs to no transaction here."""
         if facts.txn is None or facts.replicated_from is not None:
             if self.buffer.open_from is None:
                 self.last_data = LastData(entry_id, facts.num_messages if facts.is_batch else -1)
@@ -193,7 +193,7 @@ class TopicState:
         )
 
     def _fold_end(self, entry_id: int, marker_type: int, txn: TxnId) -> None:
-        """A marker ends a transaction; what it held back becomes readable, or hidden."""
+        """Fold a marker that ends a transaction: entries that the transaction held back become readable, or hidden."""
         if marker_type not in (TXN_COMMIT, TXN_ABORT):
             return
         before = self.readable_end
@@ -210,33 +210,33 @@ class TopicState:
                 self.last_data = LastData(newest, UNKNOWN_MESSAGES)
 
     def ends_at(self, next_entry_id: int) -> None:
-        """The log was folded as far as it goes; ids up to its end may carry no entry."""
+        """Note the end of the log after a replay; the last ids before it may have no entry."""
         if next_entry_id > self.stored_end:
             self.visibility.hide_range(self.stored_end, next_entry_id - 1)
             self.stored_end = next_entry_id
 
     def begins_at(self, first_entry_id: int) -> None:
-        """Everything below was trimmed: forget it, since it is never requested again."""
+        """Note that all entries below this id were trimmed."""
         self.stored_end = max(self.stored_end, first_entry_id)
 
     def forget_producers(self) -> None:
-        """Deduplication is turned on or off: forget all sequence ids, and check none from here on."""
+        """Forget all sequence ids and check none from here on: deduplication is turned on or off."""
         drops_overlaps = self.deduplication.drops_overlaps
         self.deduplicates = False
         self.deduplication = self._deduplication_type()
         self.deduplication.drops_overlaps = drops_overlaps
 
-    # Asking.
+    # Queries.
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """Where a producer goes on: its highest durable sequence id, -1 when it is unknown."""
+        """Return the highest durable sequence id of a producer, after which its client continues; -1: unknown."""
         return self.deduplication.last_sequence_id(producer_name) if self.deduplicates else -1
 
     def unseen_by(
         self, region: str, upto: int, *, first: int = 0, never: Callable[..., bool] = never_reaches
     ) -> Iterator[int]:
-        """Ids of first..upto, both included, of messages that never reach `region`, because their senders named other
-        regions."""
+        """Yield the ids in first..upto, both included, of messages that never reach `region`, because their producers
+        named other regions."""
         restricted = self.visibility.restricted
         audiences = [one for one in restricted if never(region, origin=one[0], replicate_to=one[1])]
         return self.visibility.restricted_to(audiences, first, min(upto, self.stored_end - 1))
@@ -253,8 +253,8 @@ class TopicState:
         never: Callable[..., bool] = never_reaches,
         apply: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update,
     ) -> Applied:
-        """An update of `source`, which names these regions, puts the subscription of this cursor at `own_entry_id` of
-        our log: acknowledge what it may (INV-5), and the markers that directly follow."""
+        """Apply an update of `source` with our position `own_entry_id` and the regions `named` to a subscription's
+        cursor: acknowledge the entries that it may (INV-5), and the markers that directly follow."""
         first = cursor.mark_delete + 1
         unvouched = self.unvouched(first, own_entry_id, {source, *named})
         unseen = chain(self.unseen_by(source, own_entry_id, first=first, never=never), unvouched)
@@ -264,9 +264,9 @@ class TopicState:
         return applied
 
     def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
-        """Ids of first..own_entry_id up to the newest message of a region that was not asked for the snapshot: it was
-        out of the namespace then, or is new in it. Messages that we received from it may not have reached the sender
-        of the update, which cannot know that (INV-5)."""
+        """Yield the ids from `first` to the newest message of a region that the update does not name, at most
+        `own_entry_id`. Such a region was not in the namespace when the snapshot was taken: its messages may not have
+        reached the sender of the update (INV-5)."""
         strangers = [last for region, last in self.last_of.items() if region not in named]
         upto = min(own_entry_id, max(strangers, default=-1))
         hidden = self.visibility.hidden
@@ -275,8 +275,8 @@ class TopicState:
     # Checkpoints.
 
     def head(self, ledger_id: int) -> bytes:
-        """What a restart begins with. Says only what is durable, so it may be written at any time. It vouches for no
-        more than is readable: what lies beyond may still become hidden (INV-62)."""
+        """Return the head of a checkpoint. It contains durable state only, so it may be written at any time. It covers
+        only readable entries: later ones may still become hidden (INV-62)."""
         state = {
             "format": FORMAT_VERSION,
             "ledger_id": ledger_id,
@@ -301,11 +301,11 @@ class TopicState:
         *,
         log_end: int | None = None,
     ) -> int:
-        """Begin with a checkpoint, before anything was folded. Returns the id from which the log is to be folded.
+        """Restore a checkpoint, before any entry was folded. Returns the id from which the log must be folded.
 
-        `part` gives the stored bytes of a part of this log, None when there are none. `log_end`: where the log ends.
-        CheckpointDamaged when the head or a part cannot be read, or speaks of what the log does not have; then nothing
-        of this state may be used."""
+        `part` returns the stored bytes of a part, None when there are none. `log_end`: exclusive end of the log. Raises
+        CheckpointDamaged when the head or a part cannot be decoded, or covers entries that the log does not have; this
+        object must then be discarded."""
         try:
             return self._restore(head, ledger_id, part, log_end)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
@@ -321,7 +321,7 @@ class TopicState:
             return 0
         if self.deduplicates and state.get("deduplicates", True):
             self.deduplication = self._deduplication_type.from_json(state["deduplication"])
-        # Checkpoints of before say nothing of it: then a chunk may be stored twice.
+        # Older checkpoints lack this field: a chunk may then be stored twice.
         self.chunk_tracker = ChunkTracker.from_json(state.get("unfinished", {}))
         self.watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
@@ -329,7 +329,7 @@ class TopicState:
         self.visibility.known_from = int(state["known_from"])
         self.visibility.last_aborted = int(state.get("last_aborted", -1))
         replay_from = end = int(state["next_entry_id"])
-        # Checkpoints of before say nothing of it: then any region's last message may be the newest one.
+        # Older checkpoints lack this field: then the newest entry may be the last message of any region.
         last_of = state.get("last_of", dict.fromkeys(state["watermarks"], end - 1))
         self.last_of = {region: int(last) for region, last in last_of.items()}
         if log_end is not None and end > log_end:
@@ -347,12 +347,12 @@ class TopicState:
 
 
 def _is_inner_chunk(facts: EntryFacts) -> bool:
-    """Whether this is a chunk of a message, and not its last: only the last is counted."""
+    """Whether this is a chunk other than the last: only the last chunk records the message's sequence id."""
     return facts.num_chunks > 1 and facts.chunk_id != facts.num_chunks - 1
 
 
 def _chunk(facts: EntryFacts) -> ChunkInfo | None:
-    """Of a message in chunks; None when it does not say which one."""
+    """Return the identity of a chunk; None when the entry has no valid chunk id."""
     number, chunks = facts.chunk_id, facts.num_chunks
     if number is None or not 0 <= number < chunks:
         return None

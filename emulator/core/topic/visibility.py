@@ -1,12 +1,12 @@
-"""The entries of a log that some readers never receive: markers, and messages whose producer named regions.
+"""The visibility of entries: hidden entries, and messages whose producer named the regions that receive them.
 
-    hidden       markers, messages of aborted transactions, and ids that no entry has: no consumer ever receives one,
-                 and none is backlog
-    restricted   (origin, regions its producer named) -> entries that other regions never receive
+    hidden       markers, messages of aborted transactions, and ids without an entry: no consumer receives them, and
+                 they do not count as backlog
+    restricted   (origin, regions that the producer named) -> ids of entries that no other region receives
 
-Both are sets of ids in parts of 4,096 (`core.cursor.id_set`). A part is written when it changed, and dropped from
-memory when every cursor is beyond it and it is durable (`forget_below`). Before a cursor moves below the parts in
-memory the missing ones are loaded (`missing_parts`, `remember`), so memory always reaches down to the lowest cursor.
+Both are sets of ids in parts of 4,096 (`core.cursor.id_set`). A changed part is written, and dropped from memory when
+it is durable and every cursor is beyond it (`forget_below`). Before a cursor moves below the parts in memory the
+missing parts are loaded (`missing_parts`, `remember`), so memory always has the parts from the lowest cursor on.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from emulator.core.cursor.id_set import PART_BITS, IdSet, runs_of
 from emulator.errors import CheckpointDamaged
 
 Audience = tuple[str, tuple[str, ...]]
-"""(region where a message was first published, regions its sender named)."""
+"""(region in which a message was published, regions that its producer named)."""
 
 
 class Visibility:
-    """Of one topic in one region."""
+    """The visibility of the entries of one topic in one region."""
 
     def __init__(self) -> None:
         self.hidden = IdSet()
         self.restricted: dict[Audience, IdSet] = {}
         self.known_from = 0
-        """Everything from this id on is remembered. Invariant: the first id of a part."""
+        """Id from which on all parts are in memory. Invariant: the first id of a part."""
         self.last_aborted = -1
-        """The highest id of a message whose transaction was aborted; -1: there never was one. Entries beyond say
-        themselves whether they are hidden."""
+        """Highest id of a message whose transaction was aborted; -1: none was. The metadata of a later entry alone
+        shows whether it is hidden."""
         self._changed: dict[int, int] = {}
-        """Number of a part -> end of the log when it changed last. For parts that are remembered."""
+        """Number of a part in memory -> end of the log when the part last changed."""
         self._unwritten: set[int] = set()
-        """Changed since they were taken for writing."""
+        """Numbers of parts that changed since they were last taken for writing."""
         self._writing: set[int] = set()
-        """Taken, and not known to be durable."""
+        """Numbers of parts that were taken for writing and are not known to be durable."""
 
-    # Changing.
+    # Updates.
 
     def hide(self, entry_id: int) -> None:
         self.hidden.add(entry_id)
         self._touch(entry_id)
 
     def hide_range(self, first: int, last: int) -> None:
-        """Ids of first..last, both included, that no entry has and none will have."""
+        """Hide the ids first..last, both included, which never have an entry."""
         self.hidden.add_range(first, last)
         for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
             self._touch(min(last, (number + 1 << PART_BITS) - 1))
 
     def hide_aborted(self, first: int, last: int, marker_entry_id: int) -> None:
-        """Messages of an aborted transaction, first..last, both included; the marker says so. Parts that do not know
-        of the marker do not count for these ids (TS3)."""
+        """Hide the messages first..last, both included, that a marker aborted. Stored parts from before the marker do
+        not cover these ids (TS3)."""
         self.hidden.add_range(first, last)
         self.last_aborted = max(self.last_aborted, last)
         for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
             self._touch(min(last, (number + 1 << PART_BITS) - 1), marker_entry_id + 1)
 
     def vouch_from(self, entry_id: int) -> None:
-        """Parts from this id on were written while a transaction was open there: then they vouched for less than they
-        said. Have them written again."""
+        """Mark the parts from this id on as unwritten. They were written while a transaction was open there, and
+        covered fewer ids than the log had."""
         first = entry_id >> PART_BITS
         self._unwritten.update(number for number in self._changed if number >= first)
 
@@ -73,13 +73,13 @@ class Visibility:
         self._touch(entry_id)
 
     def _touch(self, entry_id: int, end: int = 0) -> None:
-        """`end`: of the log, when it lies beyond the entry."""
+        """Mark the part of an entry as changed. `end`: end of the log if not directly after the entry."""
         number = entry_id >> PART_BITS
         self._changed[number] = end or entry_id + 1
         self._unwritten.add(number)
 
     def forget_below(self, lowest_needed: int) -> None:
-        """No cursor is below `lowest_needed`. Only what is durable is let go."""
+        """Drop durable parts from memory that lie below `lowest_needed`, the lowest cursor."""
         number = self.known_from >> PART_BITS
         while (number + 1) << PART_BITS <= lowest_needed and number not in self._unwritten | self._writing:
             number += 1
@@ -92,10 +92,10 @@ class Visibility:
             if not ids:
                 del self.restricted[audience]
 
-    # Asking.
+    # Queries.
 
     def restricted_to(self, audiences: Iterable[Audience], first: int, last: int) -> Iterator[int]:
-        """Ids of first..last, both included, of entries for one of these audiences."""
+        """Yield the ids in first..last, both included, of entries for one of these audiences."""
         for audience in audiences:
             yield from self.restricted[audience].between(first, last)
 
@@ -103,32 +103,32 @@ class Visibility:
 
     @property
     def changed(self) -> dict[int, int]:
-        """What the checkpoint's head says of parts: number -> end of the log when the part changed last."""
+        """Number of a part -> end of the log when the part last changed, for the checkpoint's head."""
         return dict(self._changed)
 
     def take_unwritten(self, end: int) -> dict[int, bytes]:
-        """Parts to be written, each true for everything below `end`; tell the `outcome` of each."""
+        """Return the parts to write, complete for all ids below `end`. The caller reports the `outcome` of each."""
         numbers, self._unwritten = sorted(self._unwritten), set()
         self._writing.update(numbers)
         return {number: self._part(number, end) for number in numbers}
 
     def outcome(self, number: int, is_durable: bool) -> None:
-        """Of writing a part."""
+        """Note the outcome of writing a part."""
         self._writing.discard(number)
         if not is_durable:
             self._unwritten.add(number)
 
     @property
     def is_writing(self) -> bool:
-        """Whether the outcome of some part is awaited."""
+        """Whether a part is being written."""
         return bool(self._writing)
 
     def missing_parts(self, from_entry_id: int) -> range:
-        """Numbers of the parts to load, in this order, before a cursor may stand at `from_entry_id`."""
+        """Return the numbers of the parts to load, in this order, before a cursor may move to `from_entry_id`."""
         return range((self.known_from >> PART_BITS) - 1, (max(0, from_entry_id) >> PART_BITS) - 1, -1)
 
     def remember(self, number: int, part: bytes | None) -> None:
-        """Bring a part back that was let go; None when nothing was ever stored of it."""
+        """Load a dropped part into memory. `part`: its stored bytes; None: it was never stored."""
         if part is not None:
             self.load_part(number, part)
         self.known_from = number << PART_BITS
@@ -146,8 +146,9 @@ class Visibility:
         return json.dumps(state, separators=(",", ":")).encode()
 
     def load_part(self, number: int, part: bytes) -> int:
-        """Put in what a part says; a union, so old and new forms may come in any order. Returns the end below which it
-        is true. CheckpointDamaged when it cannot be read: a guess would skip messages."""
+        """Add the ids of a stored part; a union, so older and newer values may be loaded in any order. Returns the id
+        below which the part is complete. Raises CheckpointDamaged when it cannot be decoded: a guess would skip
+        messages."""
         base = number << PART_BITS
         try:
             state = json.loads(part)
@@ -165,5 +166,5 @@ class Visibility:
             ) from None
 
     def restored(self, number: int, changed: int) -> None:
-        """A part was loaded with the checkpoint whose head says this of it."""
+        """Note that a part was loaded whose checkpoint head has this end of the log."""
         self._changed[number] = changed

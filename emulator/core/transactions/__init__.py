@@ -1,1 +1,1 @@
-"""Transactions: coordinators, their journals and keys; what a topic and a subscription know of a transaction."""
+"""Transactions: coordinators, their journals and keys; the transaction state of topics and subscriptions."""

@@ -1,14 +1,14 @@
-"""Which messages of a topic belong to transactions that are still open (docs/components/transaction-buffer.md).
+"""The messages of a topic that belong to open transactions (docs/components/transaction-buffer.md).
 
-Messages of a transaction are stored like others, where they come in. Nothing from the first message of the oldest open
+Messages of a transaction are appended to the log like others. No entry from the first message of the oldest open
 transaction on is readable; a marker in the log ends a transaction.
 
     a   b   T1  c   T2  T1  d   T2  commit T1   e
             ▲── readable end, T1 open ──────────────
                     ▲── readable end once T1 has ended and T2 has not
 
-All of it is folded from the log, in log order. Nothing here is stored: a checkpoint vouches only for what lies below
-the readable end, so a restart reads the log again from there (INV-62).
+The buffer is folded from the log, in log order, and is not stored itself: a checkpoint covers only entries below the
+readable end, so a restart reads the log again from there (INV-62).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from collections.abc import Iterator
 from emulator.model.transaction_names import TxnId
 
 RUNS_MAX = 1_000_000
-"""Runs of entries that all open transactions of a topic may have; 16 bytes each."""
+"""Maximum number of runs of entries of all open transactions of a topic; 16 bytes each."""
 PRODUCERS_MAX = 16
-"""Producers per transaction whose names are kept."""
+"""Maximum number of producer names kept per transaction."""
 
 
 class OpenTransaction:
-    """What one topic holds of one transaction."""
+    """The messages of one open transaction in one topic."""
 
     __slots__ = ("_runs", "messages", "producers", "since_ms")
 
     def __init__(self, entry_id: int, since_ms: int) -> None:
         self._runs = array("q", (entry_id, entry_id))
-        """First and last id of each run, in turns, ascending."""
+        """First and last id of each run, alternating, in ascending order."""
         self.since_ms = since_ms
-        """Publish time of its first message."""
+        """Publish time of the transaction's first message."""
         self.messages = 0
         self.producers: tuple[str, ...] = ()
 
@@ -48,11 +48,11 @@ class OpenTransaction:
 
     @property
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Maximal runs of its entries, ascending, ends included."""
+        """Maximal runs of its entries as (first, last), both included, in ascending order."""
         return zip(self._runs[::2], self._runs[1::2], strict=True)
 
     def add(self, entry_id: int, producer_name: str, messages: int) -> bool:
-        """Whether this began a new run. An entry that is known changes nothing."""
+        """Add an entry and return whether it began a new run. A known entry has no effect."""
         if producer_name not in self.producers and len(self.producers) < PRODUCERS_MAX:
             self.producers += (producer_name,)
         last = self._runs[-1]
@@ -67,27 +67,27 @@ class OpenTransaction:
 
 
 class TransactionBuffer:
-    """Of one topic."""
+    """The open transactions of one topic."""
 
     def __init__(self) -> None:
         self.open: OrderedDict[TxnId, OpenTransaction] = OrderedDict()
-        """In the order of their first messages."""
+        """Open transactions, in the order of their first messages."""
         self.open_from: int | None = None
-        """First entry of the oldest open one; None when none is open. Invariant (INV-63): nothing from there on is
+        """First entry of the oldest open transaction; None: none is open. Invariant (INV-63): no entry from there on is
         readable."""
         self.runs = 0
-        """Of all open ones together."""
+        """Number of runs of all open transactions together."""
         self.committed = 0
         self.aborted = 0
-        """Ended since the topic was loaded, or folded again."""
+        """Numbers of committed and aborted transactions since the topic was loaded or folded again."""
 
     @property
     def is_full(self) -> bool:
-        """Nothing more of a transaction may be taken."""
+        """Whether no more messages of transactions may be admitted."""
         return self.runs >= RUNS_MAX
 
     def stored(self, txn: TxnId, entry_id: int, *, at_ms: int, producer_name: str, messages: int) -> None:
-        """A message of a transaction is in the log."""
+        """Note that a message of a transaction is in the log."""
         transaction = self.open.get(txn)
         if transaction is None:
             transaction = self.open[txn] = OpenTransaction(entry_id, at_ms)
@@ -97,7 +97,8 @@ class TransactionBuffer:
         self.runs += transaction.add(entry_id, producer_name, messages)
 
     def ended(self, txn: TxnId, marker_entry_id: int, *, committed: bool) -> OpenTransaction | None:
-        """Its marker is in the log. None when nothing of it was open there: a second marker means nothing."""
+        """End a transaction whose marker is in the log, and return it. None when it was not open there: a second marker
+        has no effect."""
         transaction = self.open.get(txn)
         if transaction is None or transaction.first_entry_id > marker_entry_id:
             return None
@@ -113,5 +114,5 @@ class TransactionBuffer:
 
     @property
     def blocking(self) -> tuple[TxnId, OpenTransaction] | None:
-        """The transaction that holds back whatever comes after its first message."""
+        """The oldest open transaction, which makes all entries from its first message on unreadable."""
         return next(iter(self.open.items()), None)

@@ -1,9 +1,9 @@
 """One transaction coordinator: its transactions and their legal operations (docs/components/transactions.md).
 
-Each method that decides something changes the state at once and returns the entry of the journal that records it. The
-shell makes the entry durable before it responds to a client; when that fails, the whole coordinator is read again from
-the store, so a state that is ahead of the journal is never visible. After a restart `apply` builds the same state from
-the same entries.
+Each operation changes the state at once and returns the journal entry that records the change. The shell makes the
+entry durable before it responds to the client. When that fails, the whole coordinator is loaded again from the store,
+so a state that is ahead of the journal is never visible. After a restart `apply` builds the same state from the same
+entries.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ E = TypeVar("E", bound=JournalEntry)
 ASKED: Final = "requested by its client"
 TIMED_OUT: Final = "timed out"
 FENCED: Final = "fenced"
-"""A newer connection has its key, or the key was deleted. What is done with such a transaction fails as expired."""
+"""A newer connection has the transaction's key, or the key was deleted. Later requests for it fail as expired."""
 BY_OPERATOR: Final = "requested by an operator"
 DEADLINES_SPARE: Final = 1_000
-"""Number of deadlines of ended transactions that may be kept, besides two for each that has not ended."""
+"""Number of deadlines that may be kept besides two per live transaction; some are of ended transactions."""
 PARTICIPANT_BYTES: Final = 256
 """Memory of one participant, besides its name."""
 PARTICIPANTS_BYTES_MAX: Final = 33_554_432
-"""Of all participants of one coordinator's transactions: clients choose how long their names are. It is half of what a
-log takes in one append; the rest of a checkpoint is for keys, outcomes and times."""
+"""Maximum memory of all participants of one coordinator's transactions, whose names clients choose. It is half the
+maximum of one append; the rest of a checkpoint is for keys, outcomes and times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +50,37 @@ class Bounds:
 
     open_max: int
     participants_max: int
-    """Maximum of topics and subscriptions of one transaction."""
+    """Maximum number of topics and subscriptions of one transaction."""
     timeout_ms_max: int
     outcomes_max: int
     outcome_ms: int
 
 
 class TransactionOutcome(NamedTuple):
-    """Of a transaction that is over."""
+    """The outcome of a transaction that is over."""
 
     status: TransactionStatus
     why: str
     until_ms: float
-    """Forgotten from then on."""
+    """Time at which the outcome is forgotten."""
     holder: Holder | None
-    """The key that it was begun under."""
+    """The key under which the transaction began; None: it had no key."""
 
 
 class KeyTransaction(NamedTuple):
-    """A transaction that was begun under a key, and what became of it."""
+    """A transaction that began under a key, and its status."""
 
     txn: TxnId
     epoch: int
-    """Of the connection that began it."""
+    """Epoch of the connection that began the transaction."""
     status: TransactionStatus
     why: str
-    """Why it was decided so; empty while it is open."""
+    """Reason of the decision; empty while the transaction is open."""
 
 
 @dataclass(slots=True)
 class LiveTransaction:
-    """One that is not over."""
+    """A transaction that is not over."""
 
     txn: TxnId
     timeout_ms: int
@@ -90,7 +90,7 @@ class LiveTransaction:
     status: TransactionStatus = TransactionStatus.OPEN
     why: str = ""
     topics: dict[str, bool] = field(default_factory=dict)
-    """Full name -> whether the log says so durably (TP1)."""
+    """Full name of the topic -> whether its addition is durable in the log (TP1)."""
     subscriptions: dict[tuple[str, str], bool] = field(default_factory=dict)
     participants_bytes: int = 0
 
@@ -100,14 +100,14 @@ class LiveTransaction:
 
 
 class Deadlines:
-    """Deadlines of transactions, the earliest first. Those of transactions that ended stay until they are reached, or
-    are too many."""
+    """Deadlines of transactions, the earliest first. Deadlines of ended transactions stay until they are reached, or
+    there are too many."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
 
     def add(self, transaction: LiveTransaction, live: Mapping[int, LiveTransaction]) -> None:
-        """`live`: without this one."""
+        """Add the deadline of a transaction. `live`: the other live transactions."""
         if len(self._heap) > 2 * len(live) + DEADLINES_SPARE:
             open_ones = (one for one in live.values() if one.status is TransactionStatus.OPEN)
             self._heap = [(one.deadline_ms, one.txn.least) for one in open_ones]
@@ -115,7 +115,7 @@ class Deadlines:
         heappush(self._heap, (transaction.deadline_ms, transaction.txn.least))
 
     def take(self, now_ms: float, live: Mapping[int, LiveTransaction]) -> list[int]:
-        """Remove those that are reached; returns the open transactions among them."""
+        """Remove the deadlines that are reached and return the numbers of their open transactions."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             least = heappop(self._heap)[1]
@@ -136,31 +136,32 @@ class Deadlines:
 
 
 class Coordinator:
-    """Of one region. Times are milliseconds of any clock that only goes forward."""
+    """A transaction coordinator of one region. Times are milliseconds of any monotonic clock."""
 
     def __init__(self, number: int, bounds: Bounds) -> None:
         self.number = number
         self.bounds = bounds
         self.next_least = 0
         self.live: dict[int, LiveTransaction] = {}
-        """By number, the oldest first. INV-54: everything below `next_least` that is not here is over."""
+        """Number -> live transaction, the oldest first. INV-54: every number below `next_least` that is not a key here
+        is of a transaction that is over."""
         self.outcomes: OrderedDict[int, TransactionOutcome] = OrderedDict()
-        """Those that ended last, the newest last."""
+        """Number -> remembered outcome, the newest last."""
         self._deadlines = Deadlines()
         self._by_key: dict[tuple[str, str], dict[int, None]] = {}
-        """(owner, key) -> numbers of those in `live`."""
+        """(owner, key) -> numbers of its transactions in `live`."""
         self._participants_bytes = 0
-        """Of all in `live`."""
+        """Memory of the participants of all transactions in `live`."""
 
     # State.
 
     @property
     def low_watermark(self) -> int:
-        """Every transaction up to this number has ended; -1: none is known to have."""
+        """Number up to which every transaction is over; -1: there is none."""
         return next(iter(self.live), self.next_least) - 1
 
     def status(self, least: int) -> TransactionStatus | None:
-        """None: never begun, or forgotten."""
+        """Return the status of a transaction; None: it never began, or its outcome is forgotten."""
         transaction = self.live.get(least)
         if transaction is not None:
             return transaction.status
@@ -168,7 +169,7 @@ class Coordinator:
         return None if outcome is None else outcome.status
 
     def transaction(self, least: int) -> LiveTransaction:
-        """An open transaction. ProtocolError with the code that its client understands when it is not open."""
+        """Return an open transaction. Raises ProtocolError, with the code for its client, when it is not open."""
         txn = TxnId(self.number, least)
         found = self.live.get(least) or self.outcomes.get(least)
         if found is None:
@@ -183,13 +184,13 @@ class Coordinator:
         return found
 
     def check_publish(self, least: int, topic: str) -> None:
-        """TP1. ProtocolError unless it is open and has the topic."""
+        """Raise ProtocolError unless the transaction is open and the topic's addition is durable (TP1)."""
         transaction = self.transaction(least)
         if not transaction.topics.get(topic, False):
             raise _not_added(transaction.txn, f"topic {topic}")
 
     def check_acknowledge(self, least: int, topic: str, subscription: str) -> None:
-        """TP1. ProtocolError unless it is open and has the subscription."""
+        """Raise ProtocolError unless the transaction is open and the subscription's addition is durable (TP1)."""
         transaction = self.transaction(least)
         if not transaction.subscriptions.get((topic, subscription), False):
             raise _not_added(transaction.txn, f"subscription {subscription} of {topic}")
@@ -197,13 +198,13 @@ class Coordinator:
     # Requests of clients.
 
     def begin(self, timeout_ms: int, opened_at_ms: int, holder: Holder | None, now_ms: float) -> Began:
-        """A new transaction. ProtocolError as `check_begin`."""
+        """Begin a transaction. Raises ProtocolError as `check_begin`. `timeout_ms`: 0 means the maximum."""
         self.check_begin(timeout_ms)
         timeout_ms = timeout_ms or self.bounds.timeout_ms_max
         return self._did(Began(self.next_least, timeout_ms, opened_at_ms, holder), now_ms)
 
     def check_begin(self, timeout_ms: int) -> None:
-        """ProtocolError when there are too many transactions, or a new one may not stay open so long."""
+        """Raise ProtocolError when there are too many transactions, or the timeout exceeds its maximum."""
         if not 0 <= timeout_ms <= self.bounds.timeout_ms_max:
             sentence = f"a time-out of {timeout_ms} ms is over the limit of {self.bounds.timeout_ms_max} ms"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
@@ -212,7 +213,7 @@ class Coordinator:
             raise ProtocolError(ServerError.TooManyRequests, sentence)
 
     def add_partitions(self, least: int, topics: Iterable[str]) -> PartitionsAdded | None:
-        """None: it has them all already."""
+        """Add topics to a transaction. None: it has them all already."""
         transaction = self.transaction(least)
         new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
         self._check_participants(transaction, len(new), _topics_bytes(new))
@@ -221,7 +222,7 @@ class Coordinator:
     def add_subscriptions(
         self, least: int, subscriptions: Iterable[tuple[str, str]]
     ) -> SubscriptionsAdded | None:
-        """The same for (topic, subscription)."""
+        """Add subscriptions, (topic, subscription), to a transaction. None: it has them all already."""
         transaction = self.transaction(least)
         new = tuple(each for each in dict.fromkeys(subscriptions) if each not in transaction.subscriptions)
         self._check_participants(transaction, len(new), _subscriptions_bytes(new))
@@ -242,8 +243,8 @@ class Coordinator:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     def decide(self, least: int, *, commit: bool, why: str) -> Decided | None:
-        """Commit or abort. None: that is decided already, and maybe over. ProtocolError when it cannot be: the other
-        was decided (TX3), or it is not known."""
+        """Commit or abort a transaction. None: it has that outcome already. Raises ProtocolError when the other outcome
+        was decided (TX3), or the transaction is not known."""
         wanted = TransactionStatus.COMMITTING if commit else TransactionStatus.ABORTING
         status = self.status(least)
         if status in (wanted, FOLLOWS[wanted]):
@@ -252,29 +253,29 @@ class Coordinator:
         return self._did(Decided(least, wanted, why), 0)
 
     def ended(self, least: int, now_ms: float) -> TransactionEnded:
-        """Every participant has confirmed the outcome."""
+        """End a transaction whose outcome every participant confirmed."""
         transaction = self.live[least]
         return self._did(TransactionEnded(least, FOLLOWS[transaction.status], transaction.why), now_ms)
 
     # Time.
 
     def due(self, now_ms: float) -> list[int]:
-        """Open transactions whose time-out is over. Each is returned once."""
+        """Return the numbers of open transactions that timed out. Each is returned once."""
         return self._deadlines.take(now_ms, self.live)
 
     @property
     def next_due_ms(self) -> float | None:
-        """When to call `due` next; None: there is no deadline."""
+        """Time at which to call `due` next; None: there is no deadline."""
         return self._deadlines.next_ms(self.live)
 
     # Keys.
 
     def of_key(self, owner: str, key: str) -> list[LiveTransaction]:
-        """What is not over of a key's transactions. Few: at most one of them is open (INV-57)."""
+        """Return the live transactions of a key. There are few: at most one of them is open (INV-57)."""
         return [self.live[least] for least in self._by_key.get((owner, key), ())]
 
     def known_of_key(self, owner: str, key: str) -> list[KeyTransaction]:
-        """Return each transaction of a key that is not over, or whose outcome is remembered, by number."""
+        """Return the transactions of a key that are live or whose outcome is remembered, sorted by number."""
         over = [
             (least, outcome.holder, outcome.status, outcome.why) for least, outcome in self.outcomes.items()
         ]
@@ -292,7 +293,7 @@ class Coordinator:
         return entry
 
     def apply(self, entry: JournalEntry, now_ms: float) -> None:
-        """Change the state as an entry says, whether it was decided now or read from the log."""
+        """Apply an entry to the state, whether it is new or was read from the log."""
         match entry:
             case Began():
                 self._began(entry, now_ms)
@@ -357,7 +358,7 @@ class Coordinator:
             del self.outcomes[least]
 
     def durable(self, entry: JournalEntry) -> None:
-        """The log has this entry: from now on participants may rely on it (TP1)."""
+        """Note that an entry is durable: participants may rely on it from now on (TP1)."""
         match entry:
             case PartitionsAdded() if (transaction := self.live.get(entry.least)) is not None:
                 transaction.topics.update(dict.fromkeys(entry.topics, True))
@@ -365,7 +366,7 @@ class Coordinator:
                 transaction.subscriptions.update(dict.fromkeys(entry.subscriptions, True))
 
     def everything(self) -> Iterator[JournalEntry]:
-        """What a log must say, at least, for `apply` to build this state: a checkpoint (TX7)."""
+        """Yield a checkpoint: the entries from which `apply` builds this state (TX7)."""
         yield Checkpoint(self.next_least)
         for least, outcome in self.outcomes.items():
             yield TransactionEnded(least, outcome.status, outcome.why, outcome.holder)

@@ -6,19 +6,19 @@ The transaction log:
     ["partitions", least, [topic …]]
     ["subscriptions", least, [[topic, subscription] …]]
     ["decided", least, status, why]
-    ["ended", least, status, why]       of a checkpoint also with [owner, key, epoch], if it was begun under a key
+    ["ended", least, status, why]       in a checkpoint also [owner, key, epoch], if it began under a key
     ["checkpoint", next least]          the full state follows: discard what was read before
 
 The log of transaction keys:
 
     ["granted", owner, key, epoch, process, at ms, client]
-                                        a connect was accepted; logs of older versions have no `client`
+                                        a connection was accepted; logs of older versions have no `client`
     ["begun", owner, key, least]        the newest transaction of a key
     ["deleted", owner, key, epoch]
-    ["floor", epoch, coordinators]      no key starts at this epoch or below; `coordinators`: how many there are
+    ["floor", epoch, coordinators]      no key starts at this epoch or below; `coordinators`: their number
     ["checkpoint"]                      the full state follows: discard what was read before
 
-The store guards each entry with a checksum, so what cannot be read was written by another program.
+The store guards each entry with a checksum, so an entry that cannot be decoded was written by another program.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Holder(NamedTuple):
     """The owner, key and epoch under which a transaction began."""
 
     owner: str
-    """Role of the client; empty where clients have none."""
+    """Role of the client; empty: it has none."""
     key: str
     epoch: int
-    """That was granted to its connection."""
+    """Epoch that was granted to the client's connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Began:
     least: int
     timeout_ms: int
     opened_at_ms: int
-    """By the region's wall clock: for people."""
+    """Wall-clock time of the region, for information only."""
     holder: Holder | None
 
 
@@ -53,7 +53,7 @@ class Began:
 class PartitionsAdded:
     least: int
     topics: tuple[str, ...]
-    """Full names."""
+    """Full names of the topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
-    """Every participant has the outcome. In a checkpoint: an outcome that is still remembered."""
+    """Every participant has the outcome. In a checkpoint: a remembered outcome."""
 
     least: int
     status: TransactionStatus
     """COMMITTED or ABORTED."""
     why: str
     holder: Holder | None = None
-    """Of a checkpoint: the key that it was begun under. Elsewhere the log has said so before."""
+    """In a checkpoint: the key under which the transaction began. Elsewhere None: the log contains its `Began`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ def name_bytes(name: str) -> int:
 
 
 def _text(entry: JournalEntry) -> str:
-    """Written out: every transaction has four of these, and an encoder needs three times as long for each."""
+    """Return the JSON text, formatted by hand: every transaction has four entries, and an encoder is three times
+    slower."""
     match entry:
         case Began():
             holder = "null" if entry.holder is None else _listed(entry.holder)
@@ -125,7 +126,7 @@ def _text(entry: JournalEntry) -> str:
 
 
 def decode(data: bytes) -> JournalEntry:
-    """Inverse of `encode`. ValueError for anything else."""
+    """Decode the result of `encode`. Raises ValueError for anything else."""
     try:
         what, *rest = json.loads(data)
         return _read(what, rest)
@@ -158,9 +159,9 @@ class Granted:
     key: str
     epoch: int
     process: str
-    """What the client's process calls itself; empty when it does not say."""
+    """Id that the client's process chose for itself; empty: it sent none."""
     at_ms: int
-    """By the region's wall clock: for people."""
+    """Wall-clock time of the region, for information only."""
     client: str = ""
     """Version and address of the client, as `client_text` writes them. For information only: no rule depends on it."""
 
@@ -177,7 +178,7 @@ class Deleted:
     owner: str
     key: str
     epoch: int
-    """The key's last one. It is never granted again."""
+    """The key's last epoch, which is never granted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def _key_row(entry: KeyEntry) -> list[Any]:
 
 
 def decode_key_entry(data: bytes) -> KeyEntry:
-    """Inverse of `encode_key_entry`. ValueError for anything else."""
+    """Decode the result of `encode_key_entry`. Raises ValueError for anything else."""
     try:
         what, *rest = json.loads(data)
         return _read_key_entry(what, rest)

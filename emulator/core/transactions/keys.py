@@ -1,14 +1,14 @@
 """Transaction keys: which connection may use a key, by epochs that only grow (docs/decisions/0026).
 
-A client sends the epoch of its last connection, -1 at first. Compared signed, with C the key's current one:
+A client sends the epoch of its last connection, -1 at first. It is compared, signed, with the key's current epoch C:
 
     -1            always accepted, and fences the current holder of the key
-    C             accepted: the holder connects again
+    C             accepted: the holder reconnects
     below C       rejected; unless C was granted to the same process, which never received the response
     above C       rejected: it was never granted
 
 A process that repeats -1 because the first response was lost is treated as holding the epoch it was granted: another
-client may have the key meanwhile, and a late repetition must not fence it.
+client may have the key in the meantime, and a late repetition must not fence it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 FIRST: Final = -1
 PROCESS_BYTES_MAX: Final = 66
-"""Of a process's name as the log writes it, quoted."""
+"""Maximum stored size of the id of a process, quoted."""
 CLIENT_CHARACTERS_MAX: Final = 96
-"""Of a client's version as `client_text` writes it, and of its address."""
+"""Maximum length of a client's version in `client_text`, and of its address."""
 CLIENT_BYTES_MAX: Final = 4 * (2 * CLIENT_CHARACTERS_MAX + 8)
-"""Of that text as the log writes it, quoted."""
+"""Maximum stored size of a `client_text`, quoted."""
 PROCESSES_MAX: Final = 8
-"""Processes remembered per key."""
+"""Maximum number of processes remembered per key."""
 DELETED_MAX: Final = 1_000
-"""Deleted keys remembered individually; of the rest only the highest epoch is kept."""
+"""Maximum number of deleted keys remembered individually; of all others only the highest epoch is kept."""
 KEYS_BYTES_MAX: Final = 40 * 1024 * 1024
-"""Of all keys that exist, as a checkpoint writes them. Together with the deleted ones it is one append, and a log takes
-no more than 64 MiB in one: the coordinator would fail for ever."""
+"""Maximum size of all existing keys in a checkpoint. A checkpoint, with the deleted keys, is one append, whose maximum
+is 64 MiB: a larger one would fail for ever."""
 ENTRY_BYTES: Final = 96
-"""Of an entry of the log besides its names."""
+"""Stored size of an entry besides its names."""
 
 
 @dataclass(slots=True)
@@ -55,25 +55,25 @@ class KeyState:
     owner: str
     key: str
     epoch: int
-    """INV-55: only grows, over deletion and restarts."""
+    """Current epoch. INV-55: it only grows, over deletion and restarts."""
     since_ms: int
-    """When the epoch was granted, by the region's wall clock."""
+    """Time at which the epoch was granted, by the region's wall clock."""
     created_ms: int
     first_epoch: int
-    """Granted then: a key that was deleted goes on with the epochs that it had (INV-55)."""
+    """Epoch granted at creation: a key that is created again after a deletion continues its epochs (INV-55)."""
     least: int | None = None
-    """The newest transaction begun under it. None: none was."""
+    """Number of the newest transaction begun under the key. None: there was none."""
     client: str = ""
-    """The client that the epoch was granted to. For information only: owner and key alone identify a key."""
+    """The client to which the epoch was granted. For information only: owner and key alone identify a key."""
     processes: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    """Process -> the newest epoch that it was granted, oldest first; also before the key was deleted and made anew."""
+    """Process -> newest epoch granted to it, oldest first; also from before a deletion of the key."""
 
 
 class Tombstone(NamedTuple):
-    """What is kept of a deleted key."""
+    """The remembered state of a deleted key."""
 
     epoch: int
-    """The key's last epoch; never granted."""
+    """The key's last epoch, which was never granted."""
     processes: OrderedDict[str, int]
     """As in `KeyState`: a late repetition of an old connect must not fence the current holder."""
 
@@ -86,26 +86,27 @@ class KeyBook:
         self._keys_max = keys_max
         self.keys: dict[tuple[str, str], KeyState] = {}
         self.deleted: OrderedDict[tuple[str, str], Tombstone] = OrderedDict()
-        """By (owner, key)."""
+        """(owner, key) -> tombstone."""
         self._keys_bytes = 0
         self.floor = FIRST
         self.coordinators: int | None = None
-        """How many there were when the log was begun; None: it was not. Keys are bound to coordinators by it."""
+        """Number of coordinators when the log began, by which keys are assigned to them; None: it has not begun."""
 
     def last_epoch(self, owner: str, key: str) -> int:
-        """The newest that was granted for a key; one that was never seen begins at the floor."""
+        """Return the newest epoch of a key; that of an unknown key is the floor."""
         known = self.keys.get((owner, key)) or self.deleted.get((owner, key))
         return self.floor if known is None else known.epoch
 
     def highest_epoch(self) -> int:
-        """No key was granted a higher one."""
+        """Return the highest epoch of any key."""
         known: list[KeyState | Tombstone] = [*self.keys.values(), *self.deleted.values()]
         return max(self.floor, FIRST, *(one.epoch for one in known))
 
     def connect(
         self, owner: str, key: str, epoch: int, process: str, at_ms: int, client: str = ""
     ) -> Granted:
-        """Accept a connection: it gets the next epoch. ProtocolError NotAllowedError for a stale one, or too many."""
+        """Accept a connection and grant it the next epoch. Raises ProtocolError(NotAllowedError) for a stale epoch, or
+        too many keys."""
         if (owner, key) not in self.keys:
             self._check_room(owner, key)
         current = self.last_epoch(owner, key)
@@ -117,7 +118,7 @@ class KeyBook:
         return granted
 
     def _check_room(self, owner: str, key: str) -> None:
-        """ProtocolError when there are too many keys, or too long ones, for one more."""
+        """Raise ProtocolError when one more key exceeds the limit of their number or size."""
         limit = ""
         if len(self.keys) >= self._keys_max:
             limit = f"{len(self.keys)} transaction keys"
@@ -128,14 +129,15 @@ class KeyBook:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     def _claimed(self, of: tuple[str, str], epoch: int, process: str) -> int:
-        """The epoch that a process has, which it may not know."""
+        """Return the epoch that a process holds, which it may not know."""
         known = self.keys.get(of) or self.deleted.get(of)
         if epoch < FIRST or known is None or not process:
             return epoch
         return max(epoch, known.processes.get(process, FIRST))
 
     def holder(self, owner: str, key: str, epoch: int) -> Holder:
-        """What a connection with this epoch may begin transactions as. ProtocolError when a newer one has the key."""
+        """Return the holder as which a connection may begin transactions. Raises ProtocolError when a newer connection
+        has the key."""
         state = self.keys.get((owner, key))
         if state is None or state.epoch != epoch:
             gone = "was deleted" if state is None else f"has a newer connection (epoch {state.epoch})"
@@ -150,14 +152,14 @@ class KeyBook:
         return state is not None and state.epoch == holder.epoch
 
     def begun(self, holder: Holder, least: int) -> BegunUnderKey:
-        """Note the newest transaction of a key."""
+        """Record the newest transaction of a key."""
         entry = BegunUnderKey(holder.owner, holder.key, least)
         self.apply(entry)
         return entry
 
     def delete(self, owner: str, key: str) -> Deleted:
-        """Forget a key except its epoch, which grows: its holder is fenced. Raises ProtocolError when the key does
-        not exist."""
+        """Delete a key except its epoch, which grows: its holder is fenced. Raises ProtocolError when the key does not
+        exist."""
         state = self.keys.get((owner, key))
         if state is None:
             raise ProtocolError(ServerError.NotAllowedError, f"there is no transaction key {key!r}")
@@ -166,7 +168,7 @@ class KeyBook:
         return entry
 
     def raise_floor(self, epoch: int, coordinators: int) -> Floor:
-        """No key shall be granted this epoch, or a lower one."""
+        """Raise the floor: no key is granted this epoch or a lower one any more."""
         entry = Floor(epoch, coordinators)
         self.apply(entry)
         return entry
@@ -174,7 +176,7 @@ class KeyBook:
     # The log.
 
     def apply(self, entry: KeyEntry) -> None:
-        """Change the state as an entry says."""
+        """Apply an entry to the state."""
         match entry:
             case Granted():
                 self._granted(entry)
@@ -218,7 +220,7 @@ class KeyBook:
             self.floor = max(self.floor, self.deleted.popitem(last=False)[1].epoch)
 
     def everything(self) -> Iterator[KeyEntry]:
-        """A checkpoint: what a log must say, at least, for `apply` to build this state."""
+        """Yield a checkpoint: the entries from which `apply` builds this state."""
         yield KeysCheckpoint()
         yield Floor(self.floor, self.coordinators or 1)
         for (owner, key), tombstone in self.deleted.items():
@@ -227,7 +229,7 @@ class KeyBook:
             yield from self._everything_of(state)
 
     def _everything_of(self, state: KeyState) -> Iterator[KeyEntry]:
-        """Epochs in the order in which they were granted; those of an earlier life of the key first."""
+        """Yield a key's epochs in the order in which they were granted, beginning with those from before a deletion."""
         former = OrderedDict(
             (who, epoch) for who, epoch in state.processes.items() if epoch < state.first_epoch
         )
@@ -252,13 +254,13 @@ def _buried(owner: str, key: str, tombstone: Tombstone) -> Iterator[KeyEntry]:
 
 
 def _log_bytes(owner: str, key: str) -> int:
-    """That a key may take in a checkpoint: an entry for each process, one for its deletion, and those of its life."""
+    """Return the maximum size of a key in a checkpoint: an entry per process, one for its deletion, and its others."""
     names = name_bytes(owner) + name_bytes(key) + ENTRY_BYTES
     return (PROCESSES_MAX + 4) * names + PROCESSES_MAX * PROCESS_BYTES_MAX + CLIENT_BYTES_MAX
 
 
 def client_text(version: str, address: str) -> str:
-    """Return a client's version and address as a key keeps them: printable and bounded, whatever the client sent."""
+    """Return a client's version and address as `KeyState.client`: printable and bounded, whatever the client sent."""
     return f"{_printable(version) or 'unknown client'} at {_printable(address)}"
 
 

@@ -1,12 +1,14 @@
 """Stored form of pending acknowledgements: each row holds those of one transaction for 4,096 entry ids.
 
-    row (generation, transaction, number)   which of the ids number * 4,096 … it holds, batches in part, and, in the row
-                                            with the number -1, how far it acknowledged cumulatively
+    row (generation, transaction, number)   ids among the 4,096 from number * 4,096 on that the transaction
+                                            acknowledged, and partly acknowledged batches; in the row with the number
+                                            -1: its cumulative acknowledgement
 
-A row contains everything the transaction holds there, and only grows while the transaction is open. An acknowledgement
-is confirmed when all of its rows are durable, so any mix of older and newer rows (S1) holds all that was confirmed.
+A row contains all acknowledgements of the transaction in its range, and only grows while the transaction is open. An
+acknowledgement is confirmed when all of its rows are durable, so any mix of older and newer rows (S1) contains all
+confirmed ones.
 
-The generation is the cursor's: rows of another one are from before a seek, and are ignored (PA7).
+The generation is the cursor's: rows of another generation are from before a seek, and are ignored (PA7).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class RowName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RowName:
-        """Inverse of `str`. StorageDamaged for anything else."""
+        """Parse the result of `str`. Raises StorageDamaged for any other text."""
         try:
             generation, most, least, number = map(int, text.split("_"))
         except ValueError:
@@ -58,7 +60,8 @@ class PendingRows:
     def __init__(self, acks: PendingAcks) -> None:
         self.acks = acks
         self._bits: dict[TxnId, dict[RowName, int]] = {}
-        """Bit set of the entries that a row holds completely. Contains every row that is or will be stored."""
+        """Transaction -> row -> bit set of its completely acknowledged entries. Has every row that is or will be
+        stored."""
         self._changed: set[RowName] = set()
         self._ended: list[RowName] = []
 
@@ -69,16 +72,16 @@ class PendingRows:
         return bool(self._changed or self._ended)
 
     def awaits(self, txn: TxnId) -> bool:
-        """Whether acknowledgements of the transaction were not yet taken by `take_changes`."""
+        """Whether the transaction has acknowledgements that `take_changes` has not returned yet."""
         return any(name.txn == txn for name in self._changed)
 
     @property
     def stored(self) -> list[RowName]:
-        """All rows to be deleted with the subscription."""
+        """All rows that must be deleted with the subscription."""
         return [*chain.from_iterable(self._bits.values()), *self._ended]
 
     def holds(self, generation: int, txn: TxnId, entry_ids: Iterable[int]) -> None:
-        """The transaction holds these entries from now on, in whole or in part."""
+        """Add entries that the transaction acknowledged, in whole or in part."""
         batches, rows = self.acks.by_txn[txn].batches, self._bits.setdefault(txn, {})
         for entry_id in entry_ids:
             name = RowName(generation, txn, entry_id >> PART_BITS)
@@ -89,7 +92,7 @@ class PendingRows:
             self._changed.add(name)
 
     def moved(self, generation: int, txn: TxnId) -> None:
-        """The transaction acknowledged cumulatively."""
+        """Note that the transaction acknowledged cumulatively."""
         name = RowName(generation, txn, CUMULATIVE)
         self._bits.setdefault(txn, {})[name] = 0
         self._changed.add(name)
@@ -106,7 +109,7 @@ class PendingRows:
             self.ended(txn)
 
     def take_changes(self) -> RowChanges:
-        """Return the changes since the last call. They must be written, or the subscription be loaded again."""
+        """Return the changes since the last call. The caller must write them, or load the subscription again."""
         changed, self._changed = self._changed, set()
         batches: defaultdict[RowName, dict[int, BatchPart]] = defaultdict(dict)
         for name in changed:
@@ -130,8 +133,8 @@ class PendingRows:
     # Reading.
 
     def load(self, generation: int, rows: Mapping[RowName, bytes]) -> None:
-        """Load the stored rows; rows of another generation are to be deleted. Raises StorageDamaged when one cannot be
-        read: a guess would acknowledge unacknowledged messages, or redeliver acknowledged ones."""
+        """Load the stored rows; rows of another generation will be deleted. Raises StorageDamaged when one cannot be
+        decoded: a guess would acknowledge unacknowledged messages, or redeliver acknowledged ones."""
         for name, row in rows.items():
             if name.generation != generation:
                 self._ended.append(name)

@@ -3,10 +3,10 @@
 The rules are PA1 to PA8 of docs/components/transaction-buffer.md.
 
     entry            1     2     3      4 (batch of 4)    5
-    held by          T1    -     T2     T1: 0,1  T2: 3    -         what is held cannot be acknowledged again
+    held by          T1    -     T2     T1: 0,1  T2: 3    -         held messages cannot be acknowledged again
 
-A cumulative acknowledgement is held by one transaction at most. The cursor contains none of this before a commit.
-Ids are held as numbers in one dictionary and one array: some 120 bytes each.
+An open transaction *holds* the messages that it acknowledged. At most one holds a cumulative acknowledgement. The
+cursor contains none of these before the commit. A held entry takes about 120 bytes, in one dictionary and one array.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import TxnId
 
 ACKS_MAX = 500_000
-"""Entries that all open transactions of a subscription may hold."""
+"""Maximum number of entries that all open transactions of a subscription may hold."""
 
 
 class ClaimedAck(NamedTuple):
-    """One acknowledged entry, as a client says it."""
+    """The acknowledgement of one entry that a client requested."""
 
     entry_id: int
     ack_set: tuple[int, ...] | None = None
-    """Of a batch: which of its messages are not meant (bits set); None for all of the entry."""
+    """The messages of a batch that are not acknowledged (bits set); None: the whole entry is acknowledged."""
     batch_size: int = 0
-    """0: the client does not say."""
+    """Number of messages of the batch; 0: the client did not send it."""
 
     @property
     def size(self) -> int:
@@ -39,72 +39,72 @@ class ClaimedAck(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Messages of the batch that are meant."""
+        """The acknowledged messages of the batch, one bit each."""
         return ((1 << self.size) - 1) & ~bits_of(self.ack_set or ())
 
 
 class BatchPart(NamedTuple):
-    """Of a batch."""
+    """A partly held batch."""
 
     bits: int
-    """Messages that are held."""
+    """The held messages, one bit each."""
     size: int
-    """Messages that it has."""
+    """Number of messages of the batch."""
 
 
 class Cumulative(NamedTuple):
-    """Everything before an entry, and these messages of it."""
+    """A cumulative acknowledgement: all entries before one entry, and messages of that entry."""
 
     entry_id: int
     open_bits: int
-    """Messages of the entry that are not meant; 0: all of it is."""
+    """The messages of the entry that are not acknowledged, one bit each; 0: the whole entry is acknowledged."""
 
 
 class HeldAcks:
-    """By one transaction."""
+    """The acknowledgements that one transaction holds."""
 
     __slots__ = ("batches", "cumulative", "entries")
 
     def __init__(self) -> None:
         self.entries = array("q")
-        """Wholly held, in the order in which they came."""
+        """Ids of wholly held entries, in order of arrival."""
         self.batches: dict[int, BatchPart] = {}
-        """What is held in part."""
+        """Entry id -> partly held batch."""
         self.cumulative: Cumulative | None = None
 
 
 class PendingAcks:
-    """Of one subscription."""
+    """The acknowledgements of all open transactions at one subscription."""
 
     def __init__(self) -> None:
         self.by_txn: OrderedDict[TxnId, HeldAcks] = OrderedDict()
         self._holder: dict[int, TxnId] = {}
-        """Of entries that are wholly held."""
+        """Id of a wholly held entry -> its transaction."""
         self._batches: dict[int, int] = {}
-        """Batches held in part -> by how many transactions."""
+        """Entry id of a partly held batch -> number of transactions that hold messages of it."""
         self._cumulative: TxnId | None = None
         """The transaction with the newest cumulative acknowledgement."""
 
     @property
     def cumulative(self) -> TxnId | None:
-        """Of whom there is a cumulative acknowledgement."""
+        """The transaction that holds the newest cumulative acknowledgement; None: there is none."""
         return self._cumulative
 
     def __bool__(self) -> bool:
         return bool(self.by_txn)
 
     def __len__(self) -> int:
-        """Entries that are held one by one, in whole or in part."""
+        """Number of individually held entries, in whole or in part."""
         return len(self._holder) + len(self._batches)
 
-    # What a cursor asks of it (core.cursor.Holding).
+    # The protocol that a cursor uses (core.cursor.Holding).
 
     def holds(self, entry_id: int) -> bool:
-        """All of the entry."""
+        """Whether a transaction holds the whole entry."""
         return entry_id in self._holder
 
     def held_bits(self, entry_id: int) -> tuple[int, int]:
-        """(messages of a batch that are held, how many it has); (0, 0) when nothing of it is held in part."""
+        """Return (held messages of a batch, one bit each; batch size). (0, 0): the entry is not partly held."""
         if entry_id not in self._batches:
             return 0, 0
         bits, size = 0, 0
@@ -125,8 +125,8 @@ class PendingAcks:
     # Acknowledging.
 
     def acknowledge(self, txn: TxnId, claims: Sequence[ClaimedAck], cursor: Cursor) -> None:
-        """Hold these, or none of them. Raises ProtocolError: TransactionConflict when one is held by another
-        transaction or acknowledged (PA2), NotAllowedError when there is no room."""
+        """Hold all of these acknowledgements, or none. Raises ProtocolError: TransactionConflict when another
+        transaction holds a message or it is acknowledged (PA2), NotAllowedError beyond `ACKS_MAX`."""
         for claim in claims:
             self._check(txn, claim, cursor)
         if len(self) + len(claims) > ACKS_MAX:
@@ -197,7 +197,7 @@ class PendingAcks:
             self._batches[entry_id] = left
 
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck, cursor: Cursor) -> None:
-        """Hold everything up to this entry, or nothing: ProtocolError TransactionConflict (PA3)."""
+        """Hold a cumulative acknowledgement. Raises ProtocolError(TransactionConflict) (PA3)."""
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
         if _counts_already(claim, cursor):
@@ -214,7 +214,8 @@ class PendingAcks:
         held.cumulative, self._cumulative = wanted, txn
 
     def _check_cumulative_of_another(self, txn: TxnId, entry_id: int, cursor: Cursor) -> None:
-        """An acknowledged position causes no conflict: after a restart it may still be held."""
+        """Raise a conflict when another transaction holds a cumulative acknowledgement. An acknowledged position causes
+        no conflict: after a restart it may still be held."""
         other = self._cumulative
         if other is not None and other != txn and self.covering(cursor.mark_delete + 1) is not None:
             raise _conflict(
@@ -231,7 +232,7 @@ class PendingAcks:
     # Ending.
 
     def end(self, txn: TxnId) -> HeldAcks | None:
-        """Let go of what it holds; None: nothing."""
+        """Remove and return the acknowledgements of a transaction; None: it holds none."""
         held = self.by_txn.pop(txn, None)
         if held is None:
             return None
@@ -244,7 +245,7 @@ class PendingAcks:
         return held
 
     def clear(self) -> None:
-        """Forget all (PA7)."""
+        """Remove all acknowledgements (PA7)."""
         for txn in list(self.by_txn):
             self.end(txn)
 
@@ -259,7 +260,8 @@ class PendingAcks:
             self._hold_whole(txn, held, entry_id)
 
     def restore_cumulative(self, txn: TxnId, cumulative: Cumulative) -> None:
-        """The same for one. Of several all but the one that goes furthest are acknowledged already."""
+        """Restore a stored cumulative acknowledgement. If there are several, all but the furthest are acknowledged
+        already."""
         self.by_txn.setdefault(txn, HeldAcks()).cumulative = cumulative
         furthest = None if self._cumulative is None else self.by_txn[self._cumulative].cumulative
         if furthest is None or _order(furthest) < _order(cumulative):
@@ -267,7 +269,7 @@ class PendingAcks:
 
 
 def commit(held: HeldAcks, cursor: Cursor) -> None:
-    """What a transaction held counts from now on."""
+    """Acknowledge everything that a committed transaction held."""
     if held.cumulative is not None:
         entry_id, open_bits = held.cumulative
         if open_bits:
@@ -282,7 +284,7 @@ def commit(held: HeldAcks, cursor: Cursor) -> None:
 
 
 def _counts_already(claim: ClaimedAck, cursor: Cursor) -> bool:
-    """Whether a cumulative acknowledgement would acknowledge nothing: also within a batch."""
+    """Whether a cumulative acknowledgement would acknowledge no further message, even within a batch."""
     if claim.entry_id <= cursor.mark_delete:
         return True
     left = cursor.open_bits.get(claim.entry_id)
@@ -297,7 +299,7 @@ def _entries(held: HeldAcks) -> Iterator[int]:
 
 
 def _order(cumulative: Cumulative) -> tuple[int, int, int]:
-    """Later in the log, then more of the batch."""
+    """Return the sort key: position in the log, then number of acknowledged messages of the batch."""
     open_bits = cumulative.open_bits
     return cumulative.entry_id, 0 if open_bits else 1, -open_bits.bit_count()
 

@@ -1,12 +1,12 @@
 """The table of reasons: every sentence by which a region explains why something waits or is as it is.
 
-The producer of a reason is the state machine or the shell that causes the wait. It returns a `Reason` made from a row
-of this table. `explain`, the statistics of the admin API and the readiness of a region print that text unchanged.
-docs/components/explain.md lists the table.
+The state machine or shell that causes a wait returns a `Reason` created from a row of this table. `explain`, the
+statistics of the admin API and the readiness of a region print its text unchanged. docs/components/explain.md lists the
+table.
 
 Rows of one question are in order of precedence: when several causes coincide, the first one is printed.
 
-    row.py           what a row is, and the reason that is made of it
+    row.py           rows, and the reasons created from them
     replication.py   links, replicators, snapshots, positions
     topics.py        subscriptions, topics, exclusive producers
     metadata.py      the configuration store, transactions, readiness
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Cause(ReplicationCauses, TopicCauses, MetadataCauses):
-    """All rows by name: `Cause.LINK_CUT(...)` returns the reason."""
+    """All rows by name: `Cause.LINK_CUT(...)` returns a reason."""
 
 
 REASON_ROWS: Final[tuple[ReasonRow, ...]] = tuple(
@@ -49,7 +49,7 @@ _ORDER: Final = {row.name: place for place, row in enumerate(REASON_ROWS)}
 
 
 def first_of(reasons: Iterable[Reason]) -> Reason:
-    """Return the reason whose row comes first in the table, of several with the same row the first one given."""
+    """Return the reason whose row comes first in the table; of several with one row, the first given."""
     return min(filter(None, reasons), key=_place, default=NO_REASON)
 
 
@@ -59,5 +59,5 @@ def _place(reason: Reason) -> int:
 
 
 def rows_of(question: Question) -> list[ReasonRow]:
-    """Return the reasons that answer a question, in order of precedence."""
+    """Return the rows that answer a question, in order of precedence."""
     return [row for row in REASON_ROWS if row.question is question]

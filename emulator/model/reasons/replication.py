@@ -189,7 +189,7 @@ class ReplicationCauses:
         "the newest snapshot covers every message",
     )
 
-    # The position of one subscription, as other regions learn it.
+    # The position of one subscription, as sent to other regions.
 
     POSITION_NOT_APPLIED_THERE = _position(
         "{region} does not apply its positions: the subscription is not replicated in {region}",

@@ -1,4 +1,4 @@
-"""What a row of the table of reasons is, and the sentence that is made of it."""
+"""Rows of the table of reasons, and the reasons created from them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from string import Formatter
 from typing import Final
 
 DETAIL_CHARACTERS_MAX: Final = 500
-"""A longer detail is shortened. Some details are text that a remote region sent."""
+"""Maximum length of a detail; longer ones are cut. Some details are text that a remote region sent."""
 _BREAKS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Question(Enum):
-    """What a reason answers."""
+    """The question that a reason answers."""
 
     LINK = "why this region has no link to another region"
     REPLICATION = "why a replicator does not send, or a remote region lacks entries"
@@ -42,20 +42,20 @@ class ReasonRow:
     when: str
     """The condition under which the producer returns it."""
     ends: tuple[str, ...] = ()
-    """What removes the cause; empty when it needs no action, or ends by itself within a moment."""
+    """Events that remove the cause; empty when it needs no action, or ends by itself within a moment."""
     name: str = field(default="", init=False)
-    """The name of its attribute in the table."""
+    """Name of the row's attribute in the table."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         object.__setattr__(self, "name", name)
         _BY_NAME[name] = self
 
     def __reduce__(self) -> tuple[Callable[[str], ReasonRow], tuple[str]]:
-        """A copy, also one in another process, is the row of the table."""
+        """Copy and unpickle by name, so that a copy is the row of the table, even in another process."""
         return _named, (self.name,)
 
     def __call__(self, **details: object) -> Reason:
-        """Return the reason with these details: exactly those that the row names."""
+        """Return the reason with these details. Raises TypeError unless they are exactly those that the row names."""
         named = {name for text in (self.text, *self.ends) for name in _fields(text)}
         if named != details.keys():
             raise TypeError(f"{self.name} has {sorted(named)}, not {sorted(details)}")
@@ -64,7 +64,7 @@ class ReasonRow:
 
     @property
     def code(self) -> str:
-        """The name of the row in JSON and in the documentation."""
+        """Name of the row in JSON and in the documentation."""
         return self.name.lower().replace("_", "-")
 
 
@@ -75,7 +75,7 @@ class Reason(str):
 
     cause: ReasonRow | None
     ends: tuple[str, ...]
-    """What removes the cause."""
+    """Events that remove the cause."""
 
     def __new__(cls, cause: ReasonRow | None, text: str, ends: tuple[str, ...]) -> Reason:
         made = super().__new__(cls, text)
@@ -84,7 +84,7 @@ class Reason(str):
 
     @property
     def code(self) -> str:
-        """The name of its row; empty when there is no reason."""
+        """Code of the row; empty when there is no reason."""
         return "" if self.cause is None else self.cause.code
 
     def __reduce__(self) -> tuple[type[Reason], tuple[ReasonRow | None, str, tuple[str, ...]]]:
@@ -92,7 +92,7 @@ class Reason(str):
 
 
 NO_REASON: Final = Reason(None, "", ())
-"""Everything is as it should be."""
+"""The empty reason: nothing waits."""
 
 
 def _fields(text: str) -> list[str]:
@@ -100,7 +100,7 @@ def _fields(text: str) -> list[str]:
 
 
 def _shown(detail: object) -> object:
-    """On one line, and not longer than a line may be."""
+    """Return a detail as one line of at most `DETAIL_CHARACTERS_MAX` characters."""
     if not isinstance(detail, str):
         return detail
     line = _BREAKS.sub(" ", detail)

@@ -15,7 +15,7 @@ _access = partial(ReasonRow, Question.ACCESS)
 class TopicCauses:
     """Why messages or producers of a topic wait."""
 
-    # What stands between a subscription's messages and their acknowledgement.
+    # Messages of a subscription that are not acknowledged.
 
     SEEKING = _delivery(
         "a seek of the subscription is in progress",
