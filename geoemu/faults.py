@@ -1,4 +1,4 @@
-"""Faults that a program injects into a run: changes of regions and links, noted in the run's history."""
+"""Faults that a program injects into a run: changes of regions and links, recorded in the run's history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ T = TypeVar("T")
 
 
 class Faults:
-    """The methods of `Geo` that change regions and links, and wait for the effect."""
+    """The methods of `Geo` that change regions and links. Each returns when its effect is complete.
+
+    Methods for regions take names of regions, or `cluster` for all regions of a cluster. All methods raise GeoemuError:
+    RuntimeFailure if the change does not complete, Refused if a name is not in the run or the run has ended.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -30,7 +34,8 @@ class Faults:
         self._change_regions("kill", regions, cluster)
 
     def lose(self, *regions: str, cluster: str | None = None) -> None:
-        """Kill regions permanently: the run no longer waits for them, and the report states the cost of the loss."""
+        """Kill regions permanently with SIGKILL: the run no longer waits for them, and the report shows the lost
+        messages."""
         self._change_regions("lose", regions, cluster)
 
     def stop(self, *regions: str, cluster: str | None = None) -> None:
@@ -38,11 +43,11 @@ class Faults:
         self._change_regions("stop", regions, cluster)
 
     def start(self, *regions: str, cluster: str | None = None) -> None:
-        """Start regions with their stored logs and wait until they are ready."""
+        """Start killed, stopped or lost regions with their stored logs, and wait until they are ready."""
         self._change_regions("start", regions, cluster)
 
     def restart(self, *regions: str, cluster: str | None = None) -> None:
-        """Stop and start regions."""
+        """Stop regions gracefully, start them again, and wait until they are ready."""
         self._change_regions("restart", regions, cluster)
 
     def pause(self, *regions: str, cluster: str | None = None) -> None:
@@ -50,23 +55,27 @@ class Faults:
         self._change_regions("pause", regions, cluster)
 
     def resume(self, *regions: str, cluster: str | None = None) -> None:
-        """Resume paused regions."""
+        """Resume paused regions, and wait until they are ready."""
         self._change_regions("resume", regions, cluster)
 
     # --- links --------------------------------------------------------------------------------------------
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Drop all traffic between two regions."""
+        """Drop all traffic from `a` to `b`, and back unless `one_way`. New connections fail; open ones stall."""
         self._background.do(self._runtime.cut(a, b, one_way=one_way))
         self._note("cut", region=a, other_region=b, detail=_way(one_way))
 
     def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Queue traffic between two regions until `heal`, then deliver it in order."""
+        """Queue traffic from `a` to `b`, and back unless `one_way`, until `heal` delivers it in order."""
         self._background.do(self._runtime.hold(a, b, one_way=one_way))
         self._note("hold", region=a, other_region=b, detail=_way(one_way))
 
     def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
-        """Set the one-way latency of a link, such as `200ms`, and its maximum random addition `jitter`."""
+        """Set the one-way latency from `a` to `b`, and back unless `one_way`.
+
+        `time` is a duration with its unit, such as `200ms`. `jitter` is the maximum random addition, also a duration;
+        None: unchanged. Raises ValueError if a duration is invalid.
+        """
         milliseconds = seconds_in(time) * 1000
         jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
         self._background.do(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
@@ -74,7 +83,8 @@ class Faults:
         self._note("latency", region=a, other_region=b, detail=detail)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions, or on all links."""
+        """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links, and wait until
+        running regions are linked again."""
         self._background.do(self._runtime.heal(a, b))
         self._note("heal", region=a, other_region=b, detail=None if a else "everything")
 
@@ -108,14 +118,16 @@ def _way(one_way: bool) -> str:
 
 
 class Background:
-    """A thread with an event loop, for synchronous callers; they may be inside of an event loop of their own."""
+    """A thread with an event loop, which runs coroutines for synchronous callers; callers may themselves run in another
+    event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="geoemu", daemon=True).start()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for it. Interrupted (Ctrl-C), it is cancelled, and has undone what it does undo when this raises."""
+        """Run a coroutine on the thread and return its result. On an interruption (Ctrl-C), cancel the coroutine, and
+        raise when its cleanup is complete."""
         over = threading.Event()
 
         async def watched() -> T:

@@ -43,10 +43,13 @@ def up(
 ) -> Geo:
     """Start every region of a topology and wait until all are ready. Leaving its `with` block ends the run.
 
-    `runtime`: `process` or `compose`; None: that of the topology. `run_dir`: None: a new one in `.geoemu/runs`.
+    `topology`: path of the topology file. `runtime`: `process` or `compose`; None: that of the topology. `run_dir`: the
+    directory of the new run, which must be empty; None: a new one in `.geoemu/runs`.
     `listen`: the address of this machine that all regions listen on; None: that of the topology, or 127.0.0.1.
-    `insecure`: allow an address that other machines can reach, although regions authenticate no client.
-    ConfigurationError names every error in the files.
+    `insecure`: allow an address that other machines can reach, although regions do not authenticate clients.
+
+    Raises ConfigurationError with every error in the files, RuntimeFailure if a region does not become ready, and
+    another GeoemuError if the run cannot be created.
     """
     declared = listening_on(load_topology(Path(topology)), listen)
     directory = None if run_dir is None else Path(run_dir)
@@ -57,7 +60,11 @@ def up(
 
 
 def attach(run_dir: str | Path | None = None) -> Geo:
-    """Attach to a running run, by default the latest of the current folder. Leaving the block does not end it."""
+    """Return an existing run, by default the latest one of the current folder. Leaving its `with` block does not end
+    it.
+
+    Raises GeoemuError if there is no such run.
+    """
     return Geo(open_run(None if run_dir is None else Path(run_dir)), ends=False)
 
 
@@ -82,43 +89,55 @@ class Geo(Faults):
     # --- for clients --------------------------------------------------------------------------------------
 
     def url(self, region: str) -> str:
-        """The service URL of a region, for Pulsar clients."""
+        """Return the service URL of a region, for Pulsar clients. Raises GeoemuError for an unknown region."""
         return self._region(region).service_url
 
     def admin_url(self, region: str) -> str:
-        """The URL of a region's admin API."""
+        """Return the URL of a region's admin API. Raises GeoemuError for an unknown region."""
         return self._region(region).admin_url
 
     def state(self, region: str) -> RegionState:
-        """The state of a region: starting, running, paused, stopped, killed or lost."""
+        """Return the current state of a region: starting, running, paused, stopped, killed or lost. Raises GeoemuError
+        for an unknown region."""
         return self._region(region).state
 
     def recorded(self, client: _Client, *, actor: str | None = None) -> _Client:
-        """Record the operations of a Pulsar client in this run, as `geoemu.recorded` does."""
+        """Return a client that behaves like `client` and records its operations in this run, as `geoemu.recorded` does.
+
+        `actor`: name of the history file; None: as for `geoemu.recorded`. Raises GeoemuError if the client's service
+        URL belongs to no region of the run.
+        """
         return recorded(client, self.run_dir, actor=actor)
 
     def tap(self, name: str = "wire") -> Tapped:
-        """Start a tap, which records every client that connects to its URLs, in any language (docs/OWN_SERVICE.md)."""
+        """Start a tap, which records every client that connects to its URLs, in any language (docs/OWN_SERVICE.md).
+
+        `name`: name of the history file. Raises GeoemuError if another tap writes this file.
+        """
         tapped = Tapped(self._background, open_tap_history(self.run_dir, name), self._regions())
         self._taps.append(tapped)
         return tapped
 
     def environment(self, region: str, *, actor: str) -> dict[str, str]:
-        """Environment variables for a program that works in a region: GEOEMU_SERVICE_URL and others
-        (docs/OWN_SERVICE.md)."""
+        """Return the environment variables for a program that works in a region: GEOEMU_SERVICE_URL and others
+        (docs/OWN_SERVICE.md). `actor` is the name under which the program is recorded."""
         return environment_variables(self.run_dir, actor, self._region(region).name, self._regions())
 
-    # --- what came of it ----------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------
 
     def backlog(self, region: str, topic: str, subscription: str) -> int | None:
-        """Number of unacknowledged messages of a subscription in a region; None: the region does not have it."""
+        """Return the number of unacknowledged messages of a subscription in a region; None if the region does not have
+        the subscription or does not respond."""
         found = self._background.do(survey([self._region(region)], read_topics_over_http))
         known = found.topics.get(region, {}).get(str(TopicName.parse(topic)))
         return None if known is None else known.unacknowledged.get(subscription)
 
     def drain(self, within: str = "10s") -> None:
-        """Wait until replication between all regions that are not lost has caught up. RuntimeFailure names what is
-        not replicated at the deadline."""
+        """Wait until replication between all regions that are not lost has caught up.
+
+        `within`: maximum time, as a duration such as `10s`. Raises RuntimeFailure with a backlog that is not replicated
+        by then, or a region that does not respond.
+        """
         deadline = time.monotonic() + seconds_in(within)
         while (backlog := self._unreplicated()) is not None:
             if time.monotonic() > deadline:
@@ -126,7 +145,8 @@ class Geo(Faults):
             time.sleep(LOOK_SECONDS)
 
     def seal(self, *actors: str) -> None:
-        """Close the history of programs that were killed."""
+        """Close the histories of programs that were killed; their pending operations stay unknown. Raises GeoemuError
+        if an actor has no history or is still running."""
         for _ in seal_actors(self.run_dir, actors):
             pass
 
@@ -142,10 +162,12 @@ class Geo(Faults):
     ) -> Verdict:
         """Verify the run: check the stored logs of its regions against the histories of its clients.
 
-        The recording of clients in this process ends here. The regions stop, unless `stop` is False; then operations
-        that are still pending are unknown. `expect`: limits, as on the command line (docs/LIMITS.md).
-        `contract`: contracts of your service, such as `geoemu.Contract.between("billing", "orders", "invoices")`.
-        `engine`: `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be computed.
+        Ends the recording of clients and taps in this process. `stop`: stop all regions first; if False, they keep
+        running. `expect`: limits, as on the command line (docs/LIMITS.md). `report`: folder for the report; None:
+        `report` in the run directory. `engine`: `spark` or `embedded`; None: as on the command line. `contract`:
+        contracts of your service, such as `geoemu.Contract.between("billing", "orders", "invoices")`.
+
+        Raises RuntimeFailure if no verdict could be computed.
         """
         self._end_recording()
         if stop:
@@ -182,7 +204,7 @@ class Geo(Faults):
         if problem is None:
             self.down()
         else:
-            with suppress(RuntimeFailure):  # what happened first is what there is to say
+            with suppress(RuntimeFailure):  # the error of the block is raised
                 self.down()
 
     # --- inside -------------------------------------------------------------------------------------------
@@ -200,9 +222,7 @@ class Geo(Faults):
         return self._background.do(self._runtime.status()).regions
 
     def _region(self, region: str) -> RegionStatus:
-        regions_meant(
-            self._runtime.topology, [region], None
-        )  # or refused, with the name that was probably meant
+        regions_meant(self._runtime.topology, [region], None)  # raises Refused for an unknown region
         return next(one for one in self._regions() if one.name == region)
 
     def _unreplicated(self) -> str | None:
@@ -227,10 +247,11 @@ class Tapped:
         self._urls = {one.name: one.service_url for one in opened}
 
     def url(self, region: str) -> str:
-        """The service URL of the tap for a region."""
+        """Return the service URL of the tap for a region. Raises KeyError for an unknown region."""
         return self._urls[region]
 
     def close(self) -> None:
-        """Close its connections and its history, as `verify` and `down` do. A second call has no effect."""
+        """Close the tap's connections and its history; `verify` and `down` do this, too. A second call has no
+        effect."""
         self._background.do(self._tap.close())
         self._tap.history.close()

@@ -1,4 +1,4 @@
-"""The verdict of `geoemu verify`, as values."""
+"""The verdict of `geoemu verify`, as Python values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Finding:
     """The result of one check."""
 
     name: str
-    """Like `acknowledged-stored`."""
+    """Name of the check, such as `acknowledged-stored`."""
     invariant: str
-    """`INV-n` (docs/INVARIANTS.md), or `info` for a figure and for the check that the evidence is complete."""
+    """`INV-n` (docs/INVARIANTS.md), or `info` for a figure and for the check of the evidence's completeness."""
     outcome: Outcome
     sentence: str
     witness: tuple[Mapping[str, Any], ...]
-    """The first few messages or positions that prove it."""
+    """The first few messages or positions that prove a violation."""
 
     def __str__(self) -> str:
         return f"{self.outcome} {self.invariant} {self.name}: {self.sentence}"
@@ -29,30 +29,30 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a run. Unknown is not a pass."""
+    """The verdict on a run. The outcome `unknown` is not a success."""
 
     outcome: Outcome
     findings: tuple[Finding, ...]
     figures: Mapping[str, Any]
-    """As in report.json (docs/COMMAND_LINE.md)."""
+    """Measured values, as in report.json (docs/COMMAND_LINE.md)."""
     limits: tuple[Mapping[str, Any], ...]
-    """Each limit with its outcome."""
+    """Each limit with its outcome, as in report.json."""
     limits_kept: bool
     report: Path
     """Path of the HTML report."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether every guarantee and every limit was kept."""
+        """Whether the outcome is `valid` and every limit was kept."""
         return self.outcome == "valid" and self.limits_kept
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """Findings that are invalid or unknown."""
+        """The findings that are invalid or unknown."""
         return tuple(one for one in self.findings if one.outcome in ("invalid", "unknown"))
 
     def finding(self, name_or_invariant: str) -> Finding:
-        """The finding with this name or invariant; KeyError if there is none."""
+        """Return the first finding with this name or invariant. Raises KeyError if there is none."""
         for one in self.findings:
             if name_or_invariant in (one.name, one.invariant):
                 return one
@@ -63,7 +63,7 @@ class Verdict:
 
 
 def verdict_from(said: Mapping[str, Any], exit_code: int, report: Path) -> Verdict:
-    """From what `geoemu verify --json` printed."""
+    """Create a Verdict from the JSON output and the exit code of `geoemu verify --json`."""
     findings = tuple(
         Finding(
             name=check["name"],

@@ -1,8 +1,8 @@
 """Read requirements.lock, and select the packages of a set of extras.
 
-pyproject.toml lists the dependencies of geoemu, and extras for optional purposes. The lock pins all of them with their
-hashes and names for each package what requires it. So one lock serves all purposes: `make run` installs fewer packages
-than `make test`, an image of a region fewer still. Uses only the standard library.
+pyproject.toml lists the dependencies of geoemu, and extras for optional purposes. The lock pins all packages with their
+hashes, and names for each package the packages that require it. So one lock serves all purposes: `make run` installs
+fewer packages than `make test`, and the image of a region fewer than `make run`. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class NotPinned(Exception):
 
 
 def read_lock(path: Path = LOCK) -> dict[str, str]:
-    """Package -> its lines in the lock: its version, its hashes, and what needs it."""
+    """Return the lines of each package in the lock: its version, its hashes, and the packages that require it."""
     found = re.finditer(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
     return {match[1].lower(): match[0] for match in found}
 
 
 def wanted(extras: Iterable[str], locked: dict[str, str]) -> list[str]:
-    """The packages that geoemu with these extras needs, by name, and those that they need.
+    """Return the names of all packages that geoemu with these extras requires, directly or indirectly.
 
-    :raises NotPinned: if the lock lacks one
+    :raises NotPinned: if the lock does not contain one of them
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needs = project["dependencies"] + [
@@ -44,11 +44,11 @@ def wanted(extras: Iterable[str], locked: dict[str, str]) -> list[str]:
 
 
 def pin(block: str) -> str:
-    """A package with its version and its hashes, as pip reads them."""
+    """Return version and hashes of a package in the format of pip's requirements files."""
     return "\n".join(line for line in block.splitlines() if not line.lstrip().startswith("#"))
 
 
 def _needed_by(block: str) -> set[str]:
-    """`# via a`, or one per line."""
+    """Return the packages that require a package, from its comments: `# via a`, or one per line."""
     comments = [line.lstrip(" #") for line in block.splitlines() if line.lstrip().startswith("#")]
     return {comment.removeprefix("via").strip().lower() for comment in comments}

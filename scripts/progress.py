@@ -1,7 +1,7 @@
 """Run a program and print its progress.
 
-The program's output is kept and shown only if it fails. On a terminal one line is updated in place; elsewhere, for
-instance in CI, a new line is printed every other second. Uses only the standard library.
+The program's output is shown only if the program fails. On a terminal, one line is updated in place; otherwise, for
+example in CI, a new line is printed every SILENCE_SECONDS. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import NamedTuple
 SILENCE_SECONDS = 2.0
 REWRITE_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
-"""Time that a program gets to end after SIGTERM."""
+"""Time that a program may take to end after SIGTERM."""
 
 POLL_SECONDS = 0.2
 _told_to_end = threading.Event()
 _said_at = time.monotonic()
-"""Time of the last printed progress, of any program."""
+"""Time of the last printed line, of any program."""
 
 Reader = Callable[[str], str | None]
-"""A line that the program printed -> the progress to show from now on; None: unchanged."""
+"""Converts a line of the program's output to the progress text to show from now on; None: unchanged."""
 
 
 def listen() -> None:
-    """Note Ctrl-C and SIGTERM from now on; `obey` acts on them at safe points. Otherwise a program that is just being
-    started would survive this one."""
+    """Record Ctrl-C and SIGTERM from now on; `obey` acts on them at safe points. Otherwise, a program that is just
+    being started would not be ended."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _told_to_end.set())
 
@@ -54,13 +54,13 @@ class Done(NamedTuple):
     """The outcome of a program."""
 
     returncode: int
-    """0: it did what it should; 127: it could not be started."""
+    """Exit code of the program; 127: it could not be started."""
     output: str
-    """Everything it printed."""
+    """Standard output and standard error of the program."""
 
 
 class Line:
-    """What is being done, and for how long."""
+    """A progress line: the current operation and its elapsed seconds."""
 
     def __init__(self, prefix: str, text: str) -> None:
         self.text = text
@@ -72,7 +72,7 @@ class Line:
         now = time.monotonic()
         line = f"{self._prefix}{self.text}, {now - self._started:.0f} s"
         if not self._rewrites:
-            # Two short steps one after the other are as silent as a long one.
+            # The interval counts from the last line of any operation, so that several short ones also show progress.
             if now - _said_at >= SILENCE_SECONDS:
                 say(line)
         elif now - self._shown >= REWRITE_SECONDS:
@@ -87,7 +87,8 @@ class Line:
 def watch(
     command: list[str], *, prefix: str, text: str, reader: Reader = lambda line: None, **more: str
 ) -> Done:
-    """Run `command`; `more` are variables of its environment. Whatever ends us ends it as well."""
+    """Run `command` with progress; `more` are additional environment variables. The program is ended if this function
+    is interrupted."""
     obey()
     try:
         program = subprocess.Popen(
@@ -96,7 +97,7 @@ def watch(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C must reach this process only
         )
     except OSError as error:
         return Done(127, str(error))
@@ -129,7 +130,7 @@ def _read(program: subprocess.Popen[bytes], line: Line, reader: Reader) -> str:
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:
-    """It has ended, unless we were interrupted."""
+    """End the program, and its children, if it still runs after an interruption."""
     if program.poll() is not None:
         return
     os.killpg(program.pid, signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Generate the reference pages of docs/reference/ from the code: `make docs`.
 
-The pages are stored, so that they can be read without building anything; `tests/test_reference.py` compares them with
-the code. Pages of what the swarm measured (mutants, workloads) are written by tests/swarm.
+The pages are part of the repository, so that they can be read without a build; `tests/test_reference.py` compares them
+with the code. tests/swarm writes the pages with results of the swarm (mutants, workloads).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by file name."""
+    """Return the text of each page, by file name."""
     return {
         "command-line.md": _page("Command line", _command_line()),
         "scenario.md": _page("Keys of a scenario file", _schema("scenario")),
@@ -111,7 +111,7 @@ def _argument(parameter: Any) -> str:
 
 
 def _topology() -> Iterator[str]:
-    """The file of a cluster has parts of the same kinds."""
+    """Return the keys of the topology file and of the cluster file, without repeating their common definitions."""
     known = _document("topology")["$defs"]
     return chain(_schema("topology"), _schema("cluster", known=known))
 
@@ -237,7 +237,8 @@ def _operation(operation: Operation) -> str:
 
 
 def _metrics() -> Iterator[str]:
-    """Of a simulated region whose topic has a producer, a consumer, a replicator and a transaction."""
+    """Return the metrics of a simulated region whose topic has a producer, a consumer, a replicator and a
+    transaction."""
     spec = simple_topology(("us-east", "us-west"), settings=METRICS_SETTINGS)
     (cluster,) = spec.clusters
     alone = tuple(ClusterSpec(one.name, (replace(one, cluster=one.name),)) for one in cluster.regions)
@@ -282,7 +283,7 @@ def _reasons() -> Iterator[str]:
 
 
 def _details(text: str) -> str:
-    """A detail in braces becomes a word in italics."""
+    """Return the text with each detail in braces replaced by its name in italics."""
     return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", text)
 
 

@@ -1,13 +1,13 @@
-"""Install what a goal needs: `.venv` with the pinned packages, geoemu itself, Java for Spark.
+"""Install the requirements of a goal: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
     scripts/setup [--is-done] light|run|compose|test|bench
 
-`run` installs only what a run and its verdict need; `light` less than that, for a verdict without Spark and Java;
-`compose` adds what starts containers, `test` that, the light engine, browsers' drivers and linters, `bench` the broker
-that ours is compared with. Obstacles are checked first, so that no installation stops half way: then the script prints
-the one command to type and ends with exit code 2. A second call does nothing (a stamp in `.venv` records the first).
-Uses only the standard library and tools of every Debian or Ubuntu; missing system packages are installed if that is
-possible (as root, or with a sudo that asks no password).
+`run` installs the requirements of a run and its verdict; `light` fewer, for a verdict without Spark and Java; `compose`
+adds packages to start containers; `test` adds to that the light engine, browser drivers and linters; `bench` adds the
+broker that geoemu is compared with. Obstacles are checked first, so that no installation stops half way: the script
+prints the command to type, and ends with exit code 2. A second call has no effect (a stamp in `.venv` records the
+first). Uses only the standard library and tools of every Debian or Ubuntu; missing system packages are installed if
+that is possible (as root, or with a sudo that requires no password).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ GOALS = {
     "test": (*RUN, "embedded", "compose", "dev"),
     "bench": (*RUN, "embedded", "compose", "bench"),
 }
-"""Goal -> the extras of pyproject.toml that it needs."""
+"""The extras of pyproject.toml that each goal requires."""
 TOOLS = ("setup",)
-"""The extra with what installs the others."""
+"""The extra with the packages that install the others."""
 
 FREE_BYTES = {"light": 400_000_000, "spark": 2_000_000_000}
-"""What a set-up takes, with what it unpacks on the way."""
+"""Free disk space that a set-up requires in bytes, including temporary files."""
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -64,7 +64,7 @@ NO_NETWORK = re.compile(
 
 
 class Stopped(Exception):
-    """The set-up cannot go on; the message ends with the line to type."""
+    """The set-up cannot continue; the message ends with the command to type."""
 
 
 def main(arguments: list[str]) -> int:
@@ -115,7 +115,7 @@ def is_done(goal: str) -> bool:
 
 
 def done_extras() -> set[str]:
-    """What a set-up that still holds has installed."""
+    """Return the extras that earlier set-ups installed; empty if their inputs have changed since."""
     try:
         stamp = json.loads(STAMP.read_text())
         return set(stamp["extras"]) if stamp["of"] == fingerprint() else set()
@@ -124,8 +124,7 @@ def done_extras() -> set[str]:
 
 
 def fingerprint() -> str:
-    """Return a value that changes with every input of a set-up, including the path of the folder (scripts contain
-    paths)."""
+    """Return a digest of all inputs of a set-up, including the path of the folder, which installed scripts contain."""
     digest = hashlib.sha256(str(ROOT).encode())
     for path in (*INPUTS, VENV / "pyvenv.cfg"):
         digest.update(path.read_bytes())
@@ -134,7 +133,7 @@ def fingerprint() -> str:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Two `make` at once must not install over one another."""
+    """Hold a lock within the `with` block, so that concurrent `make` commands do not install at the same time."""
     with open(__file__) as lock:
         line = Line("setup: ", "waiting for another setup")
         while not _is_ours(lock):
@@ -157,7 +156,8 @@ def _is_ours(lock: TextIO) -> bool:
 
 
 def look_at_the_disk(goal: str) -> None:
-    """Check for space before anything is downloaded: later failures would not name the disk as their cause."""
+    """Check that the disk is writable and has enough space, because later errors would not name the disk as their
+    cause."""
     if not os.access(ROOT, os.W_OK | os.X_OK):
         raise Stopped(f"{ROOT} is not writable, but .venv is created there. Use a copy that you own")
     wanted_bytes = FREE_BYTES["spark" if "spark" in GOALS[goal] else "light"]
@@ -174,7 +174,7 @@ def look_at_the_disk(goal: str) -> None:
 
 
 def provide_venv() -> list[str]:
-    """Make sure that `.venv` is there. Returns the command that is pip for it."""
+    """Create `.venv` if it does not exist or is not usable. Return the command of pip for it."""
     inner = [str(VENV_PYTHON), "-m", "pip"]
     if is_usable(VENV_PYTHON):
         if succeeds([*inner, "--version"]):
@@ -209,7 +209,8 @@ def create_venv(*options: str) -> bool:
 
 
 def create_venv_with_virtualenv() -> bool:
-    """With a virtualenv that is thrown away afterwards: neither the system nor the home folder changes."""
+    """Create `.venv` with a temporary installation of virtualenv, which changes neither the system nor the home
+    folder."""
     shutil.rmtree(VENV, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="geoemu-setup-") as folder:
         install([sys.executable, "-m", "pip"], "virtualenv", "--target", folder, "virtualenv")
@@ -221,7 +222,7 @@ def pip_from_outside() -> list[str]:
 
 
 def is_usable(python: Path) -> bool:
-    """Whether it runs (its base may have been removed) and is new enough."""
+    """Return whether a Python runs (its base installation may have been removed) and is new enough."""
     return succeeds([str(python), "-c", f"import sys; sys.exit(sys.version_info < {PYTHON_MIN})"])
 
 
@@ -230,7 +231,7 @@ def has_module(name: str) -> bool:
 
 
 def install_pinned(pip: list[str], names: list[str], locked: dict[str, str]) -> None:
-    """These packages, in the versions and with the hashes of the lock."""
+    """Install these packages in the locked versions, and check their hashes."""
     with tempfile.NamedTemporaryFile("w", prefix="geoemu-", suffix=".txt") as pins:
         pins.write("\n".join(pin(locked[name]) for name in names))
         pins.flush()
@@ -247,13 +248,13 @@ def install(pip: list[str], what: str, *options: str) -> None:
 
 
 def reports_progress(pip: list[str]) -> bool:
-    """Whether this pip reports to programs how much of a package it has downloaded; since 24.1."""
+    """Return whether this pip can report the progress of downloads to programs; it can since version 24.1."""
     version = re.match(r"pip (\d+)\.(\d+)", _run([*pip, "--version"]).output)
     return version is not None and (int(version[1]), int(version[2])) >= (24, 1)
 
 
 class PipReader:
-    """What pip prints -> what it is doing."""
+    """Converts the output of pip to progress texts."""
 
     def __init__(self) -> None:
         self.package = ""
@@ -276,7 +277,7 @@ class PipReader:
 
 
 def pip_sentence(done: Done) -> str:
-    """Why pip could not, in one sentence if it is the network."""
+    """Return an error message for a failed pip: one sentence if the network is the cause, otherwise pip's errors."""
     if match := NO_NETWORK.search(done.output):
         return (
             f"pip cannot reach the package registry ({match[0]}). Check the network, or set a proxy (HTTPS_PROXY) "
@@ -294,7 +295,8 @@ def pip_sentence(done: Done) -> str:
 
 
 def provide_java() -> None:
-    """Spark runs on Java. JAVA_HOME counts more than the PATH, as it does for Spark."""
+    """Check that a Java for Spark exists, and install one otherwise. As for Spark, JAVA_HOME has precedence over
+    PATH."""
     java = find_java()
     version = java_version(java) if java else None
     if version is not None and version >= JAVA_MIN:
@@ -320,14 +322,14 @@ def find_java() -> str | None:
 
 
 def java_version(java: str) -> int | None:
-    """17 of `openjdk version "17.0.15"`, 8 of `java version "1.8.0_402"`."""
+    """Return the major version of a Java: 17 for `openjdk version "17.0.15"`, 8 for `java version "1.8.0_402"`."""
     done = _run([java, "-version"])
     match = re.search(r'version "(?:1\.)?(\d+)', done.output)
     return int(match[1]) if match and done.returncode == 0 else None
 
 
 def lay_out_classes() -> None:
-    """Every later verdict by Spark is the quicker for it. Without it all works the same, so nothing stops here."""
+    """Create a class archive, which speeds up verdicts with Spark. A failure is not an error."""
     say("Creating a class archive for Spark (once, 150 MB; verdicts start faster)")
     command = [str(VENV_PYTHON), "-m", "spark_jobs.engines.archive"]
     done = watch(command, prefix="setup:   ", text="starting Spark to record the classes that it loads")
@@ -350,7 +352,7 @@ def java_line() -> str:
 
 
 def apt_install(*candidates: str, why: str) -> bool:
-    """Install the first of these packages that the system has, if we may. Whether one is installed now."""
+    """Install the first of these packages that apt-get can install. Return False if none was installed."""
     apt = apt_command()
     if apt is None:
         return False
@@ -378,7 +380,8 @@ def apt_sentence(done: Done) -> str:
 
 
 def apt_command() -> list[str] | None:
-    """apt-get as root, or None where we are neither root nor have a sudo without password."""
+    """Return the command of apt-get as root; None if there is no apt-get, or neither root nor a sudo without
+    password."""
     if not shutil.which("apt-get"):
         return None
     apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
@@ -397,7 +400,7 @@ def say(text: str) -> None:
 
 
 def succeeds(command: list[str], **environment: str) -> bool:
-    """Whether a command ends well. What it prints does not matter."""
+    """Return whether a command ends with exit code 0. Its output is ignored."""
     return not _run(command, **environment).returncode
 
 

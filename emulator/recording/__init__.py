@@ -2,8 +2,9 @@
 
     client = recorded(pulsar.Client("pulsar://127.0.0.1:15437"))
 
-The returned object behaves like the wrapped client. Everything that the verdict needs goes to `history/<actor>.jsonl`
-of the run: one line before a request is passed to the client, and one when the client reports its outcome.
+The returned object behaves like the wrapped client. All operations that the verdict needs are written to
+`history/<actor>.jsonl` of the run: one line before a request is passed to the client, and one when the client reports
+its outcome.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ __all__ = ["recorded"]
 def recorded(
     client: _Client, run: str | Path | None = None, *, actor: str | None = None, region: str | None = None
 ) -> _Client:
-    """The same client, whose operations are recorded. Of `pulsar.Client` and `pulsar.asyncio.Client`.
+    """Return a client that behaves like `client` and records its operations. `client` is a `pulsar.Client` or a
+    `pulsar.asyncio.Client`.
 
-    `run`: the run directory; None: what GEOEMU_RUN_DIR says, or else the latest run of the current folder. `actor`: the
-    name of the history file; None: what GEOEMU_ACTOR says, or else the program's name. `region`: where the client
-    connects to; None: the region of the run whose service URL the client has.
+    `run`: the run directory; None: the environment variable GEOEMU_RUN_DIR, or else the latest run of the current
+    folder. `actor`: the name of the history file; None: GEOEMU_ACTOR, or else the program's name. `region`: the region
+    to which the client connects; None: the region of the run with the client's service URL.
 
-    Refused when there is no such run, or when it has no region at the client's service URL.
+    Raises Refused if there is no such run, or if no region of the run has the client's service URL.
     """
     directory = run_directory(run)
     location = ClientLocation.of(client, directory, region)

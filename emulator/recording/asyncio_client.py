@@ -1,4 +1,4 @@
-"""`pulsar.asyncio.Client`, recorded."""
+"""A recording wrapper of `pulsar.asyncio.Client`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from emulator.recording.producer import Publishing, record_result
 
 
 class AsyncRecordedClient(RecordingClient):
-    """Like `pulsar.asyncio.Client`."""
+    """Wraps `pulsar.asyncio.Client` and records its operations."""
 
     async def create_producer(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_producer, args, named)
@@ -62,8 +62,8 @@ class AsyncRecordedClient(RecordingClient):
 
 
 class AsyncRecordedProducer(Delegate):
-    """Like `pulsar.asyncio.Producer`. It is used in one event loop, and its client has a message before `send` first
-    waits: so numbers reach the region in order."""
+    """Wraps `pulsar.asyncio.Producer` and records its publishes. The wrapped `send` passes a message to the client
+    before it first awaits, so sequence ids reach the region in order."""
 
     def __init__(self, inner: Any, publishing: Publishing) -> None:
         super().__init__(inner)
@@ -74,7 +74,7 @@ class AsyncRecordedProducer(Delegate):
         try:
             described = self._publishing.described(given)
         except Exception:
-            message_id = await self._inner.send(**given)  # which says best what is wrong with it
+            message_id = await self._inner.send(**given)  # the client raises the proper error
             self._publishing.journal.give_up("the recorder could not read a message that was sent")
             return message_id
         number, publish = self._publishing.asked(described, given.get("sequence_id"))
@@ -91,7 +91,7 @@ class AsyncRecordedProducer(Delegate):
 
 
 class AsyncRecordedConsumer(Delegate):
-    """Like `pulsar.asyncio.Consumer`."""
+    """Wraps `pulsar.asyncio.Consumer` and records its operations."""
 
     def __init__(self, inner: Any, receiving: Receiving) -> None:
         super().__init__(inner)
@@ -126,7 +126,7 @@ class AsyncRecordedConsumer(Delegate):
 
 
 class AsyncRecordedReader(Delegate):
-    """Like `pulsar.asyncio.Reader`."""
+    """Wraps `pulsar.asyncio.Reader` and records its deliveries."""
 
     def __init__(self, inner: Any, receiving: Receiving) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""`pulsar.Client`, recorded."""
+"""A recording wrapper of `pulsar.Client`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from emulator.recording.producer import Publishing, RecordedProducer
 from emulator.recording.responses import refusal_recorded
 
 NO_PROMISE = "non-persistent://"
-"""Non-persistent topics guarantee nothing, so there is nothing to verify."""
+"""Prefix of topics that are not recorded: non-persistent topics guarantee no delivery."""
 PARTITION = "-partition-"
 
 
 class RecordingClient(Delegate):
-    """Common part of both kinds of client."""
+    """Common part of the synchronous and the asynchronous recording client."""
 
     def __init__(self, inner: Any, journal: ActorJournal, location: ClientLocation) -> None:
         super().__init__(inner)
@@ -44,7 +44,7 @@ class RecordingClient(Delegate):
 
     @contextlib.contextmanager
     def _connecting(self, given: dict[str, Any]) -> Iterator[None]:
-        """Record the refusal of a producer."""
+        """Record the error if the producer cannot be opened within the `with` block."""
         place = {"region": self._location.region, "topic": given["topic"]}
         name = given.get("producer_name") or "(named by the region)"
         with refusal_recorded(
@@ -53,20 +53,21 @@ class RecordingClient(Delegate):
             yield
 
     def _publishing(self, producer: Any, topic: str) -> Publishing | None:
-        """None: messages of the topic are not recorded."""
+        """Return the recorder of a producer's publishes; None if the topic is not recorded."""
         if topic.startswith(NO_PROMISE):
             return None
         return Publishing(self._journal, self._location, producer, topic)
 
     def _receiving(self, topic: Any, subscription: str | None) -> Receiving | None:
-        """`topic`: one, several, or a pattern. None: its messages are not recorded."""
+        """Return the recorder of a consumer or reader; None if the topic is not recorded. `topic` is one topic, a list
+        or a pattern."""
         if str(topic).startswith(NO_PROMISE):
             return None
         return Receiving(self._journal, self._location, _named(topic), subscription)
 
 
 class RecordedClient(RecordingClient):
-    """Like `pulsar.Client`."""
+    """Wraps `pulsar.Client` and records its operations."""
 
     def create_producer(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_producer, args, named)
@@ -115,18 +116,18 @@ class RecordedClient(RecordingClient):
 
 
 def _named(topic: Any) -> list[str]:
-    """The topics that a program names; none for a pattern."""
+    """Return the topics that a program names; empty for a pattern."""
     return [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
 
 
 def single_topics(topic: Any) -> list[str]:
-    """The named topics whose messages are recorded."""
+    """Return the named topics whose messages are recorded."""
     return [one for one in _named(topic) if not one.startswith(NO_PROMISE)]
 
 
 def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
-    """Raise Refused: a client's library sends to each partition as a producer of its own and reports none of them to
-    the program, so recorded messages could not be found in the logs."""
+    """Raise Refused for a partitioned topic: the client's library has one producer per partition and does not report
+    the partition of a message, so the recorded messages could not be compared with the logs."""
     if len(partitions) > 1 or (partitions and PARTITION in partitions[0] and PARTITION not in topic):
         raise Refused(
             f"{topic} has {len(partitions)} partitions, and a recorded client does not know the partition of a "
@@ -135,7 +136,8 @@ def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
 
 
 def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
-    """Arguments by name, including those passed in `**`. Raises the function's own TypeError."""
+    """Return the arguments of a call by name, including those passed in `**`. Raises the TypeError of the call
+    itself."""
     bound = inspect.signature(function).bind(*args, **named)
     given = dict(bound.arguments)
     for name, parameter in bound.signature.parameters.items():
@@ -145,7 +147,7 @@ def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, A
 
 
 def subscription_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a subscription in the history."""
+    """Return the fields with which the history records a subscription."""
     initial = given.get("initial_position", pulsar.InitialPosition.Latest)
     return {
         "replicated": bool(given.get("replicate_subscription_state_enabled")),
@@ -157,7 +159,7 @@ def subscription_fields(given: dict[str, Any]) -> dict[str, Any]:
 def recorded_listener(
     listener: Callable[[Any, Any], None], receiving: Receiving, wrap: Callable[[Any, Receiving], Any]
 ) -> Callable[[Any, Any], None]:
-    """The program's listener, called with a recorded consumer after the delivery was written down."""
+    """Return a listener that records each delivery, then calls the program's listener with a recorded consumer."""
 
     def listen(consumer: Any, message: Any) -> None:
         receiving.received(message)

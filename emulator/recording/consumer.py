@@ -1,4 +1,4 @@
-"""A consumer and a reader of `pulsar.Client` whose deliveries are written down."""
+"""Recording wrappers of the consumer and the reader of `pulsar.Client`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.run.history_events import Outcome, payload_digest
 
 
 class RecordedConsumer(Delegate):
-    """Like `pulsar.Consumer`."""
+    """Wraps `pulsar.Consumer` and records its operations."""
 
     def __init__(self, inner: Any, receiving: Receiving) -> None:
         super().__init__(inner)
@@ -56,7 +56,7 @@ class RecordedConsumer(Delegate):
 
 
 class RecordedReader(Delegate):
-    """Like `pulsar.Reader`."""
+    """Wraps `pulsar.Reader` and records its deliveries."""
 
     def __init__(self, inner: Any, receiving: Receiving) -> None:
         super().__init__(inner)
@@ -70,7 +70,7 @@ _PARTITION = re.compile(r"-partition-\d+$")
 
 
 class Receiving:
-    """The history of one subscriber, or of one reader."""
+    """Records the operations of one consumer or reader."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Receiving:
         topics: Iterable[str],
         subscription: str | None,
     ) -> None:
-        """`topics`: as the program calls them; none when they are found by a pattern. `subscription` None: a reader."""
+        """`topics` are the names that the program uses; empty for a pattern. `subscription` None: a reader."""
         self.journal = journal
         self._location = location
         self._topics = {_full(topic): topic for topic in topics}
@@ -87,17 +87,17 @@ class Receiving:
         self._subscription = subscription
         self._subscribed: dict[str, Any] | None = None
         self._topic_of_message: dict[str, str] = {}
-        """Of several topics: where each message came from that was not acknowledged yet."""
+        """Topic of each unacknowledged message, by message id. Used only with several topics."""
 
     @contextmanager
     def subscribing(self, **fields: Any) -> Iterator[None]:
-        """Record a subscribe request and its outcome; `fields` of all its lines."""
+        """Record a subscribe request and its outcome, both with these fields."""
         with self.request("subscribe", **fields):
             yield
         self._subscribed = fields
 
     def received(self, message: Any) -> Any:
-        """Record a message before the program receives it; return it."""
+        """Record a delivery before the program receives the message. Return the message."""
         elsewhere = self._location.moved_to()
         if elsewhere is not None:
             self.journal.give_up(f"its client switched to {elsewhere} by itself")
@@ -111,8 +111,8 @@ class Receiving:
 
     @contextmanager
     def acknowledging(self, message: Any, how: str) -> Iterator[None]:
-        """Record an acknowledgement. On success only `asked` is recorded: the client returns before the region has
-        received it."""
+        """Record an acknowledgement. Its success is not recorded, because the client's call returns before the region
+        has received the acknowledgement."""
         place, topic = message_id_text(_message_id(message)), self._topic_of(message)
         if how == "individual":
             self._topic_of_message.pop(place or "", None)
@@ -124,7 +124,7 @@ class Receiving:
             yield
 
     def redelivering(self, message: Any = None) -> None:
-        """Note that the program requests the redelivery of a message, or of all unacknowledged ones."""
+        """Record that the program requests the redelivery of a message, or of all unacknowledged messages."""
         if message is not None:
             place = message_id_text(_message_id(message))
             self._write("redeliver", "asked", self._topic_of(message), message_id=place)
@@ -162,7 +162,7 @@ class Receiving:
         return known or self._found(whole)
 
     def _found(self, topic: str) -> str:
-        """A topic that fits the program's pattern."""
+        """Add a topic that matches the program's pattern, record its subscription, and return it."""
         self._topics[topic] = topic
         if self._subscribed is not None:
             self._write("subscribe", "ok", topic, **self._subscribed)
@@ -180,7 +180,7 @@ def _full(topic: str) -> str:
 
 
 def _message_id(message: Any) -> Any:
-    """Of a message, or a message id itself."""
+    """Return the message id of a message; a message id is returned unchanged."""
     return message.message_id() if hasattr(message, "message_id") else message
 
 

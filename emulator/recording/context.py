@@ -19,13 +19,14 @@ _DEFAULT_PORT = 6650
 
 
 def run_directory(run: str | Path | None) -> RunDirectory:
-    """The run that is meant. Refused when there is none."""
+    """Return the directory of the given run, or of the run in GEOEMU_RUN_DIR, or of the latest run. Raises Refused if
+    there is none."""
     given = run or os.environ.get(RUN_DIR_VARIABLE)
     return find_run(Path(given) if given else None)
 
 
 def actor_name() -> str:
-    """The name of this program: GEOEMU_ACTOR, or the name of its file."""
+    """Return the actor name of this program: GEOEMU_ACTOR, or the name of its file."""
     given = os.environ.get(ACTOR_VARIABLE)
     if given:
         return given
@@ -40,11 +41,11 @@ class ClientLocation:
     region: str
     client: Any
     service_url: str | None
-    """None: the client does not expose it, or the caller named the region."""
+    """The client's service URL when it was wrapped; None: the client does not provide it."""
 
     @classmethod
     def of(cls, client: Any, directory: RunDirectory, region: str | None) -> ClientLocation:
-        """Refused when the client is not at one region of the run."""
+        """Return the location of a client. Raises Refused if its region cannot be determined or is not in the run."""
         regions = directory.read().regions
         service_url = _service_url(client)
         if region is None:
@@ -56,7 +57,7 @@ class ClientLocation:
         return cls(region, client, service_url)
 
     def moved_to(self) -> str | None:
-        """Another service URL that the client has gone over to by itself; None while it has not."""
+        """Return the service URL to which the client has switched by itself; None if it has not."""
         if self.service_url is None:
             return None
         now = _service_url(self.client)
@@ -64,7 +65,7 @@ class ClientLocation:
 
 
 def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
-    """Which region listens there. Refused when none does, or several."""
+    """Return the region with this service URL. Raises Refused if no region or several regions have it."""
     named = {region_of(address, regions) for address in addresses(service_url)}
     if len(named) != 1 or None in named:
         offered = ", ".join(f"{name} {one.service_url}" for name, one in regions.items())
@@ -74,7 +75,8 @@ def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
 
 
 def region_of(address: tuple[str, int], regions: Mapping[str, RegionRecord]) -> str | None:
-    """In a network of containers a region is a host of its own, called by its name."""
+    """Return the region at an address (host, port), or None. In a network of containers, the host is the region's
+    name."""
     host, port = address
     for name, region in regions.items():
         if host == name or (port == region.service_port and _is_at(host, region)):
@@ -83,14 +85,15 @@ def region_of(address: tuple[str, int], regions: Mapping[str, RegionRecord]) -> 
 
 
 def _is_at(host: str, region: RegionRecord) -> bool:
-    """Whether a client that connects to `host` finds the region. One that listens on every address is at all."""
+    """Return whether a client that connects to `host` reaches the region. True for a region that listens on every
+    address."""
     if host in (region.host, region.advertised) or not region.advertised:
         return True
     return is_loopback(region.host) and (is_loopback(host) or is_wildcard(host))
 
 
 def addresses(service_url: str) -> list[tuple[str, int]]:
-    """`pulsar://a:1,b:2`: hosts and ports."""
+    """Return the (host, port) pairs of a service URL such as `pulsar://a:1,b:2`."""
     scheme, _, rest = service_url.partition("://")
     parts = [urlsplit(f"{scheme}://{one}") for one in rest.split("/", 1)[0].split(",")]
     return [(part.hostname or "", part.port or _DEFAULT_PORT) for part in parts]
@@ -109,7 +112,7 @@ ACTOR_VARIABLE = "GEOEMU_ACTOR"
 
 
 class RegionAddress(Protocol):
-    """A region, and where it is for clients outside."""
+    """A region with its addresses for clients."""
 
     @property
     def name(self) -> str: ...
@@ -124,7 +127,8 @@ class RegionAddress(Protocol):
 def environment_variables(
     run_dir: Path, actor: str, region: str, regions: Iterable[RegionAddress]
 ) -> dict[str, str]:
-    """The variables. KeyError when there is no such region."""
+    """Return the environment variables for a program that works in `region`. Raises KeyError if there is no such
+    region."""
     known = {one.name: one for one in regions}
     here = known[region]
     return {
@@ -142,7 +146,7 @@ def _variable(region: str) -> str:
 
 
 class Delegate:
-    """What is not spelt out here is the inner object's."""
+    """Base of wrappers: attributes that the wrapper does not define are those of the wrapped object."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

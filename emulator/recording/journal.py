@@ -1,7 +1,7 @@
 """The history file of this program, shared by all clients that it records under one name.
 
 The closing line is written when the last of these clients is closed, at the latest when the program exits. A killed
-program leaves none; the user has to seal its history.
+program writes none; the user must seal its history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _guard = threading.RLock()
 
 
 class ActorJournal:
-    """A history that never stops the recorded program. Thread-safe."""
+    """Writes the history of one actor. Errors end the recording, never the recorded program. Thread-safe."""
 
     def __init__(self, key: tuple[str, str], history: HistoryWriter) -> None:
         self._key = key
@@ -39,7 +39,7 @@ class ActorJournal:
         return self._is_open
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append a line. A failed write ends the recording, which the history notes for the verdict."""
+        """Append an event. If the write fails, the recording ends, and the history contains that as an omission."""
         if not self._is_open:
             return
         try:
@@ -48,7 +48,7 @@ class ActorJournal:
             self.give_up(f"a {op} could not be recorded: {problem}")
 
     def give_up(self, why: str) -> None:
-        """End the recording: the history notes that later operations of the program are missing."""
+        """End the recording, and record an omission: later operations of the program are missing."""
         with _guard:
             if not self._is_open:
                 return
@@ -65,7 +65,7 @@ class ActorJournal:
             self._users += 1
 
     def let_go(self) -> None:
-        """One client fewer; with the last one the history ends."""
+        """Count a closed client; close the history after the last one."""
         with _guard:
             self._users -= 1
             if self._users <= 0:
@@ -79,14 +79,14 @@ class ActorJournal:
             self._history.close()
 
     def forget(self) -> None:
-        """This process is a copy of the one whose history it is."""
+        """Stop writing in a forked process: the history belongs to its parent."""
         self._is_open = False
         self._history.abandon()
 
 
 def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> ActorJournal:
-    """The history of an actor. Another process of the same program writes one of its own, unless the name was chosen:
-    Refused then."""
+    """Open or share the journal of an actor. If another process writes this history, open `<actor>-<pid>` instead, or
+    raise Refused if the caller chose the name (`named`)."""
     with _guard:
         key = (str(directory.path.absolute()), actor)
         journal = _journals.get(key)
@@ -113,7 +113,7 @@ def _opened(directory: RunDirectory, actor: str, named: bool) -> ActorJournal:
 
 
 def end_journals(run_dir: Path) -> None:
-    """What this process records of a run ends here."""
+    """Close all journals of this process for a run."""
     with _guard:
         for (run, _), journal in list(_journals.items()):
             if run == str(run_dir.absolute()):
@@ -139,7 +139,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
-    """A sentence for each. Refused, before anything is done, when one has no history or still writes it."""
+    """Seal the histories of actors, and yield a sentence for each. Raises Refused if an actor has no history, before
+    any is sealed, or if an actor still writes its history."""
     folder = find_run(run_dir).path / "history"
     files = {actor: folder / f"{actor}.jsonl" for actor in actors}
     for actor, file in files.items():
@@ -155,7 +156,8 @@ def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
 
 
 def unsealed(run_dir: Path | None, begins: str) -> list[str]:
-    """Names of histories without an end; for the shell's completion, which must not fail."""
+    """Return the names of histories without an end that begin with `begins`. Never raises: used for completion in the
+    shell."""
     try:
         files = (find_run(run_dir).path / "history").glob(f"{begins}*.jsonl")
     except GeoemuError:

@@ -1,4 +1,4 @@
-"""A producer of `pulsar.Client` whose publishes are written down."""
+"""A recording wrapper of the producer of `pulsar.Client`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.run.history import ProducerHistory, PublishHistory
 
 
 class RecordedProducer(Delegate):
-    """Like `pulsar.Producer`."""
+    """Wraps `pulsar.Producer` and records its publishes."""
 
     def __init__(self, inner: Any, publishing: Publishing, *, batching: bool) -> None:
         super().__init__(inner)
@@ -29,7 +29,7 @@ class RecordedProducer(Delegate):
         given = self._publishing.given(*args, **named)
         self._ask(given, lambda result, message_id: receipt.set_result((result, message_id)))
         if self._batching and not receipt.done():
-            # A synchronous `send` does not wait until the batch is full: pulsar-client flushes, too.
+            # Like pulsar-client, a synchronous `send` flushes the batch instead of waiting until it is full.
             self._inner._producer.flush_async(lambda _: None)
         result, message_id = receipt.result()
         if result != pulsar.Result.Ok:
@@ -47,7 +47,7 @@ class RecordedProducer(Delegate):
         try:
             described = self._publishing.described(given)
         except Exception:
-            # The client says best what is wrong with it.
+            # The client raises the proper error for an invalid message.
             self._inner.send_async(content, callback, **rest)
             self._publishing.journal.give_up("the recorder could not read a message that was sent")
             return
@@ -60,7 +60,7 @@ class RecordedProducer(Delegate):
                 callback(result, message_id)
 
             try:
-                # Sequence id 0 cannot be passed: the client treats it as none, and starts at 0 itself.
+                # Sequence id 0 is passed as None, because the client treats 0 as no id, and starts at 0 by itself.
                 self._inner.send_async(content, answered, sequence_id=number or None, **rest)
             except (TypeError, ValueError) as problem:
                 publish.failed(str(problem))
@@ -68,18 +68,20 @@ class RecordedProducer(Delegate):
 
 
 NOWHERE_ELSE = "__local__"
-"""What the client writes for a message that is not to be replicated."""
+"""Value of `replicate_to` that the client writes for a message that must not be replicated."""
 
 
 class Publishing:
-    """Numbers messages as the client would: the number on the wire has to be known when the message is asked for, and
-    the client does not expose it. So the recorder counts, and gives the client each number together with the message.
+    """Records the publishes of one producer, and assigns their sequence ids. A publish must be recorded with its
+    sequence id before it is sent, and the client does not expose the id. So the recorder counts as the client would,
+    and passes each id to the client with the message.
     """
 
     def __init__(self, journal: ActorJournal, location: ClientLocation, producer: Any, topic: str) -> None:
         self.journal = journal
         self.order = threading.Lock()
-        """Held from taking a number until the client has the message: numbers reach the region in order."""
+        """Held from the assignment of a sequence id until the client has the message, so that ids reach the region in
+        order."""
         self._location = location
         self._schema = producer._schema
         self._parameters = inspect.signature(producer.send)
@@ -89,12 +91,11 @@ class Publishing:
         journal.write("connect", "ok", **self._history.place, last_sequence_id=last)
 
     def given(self, *args: Any, **named: Any) -> dict[str, Any]:
-        """The arguments of `send` by name. TypeError as the client's own."""
+        """Return the arguments of `send` by name. Raises the TypeError of the call itself."""
         return dict(self._parameters.bind(*args, **named).arguments)
 
     def described(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a message in the history. Raises the client's error, or another one, for an invalid
-        message."""
+        """Return the fields with which the history records a message. Raises an exception if the message is invalid."""
         content = given["content"]
         regions = list(given.get("replication_clusters") or ())
         ordering_key = given.get("ordering_key")
@@ -108,7 +109,8 @@ class Publishing:
         }
 
     def asked(self, described: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:
-        """Write down that a message is asked for. `number`: what the program chose. Call with `order` held."""
+        """Record a publish request; return its sequence id and the recorder of its outcome. `number` is the id that the
+        program chose, or None. The caller holds `order`."""
         if number is None:
             number = self._next
             self._next += 1

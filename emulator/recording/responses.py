@@ -1,4 +1,4 @@
-"""What the responses of the Pulsar client prove."""
+"""Outcomes that follow from the results of the Pulsar client."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ NEVER_SENT = frozenset(
         pulsar.Result.CryptoError,
     }
 )
-"""Refused by the client before anything was sent: the message certainly was not stored. After any other
-failure it may have been, if only by an attempt whose receipt was lost."""
+"""Results of messages that the client rejected before sending: the message certainly was not stored. After any other
+failure it may have been stored, for example by an attempt whose receipt was lost."""
 
 
 def message_id_text(message_id: Any) -> str | None:
-    """None for a confirmation without a message id: the region had stored the message before."""
+    """Return a message id as `ledger:entry:batch_index`; None for the id in a receipt for a duplicate."""
     if message_id.ledger_id() < 0:
         return None
     return f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.batch_index()}"
 
 
 def outcome_of(result: pulsar.Result) -> Outcome:
-    """What a publish's result proves."""
+    """Return the outcome of a publish with this result."""
     if result == pulsar.Result.Ok:
         return "ok"
     return "failed" if result in NEVER_SENT else "unknown"
@@ -39,18 +39,18 @@ def outcome_of(result: pulsar.Result) -> Outcome:
 
 @contextmanager
 def refusal_recorded(record: Callable[[str], None]) -> Iterator[None]:
-    """Call `record` with the sentence of an error of `pulsar` or `pulsar.asyncio` that is raised inside."""
+    """Call `record` with the text of an error of `pulsar` or `pulsar.asyncio` that is raised in the `with` block."""
     try:
         yield
     except BaseException as problem:
-        # `pulsar.asyncio` has an exception class of its own, and not every version of the client has that module.
+        # `pulsar.asyncio` has its own exception class, and some versions of the client do not have that module.
         if isinstance(problem, pulsar.PulsarException) or type(problem).__module__ == "pulsar.asyncio":
             record(str(problem))
         raise
 
 
 def raised_by(result: pulsar.Result) -> Exception:
-    """What the client's blocking calls raise for a result."""
+    """Return the exception that the client's blocking calls raise for a result."""
     kind: type[Exception] = getattr(pulsar, result.name, pulsar.PulsarException)
     said = {"Timeout": "TimeOut"}.get(result.name, result.name)
     return kind(f"Pulsar error: {said}")

@@ -1,11 +1,11 @@
-"""The run directory: it stores a run's state, so that any terminal may continue where another one stopped.
+"""The run directory, which stores a run's state, so that any process may continue where another one stopped.
 
     .geoemu/                by default, in the current folder
         current -> runs/2   the latest run, the default of all commands
         runs/1, runs/2, …   one folder per run, kept as evidence (contract.py describes its content)
 
-`run.json` is replaced as a whole under a lock, so that readers need no lock and no write is lost. It names the started
-processes, not whether they still run: the operating system is asked for that.
+`run.json` is replaced as a whole under a lock, so that readers need no lock and no write is lost. It contains the ids
+of the started processes; the operating system reports whether they still run.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ LinkState = Literal["up", "held", "cut"]
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One direction of one link."""
+    """The state of one direction of a link."""
 
     source: str
-    """`from` in JSON."""
+    """Source region; `from` in JSON."""
     target: str
-    """`to` in JSON."""
+    """Target region; `to` in JSON."""
     shape: LinkShape
-    """As it is now."""
+    """Current shape of the link."""
     declared: LinkShape
-    """As the topology declares it, and `heal` makes it."""
+    """Shape that the topology declares and that `heal` restores."""
 
     @property
     def state(self) -> LinkState:
@@ -59,33 +59,33 @@ class LinkStatus:
 
 @dataclass(slots=True)
 class RegionRecord:
-    """What is known of one region's latest start."""
+    """The record of one region: its addresses, its latest start and requested changes."""
 
     cluster: str
     host: str
-    """Where programs of this machine reach it."""
+    """Host or address at which programs of this machine reach the region."""
     service_port: int
     admin_port: int
     process: ProcessIdentity | None = None
-    """None: never started, or not run as a process."""
+    """The region's process. None: it was never started, or the region does not run as a process."""
     stopped: bool = False
-    """A graceful stop was requested. Means something only once the process is gone."""
+    """A graceful stop was requested. Valid only after the process has ended."""
     was_ready: bool = False
-    """It has been ready since it was started."""
+    """The region was ready at least once since its latest start."""
     lost: bool = False
-    """It was lost for good. `start` takes that back."""
+    """The region was lost. `start` resets this."""
     clock_ahead_ms: int = 0
-    """How far its wall clock is set ahead; behind if negative."""
+    """Offset of the region's wall clock in milliseconds; negative: behind."""
     advertised: str = LOOPBACK
-    """What lookups return to clients. Empty: it listens on every address of this machine."""
+    """Host that lookups return to clients. Empty: the region listens on every address of this machine."""
 
     def begin(self) -> None:
-        """Note a start."""
+        """Reset the state for a new start."""
         self.stopped = self.was_ready = self.lost = False
 
     @property
     def service_url(self) -> str:
-        """For clients: the address that lookups name, too, if there is one."""
+        """The service URL for clients, with the host that lookups return if there is one."""
         return f"pulsar://{in_url(self.advertised or self.host)}:{self.service_port}"
 
     @property
@@ -94,29 +94,29 @@ class RegionRecord:
 
 
 def region_record(region: RegionSpec, service_port: int, admin_port: int) -> RegionRecord:
-    """Of a region that was not started yet."""
+    """Return the record of a region that was not started yet."""
     reached = nearby(region.address)
     return RegionRecord(region.cluster, reached, service_port, admin_port, advertised=region.advertised)
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """`run.json`."""
+    """The content of `run.json`."""
 
     runtime: str
     owner: ProcessIdentity
-    """The `geoemu up` (or other program) that made the run."""
+    """The process that created the run, such as `geoemu up`."""
     detached: bool
-    """Regions outlive the owner."""
+    """Regions keep running after the owner has ended."""
     regions: dict[str, RegionRecord]
     links: dict[tuple[str, str], LinkShape]
-    """One per direction, as it is now."""
+    """Current shape of each direction of each link, by (source, target)."""
     ended: bool = False
-    """`down` was called; nothing may be started any more."""
+    """`down` was called; no region may be started any more."""
     created_at: str = ""
 
     def is_in_use(self) -> bool:
-        """Whether a program still runs regions here, or is about to."""
+        """Return whether a region of the run still runs, or its owner may still start one."""
         if self.runtime == "compose":
             return not self.ended  # containers outlive the program that started them
         processes = [region.process for region in self.regions.values() if region.process]
@@ -134,7 +134,7 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """Inverse of `to_json`. ValueError when it is damaged."""
+        """Inverse of `to_json`. Raises ValueError if the text is damaged."""
         raw = json.loads(text)
         try:
             raw.pop("version")
@@ -156,7 +156,7 @@ def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
 
 
 def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
-    """Refused, with the nearest name, for a name that is not in a run."""
+    """Raise Refused, with a suggestion, if a name is not in the run."""
     if name not in known:
         guess = nearest(name, tuple(known))
         hint = f"did you mean {guess}? " if guess else ""
@@ -171,7 +171,7 @@ def new_record(
     detached: bool = False,
     ended: bool = False,
 ) -> RunRecord:
-    """Of a run that this process makes; `ports`: service and admin port by region."""
+    """Return the record of a run that this process creates. `ports` contains (service port, admin port) by region."""
     owner = identify(os.getpid())
     assert owner is not None, "this process exists"
     regions = {region.name: region_record(region, *ports[region.name]) for region in topology.regions}
@@ -179,7 +179,7 @@ def new_record(
 
 
 class RunDirectory:
-    """One run's folder."""
+    """The directory of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -188,11 +188,11 @@ class RunDirectory:
         return self.path / "regions" / region
 
     def configuration_dir(self, cluster: str) -> Path:
-        """Where the regions of a cluster that are processes find its configuration store."""
+        """Return the folder of a cluster's configuration store, for regions that run as processes."""
         return self.path / "configuration" / cluster
 
     def read(self) -> RunRecord:
-        """The record as it is now. Refused when there is none that this version can read."""
+        """Read the run record. Raises Refused if there is none, or if this version cannot read it."""
         file = self.path / "run.json"
         try:
             text = file.read_text()
@@ -218,15 +218,15 @@ class RunDirectory:
 
     @contextmanager
     def edit(self) -> Iterator[RunRecord]:
-        """The record, to be changed; written back at the end unless an exception passes. Others wait
-        meanwhile, so nothing may be awaited inside."""
+        """Yield the run record for changes, and write it at the end unless an exception is raised. Other processes wait
+        meanwhile, so the block must not contain `await`."""
         with _locked(self.path / "run.lock"):
             record = self.read()
             yield record
             self._write(record)
 
     def create(self, record: RunRecord, topology: Topology) -> None:
-        """Fill a new folder; from now on the run is in use."""
+        """Create the folders, the topology and the record of a new run in an empty directory."""
         for region in record.regions:
             self.region_dir(region).mkdir(parents=True)
         (self.path / "history").mkdir()
@@ -239,7 +239,7 @@ class RunDirectory:
 
 
 def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
-    """Return the given run, or the current folder's latest one. Raises Refused when there is none."""
+    """Return the given run, or the latest run of the current folder. Raises Refused if there is none."""
     path = given or (folder or Path.cwd()) / HOME / "current"
     if given is None and not path.is_dir():
         raise Refused(f"no run in {path.parent.parent}: start one with `geoemu up`, or name a --run-dir")
@@ -250,8 +250,9 @@ def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
 
 @contextmanager
 def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[RunDirectory]:
-    """Claim an empty folder for a new run, to be filled with `create` inside the `with`; it is removed again if an
-    error leaves it empty. Refused when the given folder is not empty, or a run is up already in the current one."""
+    """Claim an empty folder for a new run, which the caller fills with `create` in the `with` block; it is removed if
+    the block fails and leaves it empty. Raises Refused if the given folder is not empty, or if a run of the current
+    folder is up."""
     if given is not None:
         yield from _claimed(_claim_given(given.absolute()))
         return
@@ -322,7 +323,7 @@ def _point(link: Path, target: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file so that readers see the old or the new text, never a part."""
+    """Replace a file atomically: readers see the old or the new text."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)
@@ -330,7 +331,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Excludes other processes, and other tasks of this one, for as long as it is entered."""
+    """Hold an exclusive lock, against other processes and other tasks of this process, within the `with` block."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:
@@ -345,11 +346,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def links_of(topology: Topology) -> dict[tuple[str, str], LinkShape]:
-    """All links as they are declared."""
+    """Return the declared shapes of all links."""
     return {(link.source, link.target): link.shape for link in topology.links}
 
 
 def link_statuses(record: RunRecord, topology: Topology) -> tuple[LinkStatus, ...]:
-    """All links as they are now."""
+    """Return the current and the declared shapes of all links."""
     declared = links_of(topology)
     return tuple(LinkStatus(*link, shape, declared[link]) for link, shape in record.links.items())

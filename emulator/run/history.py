@@ -1,12 +1,12 @@
-"""The requests of clients and the responses that they received: `history/<name>.jsonl`, one JSON object per line
-(docs/HISTORY.md).
+"""Write histories, the requests of clients and the responses that they received: `history/<name>.jsonl`, one JSON
+object per line (docs/HISTORY.md).
 
-Written as it happens, one write per line, so that a crash of the writer loses at most a torn last line. A file says
-where it ends: its writer's last line counts the lines before it and has their digest, so that a missing, cut or
-changed end is seen. A program that was killed cannot write it; the process that ran it *seals* the file
+Each event is written at once with a single write, so a crash of the writer tears at most the last line. The writer's
+last line, the end, contains the number and the digest of the lines before it, so a missing, truncated or changed
+end is detected. A killed program cannot write the end; the process that ran it *seals* the file
 (`seal_history`), and requests of the program without a response stay unknown.
 
-Time is the wall clock of the machine that drives the run, never a region's: regions may have skewed clocks.
+Times are of the wall clock of the machine that drives the run, because the clocks of regions may be skewed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from emulator.run.history_events import Outcome, as_line, attributes_digest, pay
 from emulator.run.history_schema import FORMAT_VERSION, FRAME, LineCheck
 
 TURN_SECONDS = 0.02
-"""How often a writer that waits for its turn looks whether it has come."""
+"""Interval at which a writer that waits for the lock of a file tries again."""
 
 
 class NotAHistory(ValueError):
-    """A line that would not be one of a history; the message names field and rule."""
+    """A line violates the format of histories; the message names the field and the rule."""
 
 
 class Writes(Protocol):
-    """Writes events."""
+    """Writes events to a history."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
 
@@ -43,7 +43,7 @@ class Writes(Protocol):
 class HistoryWriter:
     """Appends events of one actor to one file, which no other process writes at the same time.
 
-    What it would not read back it does not write: NotAHistory. Threads may share it.
+    Every line is validated before it is written; NotAHistory is raised for an invalid one. Thread-safe.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class HistoryWriter:
         others: Iterable[str] = (),
         wait_seconds: float = 0.0,
     ) -> None:
-        """`others`: history files, without suffix, that the run must hold if it holds this one. A file that is there is
-        continued; one without an end is sealed first, for its writer is dead. BlockingIOError when it is not, after
-        `wait_seconds`."""
+        """Open the file, and continue it if it exists; a file without an end is sealed first. `others`: further history
+        files, without suffix, that the run must contain, too. Raises BlockingIOError if another process still writes
+        the file after `wait_seconds`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._actor = actor
@@ -77,12 +77,12 @@ class HistoryWriter:
 
     @classmethod
     def in_run(cls, run_dir: Path, actor: str, *, program: str = "") -> HistoryWriter:
-        """The history of a user's program: `history/<actor>.jsonl` of a run."""
+        """Open the history of a user's program: `history/<actor>.jsonl` of a run."""
         return cls(run_dir / "history" / f"{actor}.jsonl", actor, program=program)
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append one event, stamped now. Survives a crash of this process as soon as it returns. Fields that are None
-        are left out. `actor`: whose doing it is, where the writer writes for several."""
+        """Append one event with the current time. When this returns, the event survives a crash of this process. Fields
+        that are None are omitted. The field `actor` overrides the writer's actor."""
         if op in FRAME:
             raise NotAHistory(f"op: {op} is written by the recorder itself")
         self._write(op, outcome, **fields)
@@ -90,8 +90,8 @@ class HistoryWriter:
     def opened_producer(
         self, region: str, topic: str, producer: str, last_sequence_id: int
     ) -> ProducerHistory:
-        """A producer was opened. `last_sequence_id` is what the client says of it at once: -1, or where the region's
-        numbering under that name stopped."""
+        """Record that a producer was opened, and return the recorder of its publishes. `last_sequence_id` is the last
+        sequence id that the region stored for the producer name, or -1, as the client reports it."""
         opened = ProducerHistory(self, region, topic, producer, last_sequence_id)
         self.write("connect", "ok", **opened.place, last_sequence_id=last_sequence_id)
         return opened
@@ -106,8 +106,8 @@ class HistoryWriter:
         initial: str = "latest",
         compacted: bool = False,
     ) -> None:
-        """A subscription exists, and its consumer is open. `initial`: where it begins if it did not exist before.
-        `compacted`: it reads compacted."""
+        """Record that a consumer of a subscription is open. `initial` is the initial position of a new subscription:
+        `earliest` or `latest`. `compacted`: the consumer reads the compacted topic."""
         place = {"region": region, "topic": topic, "subscription": subscription}
         said = {"replicated": replicated, "initial": initial, "compacted": compacted or None}
         self.write("subscribe", "ok", **place, **said)
@@ -122,8 +122,8 @@ class HistoryWriter:
         *,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """A consumer received the message at `message_id` (`ledger:entry:batch_index`) in `region`. `transaction`:
-        what is made of it belongs to that."""
+        """Record that a consumer received the message with `message_id` (`ledger:entry:batch_index`) in `region`.
+        `transaction` is the one in which the message is processed, as (most, least)."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         digest = None if payload is None else payload_digest(payload)
         self.write("receive", "ok", **place, payload_digest=digest, transaction=transaction_text(transaction))
@@ -136,7 +136,7 @@ class HistoryWriter:
         key: str | None = None,
         key_epoch: int | None = None,
     ) -> None:
-        """A transaction (most, least) began; under a transaction key, with the epoch that was granted."""
+        """Record that a transaction (most, least) began; with a transaction key, also the key and its client epoch."""
         said = {"transaction": transaction_text(transaction), "transaction_key": key, "key_epoch": key_epoch}
         self.write("begin_transaction", "ok", region=region, **said)
 
@@ -150,13 +150,14 @@ class HistoryWriter:
         cumulative: bool = False,
         transaction: tuple[int, int] | None = None,
     ) -> None:
-        """Write it down BEFORE the client is asked to acknowledge. `transaction`: (most, least)."""
+        """Record an acknowledge request. Call it BEFORE the request. `transaction`: (most, least)."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         said = {"transaction": transaction_text(transaction)}
         self.write("acknowledge", "asked", **place, how="cumulative" if cumulative else "individual", **said)
 
     def asked_to_end(self, region: str, transaction: tuple[int, int], *, commit: bool) -> EndHistory:
-        """Write it down BEFORE the client is asked to commit or abort (most, least)."""
+        """Record a request to commit or abort a transaction (most, least), and return the recorder of its outcome. Call
+        it BEFORE the request."""
         said = {
             "region": region,
             "transaction": transaction_text(transaction),
@@ -166,7 +167,7 @@ class HistoryWriter:
         return EndHistory(self, said)
 
     def close(self) -> None:
-        """Write the end. A second time is harmless."""
+        """Write the end and close the file. A second call has no effect."""
         with self._lock:
             if self._file >= 0:
                 end = {"lines": self._lines, "digest": self._digest.hexdigest()}
@@ -174,7 +175,7 @@ class HistoryWriter:
                 self.abandon()
 
     def abandon(self) -> None:
-        """Write no more, not even the end: the file is another process's, or it is incomplete."""
+        """Close the file without an end, because it is incomplete or another process writes it."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -190,7 +191,7 @@ class HistoryWriter:
         }
         with self._lock:
             if self._file < 0:
-                # A client's threads may outlive it: what they say now came after the end, and stays unknown.
+                # Threads of a client may report outcomes after the end; these outcomes stay unknown.
                 if outcome == "asked":
                     raise NotAHistory("the history is closed")
                 return
@@ -204,9 +205,9 @@ class HistoryWriter:
 
 
 class ProducerHistory:
-    """Publishes of one opened producer, and their outcomes.
+    """Records the publishes of one opened producer.
 
-    A publish that gives no `sequence_id` leaves numbering to the client: it goes on behind `last_sequence_id`.
+    Without a `sequence_id`, publishes are numbered as the client does: consecutively after `last_sequence_id`.
     """
 
     def __init__(
@@ -229,7 +230,8 @@ class ProducerHistory:
         sequence_id: int | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> PublishHistory:
-        """Write it down BEFORE the client is asked to send, in the order of sending. `transaction`: (most, least)."""
+        """Record a publish request, and return the recorder of its outcome. Call it BEFORE the request, in the order of
+        the requests. `transaction`: (most, least)."""
         number = self._next_sequence_id if sequence_id is None else sequence_id
         self._next_sequence_id = max(self._next_sequence_id, number + 1)
         self._history.write(
@@ -248,51 +250,51 @@ class ProducerHistory:
 
 @dataclass(frozen=True, slots=True)
 class PublishHistory:
-    """One publish. Report its outcome once; without a report it is unknown."""
+    """Records the outcome of one publish. Report it once; without a report the outcome is unknown."""
 
     history: Writes
     message: Mapping[str, Any]
 
     def ok(self, message_id: str | None) -> None:
-        """The region confirmed it, at `ledger:entry:batch_index`; None for the -1:-1 of what it had stored before."""
+        """Record a receipt with its message id (`ledger:entry:batch_index`); None for a duplicate (-1:-1)."""
         self.history.write("publish", "ok", **self.message, message_id=message_id)
 
     def failed(self, error: str) -> None:
-        """It certainly was not stored, and never will be."""
+        """Record that the message was certainly not stored and will not be."""
         self.history.write("publish", "failed", **self.message, error=error)
 
     def unknown(self, error: str) -> None:
-        """It may have been stored: a timeout, a lost connection."""
+        """Record that the message may have been stored, for example after a timeout or a lost connection."""
         self.history.write("publish", "unknown", **self.message, error=error)
 
 
 @dataclass(frozen=True, slots=True)
 class EndHistory:
-    """One commit or abort. Report its outcome once; without a report it is unknown."""
+    """Records the outcome of one commit or abort. Report it once; without a report the outcome is unknown."""
 
     history: Writes
     end: Mapping[str, Any]
 
     def ok(self) -> None:
-        """It ended this way, says the coordinator."""
+        """Record that the coordinator confirmed this end."""
         self.history.write("end_transaction", "ok", **self.end)
 
     def failed(self, error: str) -> None:
-        """It certainly did not end this way, and never will."""
+        """Record that the transaction certainly did not end this way and will not."""
         self.history.write("end_transaction", "failed", **self.end, error=error)
 
     def unknown(self, error: str) -> None:
-        """It may have: a timeout, a lost connection."""
+        """Record that the transaction may have ended this way, for example after a timeout or a lost connection."""
         self.history.write("end_transaction", "unknown", **self.end, error=error)
 
 
 def new_session() -> str:
-    """A name that no other opened producer has."""
+    """Return a new random name for an opened producer."""
     return secrets.token_hex(6)
 
 
 def run_name(run_dir: Path) -> str:
-    """When a run was created: what identifies it, wherever its folder is moved. Empty if unknown."""
+    """Return the creation time of a run, which identifies it even if its folder is moved; empty if unknown."""
     try:
         return str(json.loads((run_dir / "run.json").read_text()).get("created_at", ""))
     except (OSError, ValueError, AttributeError):
@@ -300,8 +302,8 @@ def run_name(run_dir: Path) -> str:
 
 
 def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
-    """Close the file of a program that cannot do it itself any more; whether there was anything to close. Called by
-    the process that ran the program, after its end. BlockingIOError while it still writes."""
+    """Seal the history of a program that ended without closing it. Return False if there is no file or it is closed.
+    Called by the process that ran the program. Raises BlockingIOError while a process still writes the file."""
     try:
         file = os.open(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
@@ -314,7 +316,7 @@ def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
 
 
 def is_closed(path: Path) -> bool:
-    """Whether a history has its end, or a seal."""
+    """Return whether the last line of a history is an end or a seal."""
     try:
         return _closes(path.read_bytes())
     except OSError:
@@ -322,7 +324,7 @@ def is_closed(path: Path) -> bool:
 
 
 def _take(file: int, wait_seconds: float) -> None:
-    """Become the only writer."""
+    """Lock the file for writing. Raises BlockingIOError if another process holds the lock after `wait_seconds`."""
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
@@ -357,7 +359,7 @@ def _seal(file: int, why: str, at_ms: float) -> bool:
 
 
 def _closes(data: bytes) -> bool:
-    """Whether the last line is an end or a seal."""
+    """Return whether the last line of this content is an end or a seal."""
     if not data.endswith(b"\n"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Events of a history: their fields, digests and details; reading them back from a file (docs/HISTORY.md)."""
+"""Events of a history: their fields, digests and details, and a reader of history files (docs/HISTORY.md)."""
 
 from __future__ import annotations
 
@@ -13,75 +13,77 @@ from emulator.model.values import SOURCE_POSITION_PROPERTY
 from emulator.run.history_schema import FORMAT_VERSION, FRAME
 
 Outcome = Literal["asked", "ok", "failed", "unknown", "fact"]
-"""asked: the operation began. ok: it certainly happened. failed: it certainly did not.
-unknown: it may have. fact: something that simply happened (a kill, a phase of the scenario)."""
+"""asked: the operation was requested. ok: it certainly happened. failed: it certainly did not happen.
+unknown: it may have happened. fact: an event without a request, such as a kill or a phase of the scenario."""
 
 
 @dataclass(slots=True)
 class HistoryEvent:
-    """One line. Fields that do not apply are None and left out of the line; which apply to what, `history_format` says.
+    """One event, a line of a history. Fields that do not apply are None and omitted from the line; `history_schema`
+    defines the fields of each operation.
 
-    Treat it as immutable. It is not frozen because creating a frozen one takes three times as long, and a simulated
-    scenario creates 1300 of them in a tenth of a second.
+    Treat events as immutable. The class is not frozen, because creating frozen instances takes three times as long, and
+    a simulated scenario creates 1300 of them in a tenth of a second.
     """
 
     at_ms: float
     actor: str
-    """Who writes: `producer-us-east`, `consumer-orders`, `scenario`."""
+    """Name of the actor, such as `producer-us-east`, `consumer-orders` or `scenario`."""
     op: str
     outcome: Outcome
     region: str | None = None
-    """The region talked to, or the one the fact is about."""
+    """The region that received the request, or to which the fact applies."""
     other_region: str | None = None
-    """Second end of a link fact."""
+    """The second region of a fact about a link or a move."""
     topic: str | None = None
     subscription: str | None = None
     origin_region: str | None = None
-    """With `producer` and `sequence_id`: the message's origin, its identity everywhere."""
+    """The region where the message was published. With `producer` and `sequence_id` it identifies the message."""
     producer: str | None = None
     sequence_id: int | None = None
-    """As it is on the wire."""
+    """Sequence id of the message on the wire."""
     message_id: str | None = None
-    """`ledger:entry:batch_index` in `region`."""
+    """Message id in `region`, as `ledger:entry:batch_index`."""
     error: str | None = None
     detail: str | None = None
     session: str | None = None
-    """One opened producer; another one of the same name has another."""
+    """Name of one opened producer; each opening of a producer has another session."""
     last_sequence_id: int | None = None
-    """What the region returned to a producer that was opened: the newest id that it has of that name, or -1."""
+    """Last sequence id that the region stored for the producer name, as returned when the producer was opened; -1:
+    none."""
     topic_epoch: int | None = None
-    """What the region returned to a producer that asked for exclusive access."""
+    """Topic epoch that the region returned to a producer with exclusive access."""
     payload_digest: str | None = None
     attributes_digest: str | None = None
     key: str | None = None
-    """The message's key, as its publisher gave it."""
+    """Key of the message, as published."""
     replicate_to: list[str] | None = None
     replicated: bool | None = None
     initial: str | None = None
     compacted: bool | None = None
-    """The subscriber reads compacted: of each key it need not be given more than the newest message."""
+    """Whether the subscriber reads the compacted topic: only the newest message of each key must be delivered."""
     how: str | None = None
-    """individual or cumulative."""
+    """Kind of an acknowledgement: individual or cumulative."""
     transaction: str | None = None
-    """`most,least` of the transaction that a publish or acknowledgement belongs to, in which what is received is
-    processed, or that begins or ends."""
+    """Transaction id, as `most,least`: of the transaction that begins or ends, of a publish or acknowledgement, or in
+    which a received message is processed."""
     action: str | None = None
-    """commit or abort."""
+    """Requested end of a transaction: commit or abort."""
     transaction_key: str | None = None
-    """Of the client that begins a transaction."""
+    """Transaction key of the client that begins a transaction."""
     key_epoch: int | None = None
-    """What the region granted that client's connection under the key."""
+    """Client epoch that the region returned for the transaction key."""
     file: str | None = None
-    """Another history file of the run, without its suffix."""
+    """Name of another history file of the run, without suffix."""
 
     def to_line(self) -> str:
-        """The line, without its newline."""
+        """Return the event as a line, without a newline."""
         fields = ((name, getattr(self, name)) for name in self.__slots__)
         return as_line({name: value for name, value in fields if value is not None})
 
 
 def payload_digest(payload: bytes) -> str:
-    """Of a payload as the application gave it, before compression and encryption."""
+    """Return the digest of a payload as the application published it, before compression and encryption."""
     return hashlib.blake2b(payload, digest_size=8).hexdigest()
 
 
@@ -91,11 +93,11 @@ def attributes_digest(
     event_time_ms: int = 0,
     ordering_key: bytes | None = None,
 ) -> str | None:
-    """Of what an application says of a message beside its payload; None when it says nothing.
+    """Return the digest of a message's attributes that an application sets; None if it sets none.
 
-    The digest is made of these parts, each behind its length in four bytes (big endian; all ones for one that is not
-    there): key, ordering key, event time in decimal digits, then name and value of each property, sorted by name. The
-    property that replication adds says nothing of the application, which may have copied it.
+    The digest covers key, ordering key, event time in decimal digits, then name and value of each property, sorted by
+    name. Each part is preceded by its length in four bytes, big endian; all bits are 1 for a missing part. The property
+    that replication adds is left out.
     """
     said = {name: text for name, text in (properties or {}).items() if name != SOURCE_POSITION_PROPERTY}
     if key is None and not said and not event_time_ms and ordering_key is None:
@@ -118,22 +120,22 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def skew_detail(ahead_ms: int) -> str:
-    """What the fact of a clock that was set says."""
+    """Return the `detail` of a `skew` fact."""
     return f"clock {ahead_ms:+d} ms"
 
 
 def latency_detail(milliseconds: float, *, one_way: bool) -> str:
-    """`detail` of a `latency` fact."""
+    """Return the `detail` of a `latency` fact."""
     return f"{milliseconds:g} ms {'one way' if one_way else 'both ways'}"
 
 
 def latency_in(detail: str) -> float:
-    """Milliseconds in the `detail` of a `latency` fact. ValueError when it is none."""
+    """Return the milliseconds in the `detail` of a `latency` fact. Raises ValueError for other text."""
     return float(detail.partition(" ms ")[0])
 
 
 def transaction_text(transaction: tuple[int, int] | None) -> str | None:
-    """`most,least`, as histories call a transaction."""
+    """Return a transaction id as histories contain it: `most,least`."""
     return None if transaction is None else f"{transaction[0]},{transaction[1]}"
 
 
@@ -142,7 +144,7 @@ def as_line(fields: Mapping[str, Any]) -> str:
 
 
 def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
-    """The whole file of an actor whose events were kept in memory, with head and end."""
+    """Return the content of a history file with these events, including head and end."""
     kept = list(events)
     first_ms, last_ms = (kept[0].at_ms, kept[-1].at_ms) if kept else (0.0, 0.0)
     head = {"at_ms": first_ms, "actor": actor, "op": "head", "outcome": "fact", "format": FORMAT_VERSION}
@@ -153,8 +155,8 @@ def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iter
 
 
 def read_events(path: Path) -> Iterator[HistoryEvent]:
-    """Events of one file in order, without what frames them. A torn last line is skipped; any other bad line is a
-    ValueError with its number."""
+    """Yield the events of one file in order, without head, end and seal. A torn last line is skipped; for any other
+    invalid line, ValueError is raised with its number."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:

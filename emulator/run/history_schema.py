@@ -1,8 +1,8 @@
-"""The format of `history/*.jsonl` as data: operations, their fields, and what a field may hold (docs/HISTORY.md).
+"""The format of `history/*.jsonl` as tables: operations, their fields, and the values of fields (docs/HISTORY.md).
 
-Writers, the strict reader and the JSON Schema are made from these tables, so they cannot disagree.
+Writers, the strict reader and the JSON Schema are derived from these tables, so they agree.
 
-    python -m emulator.run.history_schema      # writes emulator/schemas/history.schema.json anew
+    python -m emulator.run.history_schema      # writes emulator/schemas/history.schema.json
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a field may hold."""
+    """The valid values of a field."""
 
     rule: str
-    """What follows the field's name in a complaint: `must be …`."""
+    """Rule that follows the field's name in an error message: `must be …`."""
     accepts: Callable[[Any], bool]
     schema: Mapping[str, Any]
-    """The same, as JSON Schema."""
+    """The rule as JSON Schema."""
     repeats: bool = False
-    """Few different values come again and again: each is looked at once."""
+    """The field has few different values, so each value is validated only once."""
 
 
 def _text(pattern: str, rule: str) -> Form:
@@ -129,11 +129,11 @@ FIELDS: Mapping[str, Form] = {
     "digest": _unrepeated(_text(r"[0-9a-f]{64}", "64 hexadecimal digits")),
     "torn": _FLAG,
 }
-"""Every field there is, but `op` and `outcome`."""
+"""All fields except `op` and `outcome`."""
 
 
 class FormatLine(NamedTuple):
-    """What one kind of line must and may say beside `at_ms`, `actor`, `op` and `outcome`."""
+    """The required and optional fields of one kind of line, in addition to those in COMMON."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -152,7 +152,8 @@ _ABOUT_A_LINK = FormatLine(("region", "other_region", "detail"))
 def _operation(
     asked: FormatLine, ok: FormatLine | None = None, *, repeated: tuple[str, ...] = ()
 ) -> dict[str, FormatLine]:
-    """An operation with a request and an outcome; `repeated`: what may be repeated with every outcome."""
+    """Return the lines of an operation with a request and an outcome. `repeated`: further optional fields of
+    outcomes."""
     needed = asked.required
     outcome = FormatLine(needed, ("error", "detail", *asked.optional, *repeated))
     return {"asked": asked, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
@@ -199,15 +200,15 @@ OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "end": {"fact": FormatLine(("lines", "digest"))},
     "seal": {"fact": FormatLine(("lines", "digest", "torn", "detail"))},
 }
-"""By operation and outcome: the line's fields."""
+"""The fields of each line, by operation and outcome."""
 
 COMMON = ("at_ms", "actor", "op", "outcome")
 FRAME = ("head", "end", "seal")
-"""Operations that hold a file together and say nothing of the run."""
+"""Operations that frame a file and are no events of the run."""
 
 
 class Wrong(NamedTuple):
-    """What is wrong with a line: `field` (None: the line as a whole) and the rule that it breaks."""
+    """An error in a line: the field (None: the line as a whole) and the violated rule."""
 
     field: str | None
     rule: str
@@ -217,19 +218,19 @@ class Wrong(NamedTuple):
 
 
 class LineCheck:
-    """Checks lines, one after the other; quick because it remembers what it has found right.
+    """Validates lines one after the other. It caches validated values and combinations of fields. Not thread-safe.
 
-    `names` narrows fields to what there is: field -> (names, rule). Not for several threads at once.
+    `names` restricts fields to existing names: field -> (names, rule).
     """
 
     def __init__(self, names: Mapping[str, tuple[frozenset[str], str]] | None = None) -> None:
         self._names = names or {}
         self._shapes: dict[tuple[str, ...], tuple[tuple[str, Form], ...] | Wrong] = {}
-        """By operation, outcome and the line's keys: what to look at, or what is wrong with all such lines."""
+        """Fields to validate, or the error of all such lines, by operation, outcome and keys of the line."""
         self._right: dict[str, set[str]] = {name: set() for name in FIELDS}
 
     def problem(self, line: Any) -> Wrong | None:
-        """What is wrong with a line that was read from JSON; None for one that is in order."""
+        """Return the first error of a line that was read from JSON; None if it is valid."""
         try:
             key = (line["op"], line["outcome"], *line)
             shape = self._shapes.get(key)
@@ -294,7 +295,7 @@ def _shown(value: Any) -> str:
 
 
 def schema_text() -> str:
-    """The JSON Schema of a line."""
+    """Return the JSON Schema of a line, as text."""
     kinds = [
         _kind_schema(op, outcome, fields)
         for op, outcomes in OPERATIONS.items()

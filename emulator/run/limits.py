@@ -1,12 +1,12 @@
-"""Limits that a person sets for a run: `unrecovered=0`, `gap<=5s`, `latency.p99[billing]<=200ms`.
+"""Limits that a user sets for a run: `unrecovered=0`, `gap<=5s`, `latency.p99[billing]<=200ms`.
 
     LIMIT      MEASURE [ '[' ACTOR ']' ] OPERATOR VALUE
     MEASURE    unrecovered  redelivered  gap  stall  outage  latency.p50  latency.p99  latency.max  lag
     OPERATOR   =  <=  <
     VALUE      a whole number (unrecovered, redelivered), or a duration with its unit
 
-Without an actor every actor must keep the limit. A limit is held against figures of the report; whether it was kept
-says nothing of whether the system kept its promises, and the other way round (docs/LIMITS.md).
+Without an actor, every actor must keep the limit. Limits apply to figures of the report and are independent of the
+guarantees that the verdict checks (docs/LIMITS.md).
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from dataclasses import dataclass
 from emulator.model.values import seconds_in
 
 LIMITS_FILE = "limits"
-"""In a run directory: the limits that the run was made with, as `as_text` writes them."""
+"""File in a run directory with the limits that were given when the run was created, in the format of `as_text`."""
 COUNTS = ("unrecovered", "redelivered")
 DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag")
 MEASURES = (*COUNTS, *DURATIONS)
 RENAMED = {"repeated": "redelivered"}
-"""Old names of measures. The file `limits` of a run directory may have them."""
+"""Former names of measures, which the file `limits` of a run directory may contain."""
 _WRITTEN = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit."""
+    """One limit of a figure."""
 
     measure: str
     actor: str | None
-    """None: each of them."""
+    """Actor to which the limit applies; None: every actor."""
     operator: str
     value: float
-    """A number, or seconds."""
+    """Limit as a number, or in seconds for durations."""
 
     @property
     def text(self) -> str:
-        """As it would be typed."""
+        """The limit as users write it."""
         actor = f"[{self.actor}]" if self.actor else ""
         value = f"{self.value:g}" if self.measure in COUNTS else _duration(self.value)
         return f"{self.measure}{actor}{self.operator}{value}"
@@ -57,12 +57,12 @@ class Limit:
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
-    """Several, with commas between them. ValueError names the first that is wrong, with its rule."""
+    """Parse limits that are separated by commas. Raises ValueError with the first invalid limit and its rule."""
     return tuple(parse_limit(part) for part in text.split(",") if part.strip())
 
 
 def read_limits(text: str) -> tuple[Limit, ...]:
-    """Limits as the file of a run directory stores them; an earlier version of geoemu may have written it."""
+    """Parse the limits in the file of a run directory, which an earlier version of geoemu may have written."""
     parts = (part.strip() for part in text.split(",") if part.strip())
     return tuple(parse_limit(re.sub(r"^[a-z0-9.]+", _present_name, part)) for part in parts)
 
@@ -72,7 +72,7 @@ def _present_name(measure: re.Match[str]) -> str:
 
 
 def parse_limit(text: str) -> Limit:
-    """One. ValueError with value and rule when it is none."""
+    """Parse one limit. Raises ValueError with the invalid value and its rule."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
         raise ValueError(

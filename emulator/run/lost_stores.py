@@ -1,10 +1,10 @@
-"""Configuration stores of a cluster that were lost on purpose: the files are moved to `lost-<n>/` beside the store,
-as evidence.
+"""Move lost configuration stores of a cluster aside: `lose` moves their files to `lost-<n>/` beside the store, as
+evidence.
 
-A region refuses to start with another store than the one it used (decision 0012). When that store is in `lost-<n>/`,
-it will not be restored, and the region starts with a new one.
+A region refuses to start with another store than the one it used (decision 0012), unless that store is in `lost-<n>/`:
+then it will not be restored, and the region starts with a new one.
 
-Where the store is in a volume, a container that mounts it runs `python3 -m emulator.run.lost_stores STORE`.
+For a store in a volume, a container that mounts the volume runs `python3 -m emulator.run.lost_stores STORE`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from emulator.errors import StorageError
 
 
 def put_aside(store: Path) -> None:
-    """Move the files of a store to the next free `lost-<n>/`; does nothing when there is no store."""
+    """Move the files of a store to the next free `lost-<n>/`. No effect if there is no store."""
     files = sorted(store.parent.glob(f"{store.name}*"))
     if not files:
         return
@@ -29,7 +29,7 @@ def put_aside(store: Path) -> None:
 
 
 def lost_configurations(path: Path) -> set[str]:
-    """Identities of the lost stores beside this one. StorageError when one cannot be read."""
+    """Return the identities of the lost stores beside this one. Raises StorageError if a lost store cannot be read."""
     return {_identity(lost) for lost in path.parent.glob(f"lost-*/{path.name}")}
 
 

@@ -1,5 +1,5 @@
-"""How a run was made: `made_by.json` in its folder. A report names it in its head, with the command to repeat the
-run."""
+"""The manifest of a run, `made_by.json`: the version, command and scenario that created it. The report shows the
+command to repeat the run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MADE_BY_FILE = "made_by.json"
 
 @dataclass(frozen=True, slots=True)
 class MadeBy:
-    """Who made a run, and of what."""
+    """The version, command and scenario that created a run."""
 
     version: str
-    """Of geoemu."""
+    """Version of geoemu."""
     command: str
-    """What makes another one like it, as it is typed in `folder`."""
+    """Command that creates a run like this one when it is typed in `folder`."""
     folder: str = ""
     scenario: str = ""
-    """Its name; empty if there was none."""
+    """Name of the scenario; empty if there was none."""
     description: str = ""
     steps: tuple[str, ...] = ()
     """All steps of the scenario, as written in its file."""
@@ -38,13 +38,13 @@ def write_manifest(
     description: str = "",
     steps: Sequence[str] = (),
 ) -> None:
-    """Write it into the run directory."""
+    """Write the manifest to the run directory."""
     made_by = MadeBy(version, command, os.getcwd(), scenario, description, tuple(steps))
     (run_dir / MADE_BY_FILE).write_text(json.dumps(asdict(made_by), indent=1) + "\n")
 
 
 def read_made_by(run_dir: Path) -> MadeBy | None:
-    """None where nothing of the kind is there, or can be read."""
+    """Read the manifest of a run; None if it is missing or damaged."""
     try:
         raw: dict[str, Any] = json.loads((run_dir / MADE_BY_FILE).read_text())
         return MadeBy(**{**raw, "steps": tuple(raw.get("steps", ()))})

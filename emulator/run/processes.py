@@ -1,7 +1,7 @@
-"""Other processes, distinguished from later ones with the same pid.
+"""Identify, query and signal processes, safely against reuse of pids.
 
-A process is identified by its pid and its start time: pids are reused, pairs are not. Every function asks the operating
-system; a zombie counts as gone.
+A process is identified by its pid and its start time: pids are reused, pairs are not. Every function queries the
+operating system; a zombie counts as gone.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ ProcessState = Literal["running", "paused", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process, for good."""
+    """The identity of one process, which no other process ever has."""
 
     pid: int
     started: str
-    """When, in the form of the operating system. Only ever compared."""
+    """Start time in the format of the operating system; only compared for equality."""
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """The process that has this number now. None: there is none."""
+    """Return the identity of the process that has this pid now; None if there is none."""
     seen = _look_up(pid)
     return ProcessIdentity(pid, seen[1]) if seen else None
 
 
 def state_of(process: ProcessIdentity) -> ProcessState:
-    """What the process is doing now."""
+    """Return the current state of a process."""
     seen = _look_up(process.pid)
     if seen is None or seen[1] != process.started or seen[0] in "ZX":
         return "gone"
@@ -42,12 +42,12 @@ def state_of(process: ProcessIdentity) -> ProcessState:
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """Return whether the process still existed. Never signals a later process with the same pid."""
+    """Send a signal to a process; return False if it has ended. Never signals a later process with the same pid."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return False
-    except (AttributeError, OSError):  # not Linux, or forbidden here: the check and the signal are two steps
+    except (AttributeError, OSError):  # not Linux, or forbidden: check and signal are not atomic then
         return _send_by_number(process, number)
     try:
         if state_of(process) == "gone":
@@ -71,7 +71,7 @@ def _send_by_number(process: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def _look_up(pid: int) -> tuple[str, str] | None:
-    """(state letter, start) of the process with this number."""
+    """Return (state letter, start time) of the process with this pid; None if there is none."""
     return _look_up_in_proc(pid) if (_PROC / "self" / "stat").exists() else _look_up_with_ps(pid)
 
 
@@ -80,7 +80,7 @@ def _look_up_in_proc(pid: int) -> tuple[str, str] | None:
         text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # proc(5): `pid (name) state …`; the name may hold anything. Field 3 is the state, field 22 the start.
+    # proc(5): `pid (name) state …`; the name may contain any character. Field 3 is the state, field 22 the start.
     fields = text[text.rindex(")") + 2 :].split()
     return fields[0], fields[19]
 

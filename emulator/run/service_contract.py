@@ -1,9 +1,9 @@
-"""What a service promises beside what Pulsar promises: to answer each message of a topic with one on another topic.
+"""Contracts of services: for each message that a service acknowledges, it publishes one to another topic.
 
     billing: orders -> invoices
 
-The subscription `billing` acknowledges a message of `orders` only when a message with the same key is on `invoices`.
-Written in the run directory, so that every verdict on the run holds the service to it.
+The subscription `billing` acknowledges a message of `orders` only after a message with the same key is stored in
+`invoices`. Contracts are stored in the run directory, and every verdict on the run checks them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ ANSWERS_FILE = "answers.json"
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One such promise."""
+    """The contract of one service (INV-20)."""
 
     subscription: str
     of: str
-    """The topic that is answered, in its full form."""
+    """Full name of the input topic."""
     on: str
-    """The topic of the answers."""
+    """Full name of the output topic."""
 
     @classmethod
     def between(cls, subscription: str, of: str, on: str) -> Contract:
-        """With topics as people write them. ValueError names what is wrong."""
+        """Create a contract for a subscription on the input topic `of` and the output topic `on`, which may be short
+        names. Raises ValueError if a topic name is invalid."""
         return cls(subscription, str(TopicName.parse(of)), str(TopicName.parse(on)))
 
     def __str__(self) -> str:
@@ -38,12 +39,12 @@ class Contract:
 
 
 def write_contract(run_dir: Path, answers: Iterable[Contract]) -> None:
-    """Of a run."""
+    """Write the contracts of a run."""
     (run_dir / ANSWERS_FILE).write_text(json.dumps([asdict(one) for one in answers], indent=1) + "\n")
 
 
 def read_answers(run_dir: Path) -> tuple[Contract, ...]:
-    """Of a run; none where none were written. ValueError when the file is damaged."""
+    """Read the contracts of a run; empty if none were written. Raises ValueError if the file is damaged."""
     try:
         written = json.loads((run_dir / ANSWERS_FILE).read_text())
         return tuple(Contract.between(**one) for one in written)

@@ -1,6 +1,6 @@
-"""Recording on the wire: requests of unmodified clients and the responses of regions.
+"""Record the requests of unmodified clients and the responses of regions on the wire.
 
-A tap listens in front of each region's port and forwards every byte. It knows what the wire knows: what was sent and
-confirmed, what a region gave to a client, what the client acknowledged. What the application did with a message, and
-whether it has come out of the client's queue yet, it cannot know.
+A tap listens in front of each region's port and forwards all bytes. It records commands: publishes and receipts,
+deliveries to a client, and acknowledgements. A tap cannot record whether the application has received a message from
+the client's queue, and what it did with the message.
 """

@@ -1,4 +1,4 @@
-"""One connection through the tap: every byte passes, and what it means is written down before it does."""
+"""One connection through the tap: each command is recorded before it is forwarded."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from emulator.wire.frames import Frame, FrameBuffer, frame_of
 from emulator.wire.observing import error_text, lookup_answered_with
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
-"""Larger than any region accepts: the region rejects oversized frames, not the tap."""
+"""Maximum frame size of the tap. It is larger than that of regions, so that the region rejects oversized frames."""
 
 
 class TappedConnection:
-    """Knows no sockets: bytes in, bytes out, for each direction."""
+    """Parses and records the bytes of one connection in both directions, without sockets."""
 
     def __init__(self, recorder: Recorder, service_url: str) -> None:
-        """`service_url`: where clients find the region through the tap."""
+        """`service_url` is the URL at which clients reach the region through the tap."""
         self._recorder = recorder
         self._service_url = service_url
         self._producers = TappedProducers(recorder)
@@ -52,14 +52,14 @@ class TappedConnection:
         self._is_read = True
 
     def to_region(self, chunk: bytes) -> bytes:
-        """What to pass on of what the client sent."""
+        """Record bytes from the client, and return the bytes to forward to the region."""
         return self._pass(chunk, self._from_client, self._asked)
 
     def to_client(self, chunk: bytes) -> bytes:
         return self._pass(chunk, self._from_region, self._told)
 
     def ended(self) -> None:
-        """Nothing passes any more."""
+        """Record that pending requests have unknown outcomes, because the connection ended."""
         if self._is_read:
             self._producers.lost()
             self._transactions.lost()
@@ -79,12 +79,12 @@ class TappedConnection:
             except (ProtocolError, ValueError) as problem:
                 self._give_up(problem)
         if frame[0] == CommandType.LOOKUP_RESPONSE:
-            # Who looks for the region is to come back through the tap.
+            # The client must reconnect through the tap after the lookup.
             return lookup_answered_with(frame[1], self._service_url)
         return frame_of(frame[1], frame[2])
 
     def _give_up(self, problem: Exception) -> None:
-        """What cannot be read here passes all the same; from here on nothing is written down."""
+        """Stop recording the connection, and record an omission. Bytes are still forwarded."""
         if self._is_read:
             self._is_read = False
             self._recorder.omit(f"the tap cannot parse the traffic: {problem}")
@@ -107,7 +107,7 @@ class TappedConnection:
             case CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES:
                 self._consumers.redelivering(Redeliver.read(command))
             case CommandType.CLOSE_PRODUCER:
-                pass  # its receipts are still to come
+                pass  # receipts may still arrive
             case CommandType.CLOSE_CONSUMER:
                 self._consumers.closed(CloseConsumer.read(command).consumer_id)
             case CommandType.TC_CLIENT_CONNECT_REQUEST:

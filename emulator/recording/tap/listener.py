@@ -1,7 +1,7 @@
-"""The port of a tap in front of one region: open as long as the region listens.
+"""The port of a tap in front of one region. It accepts connections only while the region does.
 
-Clients that change regions by themselves only probe whether a connection can be made. A port that took connections in
-front of a dead region would make that region appear alive for ever.
+Clients with automatic failover only probe whether they can connect. If the tap accepted connections for a dead region,
+these clients would never fail over.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 LOOK_SECONDS = 0.02
-"""How often a region that is away is looked for."""
+"""Interval at which a tap checks whether a region that is down listens again."""
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class TapListener:
-    """Knows a region by its address, and who talks with whom not at all."""
+    """Listens in front of one region; passes each accepted connection to `talk`."""
 
     def __init__(self, host: str, behind: tuple[str, int], talk: Talk, *, limit_bytes: int) -> None:
         self._host = host
         self._behind = behind
         self._talk = talk
         self._limit_bytes = limit_bytes
-        # Never listened on: it keeps the number ours while the listener is closed.
+        # This socket never listens. It reserves the port while the listener is closed.
         self._reserved = _bound(host, 0)
         self.port: int = self._reserved.getsockname()[1]
         self._server: asyncio.Server | None = None
@@ -37,7 +37,7 @@ class TapListener:
         self._watching = asyncio.create_task(self._watch())
 
     def check_region(self) -> None:
-        """Check whether the region still listens: a connection with it ended, or could not be made."""
+        """Check soon whether the region still listens. Called after a connection with it ended or failed."""
         self._suspected.set()
 
     async def close(self) -> None:
@@ -65,7 +65,7 @@ class TapListener:
         )
 
     async def _listens(self) -> bool:
-        """Whether the region takes connections; a frozen one does."""
+        """Return whether the region accepts connections; a paused region does."""
         try:
             _, writer = await asyncio.open_connection(*self._behind)
         except OSError:
@@ -77,7 +77,7 @@ class TapListener:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that shares its port with others of ours."""
+    """Return a bound socket that may share its port with other sockets of this process."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     place = socket.socket(family, socket.SOCK_STREAM)
     try:

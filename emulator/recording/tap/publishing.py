@@ -1,4 +1,4 @@
-"""What the producers of one connection send, and what becomes of it."""
+"""Record the publishes of the producers of one connection, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from emulator.wire.commands import CreateProducer, Error, ProducerSuccess, SendE
 from emulator.wire.observing import ObservedMessage, error_text, read_messages
 
 STORED_BEFORE = -1
-"""Ledger of a receipt for what the region had stored before."""
+"""Ledger id in a receipt for a duplicate."""
 
 
 @dataclass(slots=True)
 class _Sent:
-    """An entry under way: its number on the wire, and number and batch index of each of its messages."""
+    """An entry without a receipt: its sequence id on the wire, and (sequence id, batch index) of its messages."""
 
     sequence_id: int
     messages: list[tuple[int, int]]
@@ -34,12 +34,12 @@ class _Producer:
 
 
 class TappedProducers:
-    """By the numbers that the client gave them."""
+    """The producers of one connection, by their producer ids."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._asked: dict[int, CreateProducer] = {}
-        """By request."""
+        """Open PRODUCER requests, by request id."""
         self._producers: dict[int, _Producer] = {}
 
     def opening(self, request: CreateProducer) -> None:
@@ -68,8 +68,8 @@ class TappedProducers:
         self._producers.pop(producer_id, None)
 
     def lost(self) -> None:
-        """The connection has ended: what was under way may have been stored or not. A client that comes back asks
-        for it again."""
+        """Record unknown outcomes for publishes without a receipt, because the connection ended. A client that
+        reconnects publishes these messages again."""
         for producer in self._producers.values():
             for sent in producer.under_way:
                 self._unknown(producer, sent, "the connection ended")
@@ -111,7 +111,7 @@ class TappedProducers:
             self._recorder.write("publish", "ok", **producer.place, sequence_id=number, message_id=known)
 
     def not_confirmed(self, error: SendError) -> None:
-        """The client may send it again, so its outcome stays unknown."""
+        """Record an unknown outcome after an error, because the client may send the message again."""
         producer, sent = self._sent(error.producer_id, error.sequence_id)
         if producer is None or sent is None:
             return
@@ -122,7 +122,8 @@ class TappedProducers:
             self._recorder.write("publish", "unknown", **producer.place, sequence_id=number, error=why)
 
     def _sent(self, producer_id: int, sequence_id: int) -> tuple[_Producer | None, _Sent | None]:
-        """Answers come in the order of what they answer; a number may be used by several chunks of one message."""
+        """Remove and return the oldest pending entry with this sequence id: receipts arrive in order, and the chunks of
+        a message share one sequence id."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return None, None
@@ -134,7 +135,7 @@ class TappedProducers:
 
 
 def _transaction_beside(send: SendCommand) -> tuple[int, int] | None:
-    """Some clients name it in the command only."""
+    """Return the transaction in the SEND command; some clients do not write it to the message metadata."""
     if send.txn_most is None or send.txn_least is None:
         return None
     return send.txn_most, send.txn_least
@@ -153,7 +154,7 @@ def _described(message: ObservedMessage) -> dict[str, Any]:
 
 
 def _as_text(key: str | bytes | None) -> str | None:
-    """Bytes that are no text are known by their digest."""
+    """Return a key as text; bytes that are not UTF-8 are represented by their digest."""
     if not key:
         return None
     if isinstance(key, str):

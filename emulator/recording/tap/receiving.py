@@ -1,4 +1,4 @@
-"""The messages that the consumers and readers of one connection receive, and their acknowledgements."""
+"""Record the deliveries to the consumers and readers of one connection, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORD_BITS = 64
 @dataclass(slots=True)
 class _Consumer:
     place: dict[str, str]
-    """Topic and, but for readers, subscription."""
+    """Fields of all events of the consumer: topic and, except for readers, subscription."""
     is_reader: bool
     batch_sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     """Number of messages in each batch that was delivered and not acknowledged yet."""
@@ -26,13 +26,13 @@ class _Consumer:
 
 
 class TappedConsumers:
-    """By the numbers that the client gave them."""
+    """The consumers and readers of one connection, by their consumer ids."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._consumers: dict[int, _Consumer] = {}
         self._asked: dict[int, tuple[str, int, dict[str, object]]] = {}
-        """By request: what was asked for, by which consumer, and what the lines of it say."""
+        """Open requests by request id: operation, consumer id and fields of their events."""
 
     def subscribing(self, request: Subscribe) -> None:
         if request.topic.startswith(KEEPS_NOTHING):
@@ -70,7 +70,7 @@ class TappedConsumers:
         self._consumers.pop(consumer_id, None)
 
     def given(self, command: bytes, entry: bytes) -> None:
-        """Before the client is."""
+        """Record the delivery of an entry before it is sent to the client."""
         meta = decode_message(command)
         consumer = self._consumers.get(meta.consumer_id)
         if consumer is None:
@@ -148,7 +148,7 @@ class TappedConsumers:
     def _indexes(
         self, consumer: _Consumer, ledger: int, entry: int, ack_set: tuple[int, ...] | None
     ) -> list[int]:
-        """Which messages of an entry are meant: those of a batch one by one."""
+        """Return the batch indexes that are acknowledged in an entry; NO_BATCH for an entry without a batch."""
         size = consumer.batch_sizes.get((ledger, entry), 0)
         if ack_set is not None:
             return [index for index in range(size) if not _is_in(ack_set, index)]
@@ -163,7 +163,7 @@ def _transaction_of(ack: AckCommand) -> str | None:
 
 
 def _is_in(ack_set: tuple[int, ...], index: int) -> bool:
-    """Whether a message of a batch is still to be acknowledged."""
+    """Return whether the message of a batch is in the acknowledgement set: it is not acknowledged."""
     word = index // _WORD_BITS
     return word < len(ack_set) and bool(ack_set[word] >> (index % _WORD_BITS) & 1)
 

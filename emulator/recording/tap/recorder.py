@@ -1,4 +1,4 @@
-"""The lines that one connection writes to the tap's history."""
+"""Write the events of one connection to the tap's history."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from emulator.run.history_events import Outcome
 from emulator.wire.observing import read_chunk
 
 KEEPS_NOTHING = f"{NON_PERSISTENT}://"
-"""Prefix of topics without a history: no message of theirs is guaranteed."""
+"""Prefix of topics that are not recorded, because no delivery of their messages is guaranteed."""
 
 _UNFIT = re.compile(r"[^-.\w]+")
 
 
 def earlier_chunks(chunks: dict[str, bytes], entry: bytes) -> bytes | None:
-    """Return the chunks before the last one of a message, or nothing for a message without chunks. None: the entry is
-    not the last chunk, and is kept in `chunks`."""
+    """Return the data of the earlier chunks if the entry is the last chunk of a message, and empty bytes if it is not
+    chunked. Return None if further chunks follow; the chunk is added to `chunks` then."""
     chunk = read_chunk(entry)
     if chunk is None:
         return b""
@@ -30,7 +30,7 @@ def earlier_chunks(chunks: dict[str, bytes], entry: bytes) -> bytes | None:
 
 
 class Recorder:
-    """The client of one connection, in one region."""
+    """Records the events of one connection to one region, under an actor name for its client."""
 
     def __init__(self, history: HistoryWriter, region: str, number: int) -> None:
         self._history = history
@@ -39,7 +39,7 @@ class Recorder:
         self._actor = f"client-{number}"
 
     def called(self, client_version: str) -> None:
-        """The client has said what it is: `Pulsar-Java-v4.0.1-3`, the third connection."""
+        """Derive the actor name from the client version and the connection's number, as in `Pulsar-Java-v4.0.1-3`."""
         name = _UNFIT.sub("-", client_version).strip("-.") or "client"
         self._actor = f"{name}-{self._number}"
 
@@ -47,5 +47,5 @@ class Recorder:
         self._history.write(op, outcome, actor=self._actor, region=self._region, **fields)
 
     def omit(self, why: str) -> None:
-        """What this connection carries from now on is not known."""
+        """Record an omission: later commands of this connection are not recorded."""
         self._history.write("omission", "fact", actor=self._actor, detail=f"{self._actor}: {why}")

@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class TappedRegion:
-    """Where a region is found through the tap."""
+    """A region with its service URL through the tap."""
 
     name: str
     service_url: str
@@ -39,7 +39,7 @@ class Tap:
         self._numbers = count(1)
 
     async def open(self, regions: Iterable[tuple[str, str]]) -> list[TappedRegion]:
-        """In front of these regions: name and service URL of each."""
+        """Listen in front of these regions, given as (name, service URL). Return them with the URLs of the tap."""
         return [await self._open_one(name, service_url) for name, service_url in regions]
 
     async def _open_one(self, name: str, service_url: str) -> TappedRegion:
@@ -51,7 +51,7 @@ class Tap:
             assert task is not None
             self._talks.add(task)
             try:
-                # Cancelled only by `close`, which wants no more than its end.
+                # Only `close` cancels the task.
                 with suppress(asyncio.CancelledError):
                     await self._talk(name, here, there, reader, writer)
             finally:
@@ -65,7 +65,7 @@ class Tap:
         return TappedRegion(name, here)
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close all listeners and end all connections. The history stays open."""
         for listener in self._listeners:
             await listener.close()
         for task in list(self._talks):
@@ -91,7 +91,7 @@ class Tap:
             asyncio.create_task(_carry(from_region, to_client, connection.to_client)),
         ]
         try:
-            # Pulsar closes a connection as a whole: when one way ends, so does the other.
+            # Pulsar has no half-closed connections: when one direction ends, the other is closed, too.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
@@ -115,7 +115,7 @@ async def _carry(
 
 
 def open_tap_history(run_dir: Path, name: str) -> HistoryWriter:
-    """Open the history file of a tap in a run directory. Refused when another tap writes it."""
+    """Open the history file of a tap in a run directory. Raises Refused if another tap writes it."""
     try:
         return HistoryWriter.in_run(run_dir, name, program="geoemu tap")
     except BlockingIOError as busy:

@@ -1,5 +1,5 @@
-"""The transactions that one connection requests, from begin to end. A region that ends a transaction by itself sends no
-command for it."""
+"""Record the transactions of one connection: their begin and end requests, and the responses. When a region itself ends
+a transaction, it sends no command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from emulator.wire.observing import error_text
 
 
 class TappedTransactions:
-    """The open requests, by request id."""
+    """The open transaction requests of one connection, by request id."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -30,7 +30,7 @@ class TappedTransactions:
         self._beginning: dict[int, dict[str, Any]] = {}
         self._ending: dict[int, dict[str, str | None]] = {}
 
-    # Keys: a connection has one, and each coordinator grants it an epoch.
+    # Transaction keys: a connection has at most one, and each coordinator returns a client epoch for it.
 
     def connecting(self, request: ConnectCoordinator) -> None:
         self._connecting[request.request_id] = request
@@ -62,7 +62,7 @@ class TappedTransactions:
                 **under,
             )
         else:
-            # Refused, or stored without a response: a client that retries gets another transaction.
+            # Unknown: the transaction may exist. A client that retries receives another one.
             self._write_begin("unknown", under, error=answer.message or "refused")
 
     def _write_begin(self, outcome: Outcome, under: dict[str, Any], **more: str) -> None:
@@ -90,7 +90,7 @@ class TappedTransactions:
             self._recorder.write("end_transaction", outcome, **said, error=error_text(answer))
 
     def lost(self) -> None:
-        """The connection has ended: what was asked for may have happened or not."""
+        """Record unknown outcomes for open requests, because the connection ended."""
         for under in self._beginning.values():
             self._write_begin("unknown", under, error="the connection ended")
         for said in self._ending.values():
