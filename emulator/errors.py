@@ -80,7 +80,7 @@ MEANINGS: Final[Mapping[ServerError, str]] = {
     ServerError.TransactionNotFound: "the transaction is unknown, or its outcome is forgotten",
     ServerError.ProducerFenced: "the producer lost the topic to another one (PIP-68), for good",
 }
-"""When a region sends each code."""
+"""Code -> condition under which a region sends it."""
 
 EXPIRED_TRANSACTION = "expired transaction"
 """First words of the NotAllowedError for a transaction whose key has a newer connection. The protocol has no code for

@@ -30,7 +30,7 @@ class Position(NamedTuple):
 
 
 class AccessMode(IntEnum):
-    """How a producer shares its topic (PIP-68); numbers are the protocol's."""
+    """Access mode of a producer (PIP-68); numbers are the protocol's."""
 
     SHARED = 0
     EXCLUSIVE = 1
@@ -81,7 +81,7 @@ class Schema(NamedTuple):
 
 
 class MessageChunk(NamedTuple):
-    """Which chunk of a message an entry is."""
+    """The chunk of a message that an entry contains."""
 
     of: str
     """Name of the message: equal for all its chunks, different for different messages."""

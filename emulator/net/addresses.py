@@ -1,4 +1,4 @@
-"""Addresses that regions listen on: their syntax, and which of them other machines can reach."""
+"""Addresses on which regions listen: their syntax, and whether other machines can reach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which producers may publish to a topic (PIP-68), and which one is promoted when its owner fails (PIP-440).
+"""The state machine of producers' access to a topic (PIP-68), and of their promotion when its owner fails (PIP-440).
 
 One state machine per topic and region. A *claimant* is a client's producer, connected or waiting. Replicators of other
 regions are not claimants: they need no access (docs/components/access.md, X5).

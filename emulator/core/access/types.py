@@ -50,7 +50,7 @@ class AccessGrant:
 
 
 class GrantStep(Enum):
-    """What a write of the grant stores."""
+    """The kind of a write of a grant."""
 
     GRANT = "a new epoch and its owner"
     END = "the topic has no owner any more"

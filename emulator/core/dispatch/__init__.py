@@ -1,4 +1,4 @@
-"""Which consumer of a subscription receives which entry next. Contract: docs/components/dispatch.md.
+"""Dispatch of the entries of a subscription to its consumers. Contract: docs/components/dispatch.md.
 
 types.py               types of dispatch
 strategy.py            base of all strategies; why messages are not consumed

@@ -21,7 +21,7 @@ from emulator.model.hashing import murmur3
 
 SLOTS: Final = 65_536
 RING_SLOTS: Final = SLOTS - 1
-"""Upstream keeps slot 0 for "no hash"."""
+"""Number of slots on the ring: slot 0 is excluded, since upstream reserves it for "no hash"."""
 POINTS_PER_CONSUMER: Final = 100
 FOUND_MAX: Final = 8_192
 """Maximum number of slots per subscription whose owner is cached."""

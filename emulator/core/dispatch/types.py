@@ -174,7 +174,7 @@ class Delivery(NamedTuple):
 
     consumer: ConsumerState
     place: int
-    """Index into the sequence given to `offer`."""
+    """Index of the entry in the candidates of `offer`."""
     redelivery_count: int
     ack_set: tuple[int, ...] | None
     """The unacknowledged messages of a partly acknowledged batch (bits set); None: the whole entry."""

@@ -109,7 +109,7 @@ class SyncEvent:
 
     @classmethod
     def from_json(cls, raw: Any) -> SyncEvent:
-        """Parse and validate an event that another cluster sent. Raises ValueError, naming the broken rule."""
+        """Parse and validate an event that another cluster sent. Raises ValueError, naming the violated rule."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"{raw!r} is not an event")
         kind = raw.get("type")

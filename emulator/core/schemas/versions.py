@@ -27,7 +27,7 @@ _KEY_VALUE_TYPES = ("key.schema.type", "value.schema.type", "kv.encoding.type")
 
 
 def version_bytes(number: int) -> bytes:
-    """Encode a version as the protocol does, in responses and in messages."""
+    """Encode a version in the form of the protocol, for responses and messages."""
     return _NUMBER.pack(number)
 
 

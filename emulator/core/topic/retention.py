@@ -50,7 +50,7 @@ class Ages:
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int]] = []
-        """Ends of the log at some checks, and their times; both ascend. Entries below were stored by then."""
+        """(end of the log, time) of earlier checks; both ascend. All entries below the end were stored by that time."""
 
     def looked(self, end_entry_id: int, now_ms: int) -> None:
         """Record the present end of the log. Without it the age of an entry counts from its first check."""

@@ -75,7 +75,7 @@ class Tombstone(NamedTuple):
     epoch: int
     """The key's last epoch, which was never granted."""
     processes: OrderedDict[str, int]
-    """As in `KeyState`: a late repetition of an old connect must not fence the current holder."""
+    """Processes as in `KeyState`, so that a late repetition of an old connect does not fence the current holder."""
 
 
 class KeyBook:

@@ -252,7 +252,7 @@ class PendingAcks:
     # Loading.
 
     def restore(self, txn: TxnId, entry_id: int, part: BatchPart | None = None) -> None:
-        """Restore a stored hold on this entry or a part of it. No transaction holds the whole entry yet."""
+        """Restore a stored acknowledgement of an entry. `part`: its held messages, if it is a partly held batch."""
         held = self.by_txn.setdefault(txn, HeldAcks())
         if part is not None:
             self._hold_part(held, entry_id, part)

@@ -12,7 +12,7 @@ _readiness = partial(ReasonRow, Question.READINESS)
 
 
 class MetadataCauses:
-    """Why metadata is older than elsewhere, a transaction is open, or a region is not ready."""
+    """Why metadata is older than in other clusters, a transaction is open, or a region is not ready."""
 
     # The configuration store of a cluster.
 
