@@ -1,4 +1,4 @@
-"""All workloads. To add one: a module with a `WORKLOAD`, and its place in SWARM_WORKLOADS or NAMED_WORKLOADS."""
+"""All workloads. To add one, write a module with a `WORKLOAD`, and list it in SWARM_WORKLOADS or NAMED_WORKLOADS."""
 
 from __future__ import annotations
 

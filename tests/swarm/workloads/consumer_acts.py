@@ -1,4 +1,4 @@
-"""What the acts of a world's own consumers share: each runs where its consumer runs, wherever that is by then."""
+"""Base class of acts of the plan's consumers: each runs on the host on which its consumer currently runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to a topic without the safeguards that the workload `exclusive-access` is there for."""
+"""Mutants of exclusive access to a topic, for the workload `exclusive-access`."""
 
 from __future__ import annotations
 

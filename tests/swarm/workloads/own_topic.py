@@ -1,4 +1,4 @@
-"""An act whose program has a topic of its own, and reads it in one region: what it published it knows itself."""
+"""Base class of acts whose program has its own topic, reads it in one region and records its own publishes."""
 
 from __future__ import annotations
 

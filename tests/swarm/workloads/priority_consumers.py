@@ -1,5 +1,5 @@
-"""Of what acts of `priority-levels` are made: consumers that take what comes at once, while they are open, and who
-publishes."""
+"""Components of the acts of `priority-levels`: consumers that accept messages only while they are open, and a
+publisher."""
 
 from __future__ import annotations
 

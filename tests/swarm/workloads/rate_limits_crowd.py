@@ -1,4 +1,4 @@
-"""A program of the workload `rate-limits`: more come to a topic than may use it, and ask again and again."""
+"""A program of the workload `rate-limits`: more clients than a topic's limit, which retry after each rejection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of the workload `rate-limits` that publish and consume as fast as they can, where a rate is set."""
+"""Programs of the workload `rate-limits` that publish or consume at full speed on a topic with a rate limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts of the workload `retention`: a program whose topic has a retention, and what it knows of what must be there."""
+"""Acts of the workload `retention`: a program whose topic has a retention, and the messages that must be retained."""
 
 from __future__ import annotations
 

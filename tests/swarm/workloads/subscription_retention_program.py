@@ -1,5 +1,5 @@
-"""Acts of the workload `subscription-retention`: a program whose replicated subscription is known in two regions,
-and goes on in one of them after it was in the other."""
+"""Acts of the workload `subscription-retention`: a program whose replicated subscription exists in two regions, and
+continues in one of them after the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`geoemu simulate partition-growth`: topics whose partitions grow. Tests what its programs check, and that the runs
-bring about what is checked. tests/swarm/test_mutants.py tests what the checks detect."""
+"""`geoemu simulate partition-growth`: topics whose partitions grow. Tests the checks of its programs, and that the runs
+contain everything that they check. tests/swarm/test_mutants.py tests which defects the checks detect."""
 
 from __future__ import annotations
 

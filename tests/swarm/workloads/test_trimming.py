@@ -1,5 +1,5 @@
-"""`geoemu simulate trimming`: retention removes what was acknowledged. tests/swarm/test_mutants.py tests what the
-checks detect."""
+"""`geoemu simulate trimming`: retention removes acknowledged messages. tests/swarm/test_mutants.py tests which defects
+the checks detect."""
 
 from __future__ import annotations
 

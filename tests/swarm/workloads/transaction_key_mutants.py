@@ -1,4 +1,4 @@
-"""Coordinators of transactions that are careless with keys, and what notices each."""
+"""Mutants of transaction coordinators and keys, with the invariants that detect each."""
 
 from __future__ import annotations
 

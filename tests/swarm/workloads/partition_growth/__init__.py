@@ -1,1 +1,1 @@
-"""Partitions that grow, lists, patterns and table views."""
+"""The workload `partition-growth`: growing partitioned topics, lists of topics, patterns and table views."""

@@ -1,5 +1,5 @@
-"""Programs of the workload `partition-growth` consume: a topic with partitions, a list, a pattern, one topic; and
-keep tables."""
+"""Consumers of the workload `partition-growth`, of a partitioned topic, a list, a pattern or one topic; and its table
+views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parameters of a program of the workload `partition-growth`, and the helpers that its components share."""
+"""The parameters of a program of the workload `partition-growth`, and helpers of its producers and consumers."""
 
 from __future__ import annotations
 

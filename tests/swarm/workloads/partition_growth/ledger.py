@@ -1,6 +1,6 @@
 """Compare what programs of the workload `partition-growth` published with what their subscriptions received.
 
-Only checks: no code here calls a region or a client. A message is identified by its producer and its number.
+No code here calls a region or a client. A message is identified by its producer and its number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parts without the safeguards that the workload `partition-growth` is there for."""
+"""Mutants for the workload `partition-growth`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of the workload `partition-growth` publish: by keys, to a topic with partitions and to others."""
+"""Producers of the workload `partition-growth`: messages with keys, to the partitioned topic and to others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The program of the workload `partition-growth`: a topic with partitions that grows, others beside it, who
-publishes and reads."""
+"""The program of the workload `partition-growth`: its growing partitioned topic, its other topics, producers and
+consumers."""
 
 from __future__ import annotations
 
