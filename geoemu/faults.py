@@ -19,8 +19,9 @@ T = TypeVar("T")
 class Faults:
     """The methods of `Geo` that change regions and links. Each returns when its effect is complete.
 
-    Methods for regions take names of regions, or `cluster` for all regions of a cluster. All methods raise GeoemuError:
-    RuntimeFailure if the change does not complete, Refused if a name is not in the run or the run has ended.
+    Methods for regions take names of regions, or `cluster` for all regions of a cluster; they raise TypeError without
+    either. All methods raise RuntimeFailure if the change does not complete, a name is not in the run or the run has
+    ended.
     """
 
     def __init__(self, runtime: Runtime) -> None:

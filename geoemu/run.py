@@ -48,8 +48,8 @@ def up(
     `listen`: the address of this machine that all regions listen on; None: that of the topology, or 127.0.0.1.
     `insecure`: allow an address that other machines can reach, although regions do not authenticate clients.
 
-    Raises ConfigurationError with every error in the files, RuntimeFailure if a region does not become ready, and
-    another GeoemuError if the run cannot be created.
+    Raises ConfigurationError with every error in the files, and RuntimeFailure if the run cannot be created or a region
+    does not become ready.
     """
     declared = listening_on(load_topology(Path(topology)), listen)
     directory = None if run_dir is None else Path(run_dir)
@@ -63,7 +63,7 @@ def attach(run_dir: str | Path | None = None) -> Geo:
     """Return an existing run, by default the latest one of the current folder. Leaving its `with` block does not end
     it.
 
-    Raises GeoemuError if there is no such run.
+    Raises RuntimeFailure if there is no such run.
     """
     return Geo(open_run(None if run_dir is None else Path(run_dir)), ends=False)
 
@@ -89,22 +89,22 @@ class Geo(Faults):
     # --- for clients --------------------------------------------------------------------------------------
 
     def url(self, region: str) -> str:
-        """Return the service URL of a region, for Pulsar clients. Raises GeoemuError for an unknown region."""
+        """Return the service URL of a region, for Pulsar clients. Raises RuntimeFailure for an unknown region."""
         return self._region(region).service_url
 
     def admin_url(self, region: str) -> str:
-        """Return the URL of a region's admin API. Raises GeoemuError for an unknown region."""
+        """Return the URL of a region's admin API. Raises RuntimeFailure for an unknown region."""
         return self._region(region).admin_url
 
     def state(self, region: str) -> RegionState:
-        """Return the current state of a region: starting, running, paused, stopped, killed or lost. Raises GeoemuError
-        for an unknown region."""
+        """Return the current state of a region: starting, running, paused, stopped, killed or lost. Raises
+        RuntimeFailure for an unknown region."""
         return self._region(region).state
 
     def recorded(self, client: _Client, *, actor: str | None = None) -> _Client:
         """Return a client that behaves like `client` and records its operations in this run, as `geoemu.recorded` does.
 
-        `actor`: name of the history file; None: as for `geoemu.recorded`. Raises GeoemuError if the client's service
+        `actor`: name of the history file; None: as for `geoemu.recorded`. Raises RuntimeFailure if the client's service
         URL belongs to no region of the run.
         """
         return recorded(client, self.run_dir, actor=actor)
@@ -112,7 +112,7 @@ class Geo(Faults):
     def tap(self, name: str = "wire") -> Tapped:
         """Start a tap, which records every client that connects to its URLs, in any language (docs/OWN_SERVICE.md).
 
-        `name`: name of the history file. Raises GeoemuError if another tap writes this file.
+        `name`: name of the history file. Raises RuntimeFailure if another tap writes this file.
         """
         tapped = Tapped(self._background, open_tap_history(self.run_dir, name), self._regions())
         self._taps.append(tapped)
@@ -145,8 +145,8 @@ class Geo(Faults):
             time.sleep(LOOK_SECONDS)
 
     def seal(self, *actors: str) -> None:
-        """Close the histories of programs that were killed; their pending operations stay unknown. Raises GeoemuError
-        if an actor has no history or is still running."""
+        """Close the histories of programs that were killed; their pending operations stay unknown. Raises
+        RuntimeFailure if an actor has no history or is still running."""
         for _ in seal_actors(self.run_dir, actors):
             pass
 

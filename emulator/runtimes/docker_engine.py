@@ -84,8 +84,8 @@ class DockerEngine:
         return {row["Labels"][label]: _STATES.get(row["State"], "gone") for row in rows}
 
     async def containers(self, run_label: str, label: str) -> dict[str, Container]:
-        """All containers of a run that have `label`, by its value. Includes exited containers that were not removed;
-        excludes those started with `docker compose run`."""
+        """Return all containers of a run that have `label`, by its value. Includes exited containers that were not
+        removed; excludes those started with `docker compose run`."""
         return await _in_thread(lambda: self._containers(run_label, label))
 
     def _rows(self, run_label: str, label: str) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ class DockerEngine:
                 with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
                     for member in filter(tarfile.TarInfo.isfile, archive):
                         content = archive.extractfile(member)
-                        assert content is not None, "it is a file"
+                        assert content is not None, "a regular file of an archive has content"
                         file = place_of(member.name, to)
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_bytes(content.read())

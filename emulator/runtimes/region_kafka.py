@@ -107,12 +107,12 @@ def keep(folder: Path, port: int, owner_pid: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: told_to_stop.set())
     jars = find_jars()
-    assert jars is not None, "the caller has checked this"
+    assert jars is not None, "`plan` has found the jars"
     server = KafkaServer(folder, jars, port=port)
     server.start()
     try:
         me = identify(os.getpid())
-        assert me is not None, "we are running"
+        assert me is not None, "this process exists"
         temporary = folder / "keeper.tmp"
         temporary.write_text(json.dumps({"pid": me.pid, "started": me.started}))
         temporary.replace(folder / "keeper.json")

@@ -190,7 +190,7 @@ def consumed_only_received(evidence: RunEvidence) -> Found:
 
 
 def readers_received_everything(evidence: RunEvidence) -> Found:
-    """A reader receives the log from its beginning, in order, without gaps."""
+    """A reader receives all messages of the log from its beginning, in order."""
     lives: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in evidence.events:
         if event.op == "read":

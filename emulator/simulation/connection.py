@@ -81,7 +81,7 @@ class Endpoint:
         """Return how many bytes fit into the window."""
         pipe = self.pipe
         receiver = pipe.receiver
-        assert receiver is not None, "data is only written once the connection is established"
+        assert receiver is not None, "data is written only after the connection is established"
         taken = pipe.in_flight_bytes + pipe.unacknowledged_bytes + receiver.incoming_bytes
         return self._window_bytes - taken
 

@@ -150,7 +150,7 @@ class Disks:
         self._disks = disks
         self._ignored = (SYSTEM, *ignored)
         self.logs: dict[tuple[str, str], LogView] = {}
-        """By (region, full topic name)."""
+        """The decoded logs, by (region, full topic name)."""
 
     def read_on(self, only: str | None = None) -> None:
         """Read the entries stored since the last call, in all regions or one."""

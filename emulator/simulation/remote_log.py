@@ -10,7 +10,7 @@ the older owner between the two steps are stored, and the new owner reads them. 
 its next write or within `OWNER_POLL_SECONDS`: all its pending writes fail as fenced, and `fenced` is done.
 
 The call of a paused region is applied; the region receives the response when it resumes. The last call of a killed
-region may be applied after the kill, until the region's next life has taken the log over.
+region may be applied after the kill, until the restarted region has taken the log over.
 
 `RemoteFaults` sets how often calls and responses are lost. A store repeats a call until it receives a response, and the
 remote log applies it once, so a loss only costs time. If the store gives up, the outcome of the group is unknown
@@ -42,7 +42,8 @@ class RemoteFaults(DiskFaults):
     """Faults of a remote log. By default it is reachable, and no response is lost."""
 
     lost_answer_probability: float = 0.0
-    """Probability that a call is lost (in half of these cases before it is applied) or its response."""
+    """Probability that an attempt of a call fails: either the call or its response is lost, each in half of the
+    cases."""
     resend_seconds: float = 0.4
     """Time that a store waits for a response before it repeats the call."""
     gives_up_seconds: float | None = None

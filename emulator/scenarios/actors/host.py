@@ -80,7 +80,7 @@ def heartbeat(number: int) -> dict[str, Any]:
 
 
 class NativeHost:
-    """One life of a host: its claims to all its topics."""
+    """A running host, with its claims to all its topics."""
 
     def __init__(self, part: HostSpec, client: Client, recorder: HistoryRecorder) -> None:
         self._part = part
@@ -229,7 +229,7 @@ class Reporting:
     """Publishes the reports of one host about one of its topics to another topic."""
 
     def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
-        assert part.reports_to is not None, "the host reports"
+        assert part.reports_to is not None, "the host's specification has `reports_to`"
         name = f"{part.name}-reports-{part.topics.index(topic) + 1}"
         self._place = {"region": part.region, "topic": part.reports_to, "producer": name}
         self._client = client

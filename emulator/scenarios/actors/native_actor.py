@@ -54,7 +54,7 @@ async def commands() -> AsyncIterator[dict[str, Any]]:
 
 
 class NativeActorProgram:
-    """One life of an actor: executes commands, and reports counts to the parent process."""
+    """The process of one actor: executes commands, and reports counts to the parent process."""
 
     def __init__(self) -> None:
         # Standard output is for responses only; other output goes to standard error.

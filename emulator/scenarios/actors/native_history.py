@@ -32,7 +32,7 @@ class Fenced(Exception):
 
 
 class ActorHistory:
-    """Records the requests of one life of an actor, and counts the outcomes of its publishes."""
+    """Records the requests of an actor since its latest start, and counts the outcomes of its publishes."""
 
     def __init__(self, recorder: HistoryRecorder) -> None:
         self._recorder = recorder

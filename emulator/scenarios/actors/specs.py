@@ -200,7 +200,8 @@ class Counts:
     """Whether a newer task has taken the task's transaction key over."""
 
     def and_then(self, later: Counts) -> Counts:
-        """Return the sums of the counters of two lives; region, connection, topics and queues are those of `later`."""
+        """Add the counters after a restart (`later`) to these; region, connection, topics and queues are those of
+        `later`."""
         return replace(
             later,
             asked=self.asked + later.asked,

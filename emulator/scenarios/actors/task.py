@@ -49,7 +49,7 @@ PENDING_MAX = 20_000
 
 
 class NativeTask:
-    """One life of a task."""
+    """A running task: processes messages in transactions until it is finished, killed or fenced."""
 
     def __init__(self, part: TaskSpec, client: Client, recorder: HistoryRecorder) -> None:
         """`client` was created with the transaction key of `part`."""
