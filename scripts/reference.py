@@ -86,19 +86,26 @@ def _command(name: str, command: Any) -> Iterator[str]:
             yield from _command(f"{name} {verb}", inner)
         return
     assert isinstance(command, TyperCommand)
-    arguments = [_argument(one) for one in command.params if one.param_type_name == "argument"]
-    yield from [f"## {' '.join([name, *arguments])}", ""]
-    yield from [*(command.help or "").replace("\b\n", "").split("\n"), ""]
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [
         one for one in command.params if one.param_type_name == "option" and not getattr(one, "hidden", False)
     ]
-    if options:
-        rows = (
-            (", ".join(f"`{opt}`" for opt in one.opts), getattr(one, "help", "") or "") for one in options
-        )
-        yield from _table("option", "meaning", rows=rows)
+    yield from [f"## {' '.join([name, *map(_argument, arguments)])}", ""]
+    yield from [*(command.help or "").replace("\b\n", "").split("\n"), ""]
+    rows = [(f"`{_argument(one)}`", _help(one)) for one in arguments]
+    rows += [(", ".join(f"`{opt}`" for opt in one.opts), _help(one)) for one in options]
+    yield from _table("argument or option", "meaning", rows=rows)
     if command.epilog:
         yield from [command.epilog, ""]
+
+
+def _help(parameter: Any) -> str:
+    """With the default, unless the help names it or there is none."""
+    text = getattr(parameter, "help", None) or ""
+    default = parameter.default
+    if default in (None, False, "", ()) or callable(default) or "efault" in text:
+        return text
+    return f"{text} Default: {default}."
 
 
 def _argument(parameter: Any) -> str:

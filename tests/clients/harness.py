@@ -23,7 +23,7 @@ from tests.clients.own import OwnDriver
 OWN = "own"
 CLIENTS = (OWN, *driving.CLIENTS)
 QUICK = (OWN, "python")
-"""Clients that start quickly: `make test` runs all cases with them."""
+"""Clients that start quickly: CI runs all cases with them."""
 ORDERS = "persistent://public/default/orders"
 WAIT_MS = 20_000
 QUIET_MS = 1_000
