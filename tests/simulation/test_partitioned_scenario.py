@@ -19,6 +19,8 @@ from spark_jobs.evaluation import Evaluation
 from spark_jobs.verify import evaluate_run
 from tests.swarm.mutants import overrides_without
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
 ORDERS = "persistent://public/default/orders"

@@ -9,6 +9,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from emulator.config.loading import load_topology
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.durable_media import DurableLog
@@ -22,6 +24,8 @@ from emulator.wire.markers import encode_transaction_end
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.verify import evaluate_run
+
+pytestmark = pytest.mark.long
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 

@@ -15,6 +15,8 @@ from tests.broker.admin.served import Served, served
 
 schemathesis = pytest.importorskip("schemathesis")
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("GEOEMU_EXAMPLES", "400"))
 ANSWER_SECONDS = 30
 
