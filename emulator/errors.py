@@ -54,7 +54,7 @@ class ServerError(IntEnum):
 
 MEANINGS: Final[Mapping[ServerError, str]] = {
     ServerError.UnknownError: "the client breaks a rule of the protocol; the connection is closed",
-    ServerError.MetadataError: "the configuration store fails, or a shared consumer unsubscribes",
+    ServerError.MetadataError: "a consumer unsubscribes while its subscription has other consumers",
     ServerError.PersistenceError: "the log or the cursor could not be written or read; the outcome may be unknown",
     ServerError.AuthenticationError: "a peer cannot prove that it is the region that it claims to be",
     ServerError.AuthorizationError: "a client uses a command, or replicates, as only other regions may",

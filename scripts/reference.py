@@ -270,6 +270,8 @@ async def _families(simulated: World) -> list[MetricFamily]:
     await producer.send(b"x", transaction=transaction)
     await transaction.commit()
     await consumer.acknowledge(await consumer.receive())
+    await client.subscribe("non-persistent://public/default/alarms", "screen")
+    await client.producer("non-persistent://public/default/alarms")
     await simulated.quiet()
     region = simulated.regions["us-east"].broker
     assert region is not None

@@ -10,6 +10,7 @@ a write failed, until the key is read again with `get`. `KeyLane` contains the l
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -152,7 +153,7 @@ class StoredValues:
         return lane
 
 
-class KeyedStore:
+class KeyedStore(ABC):
     """The keys and log names of a `contract.Store`. Backends implement the logs and the writes of keys."""
 
     def __init__(self, values: dict[str, Versioned], names: Collection[str]) -> None:
@@ -192,9 +193,9 @@ class KeyedStore:
         future.set_exception(error)
         return future
 
+    @abstractmethod
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
         """Issue a put, or a deletion if `value` is None. The future resolves to the version."""
-        raise NotImplementedError
 
 
 def _spell(version: int) -> str:

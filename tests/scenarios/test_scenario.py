@@ -290,7 +290,7 @@ def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
         ("steps: []", "example.yaml:1: steps: []: must not be empty"),
         ("{[a]: b}", "example.yaml:1: must have plain text as keys"),
         ("name: producers", "example.yaml:1: name: \"producers\": 'producers' is reserved"),
-        ("name: *nobody", "example.yaml:1: must be valid YAML: "),
+        ("name: *undefined", "example.yaml:1: must be valid YAML: "),
         ("5: 6", "example.yaml:1: 5: 6: is not a key here"),
     ],
 )

@@ -657,17 +657,17 @@ async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thre
 async def test_a_loop_that_is_never_idle_does_not_starve_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """An append takes a few iterations of the loop (about 5, more while the disk is busy), and not all those until the
-    loop is idle. The bound is two seconds of them."""
+    """An append takes a few iterations of the loop (about 5), not tens of thousands. An iteration is measured in
+    processor time of the loop, so that other programs on the machine do not count."""
     monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)
     store, log = await opened(open_sqlite(path, "eu"))
     issued = log.append([b"x"])
     ticks = 0
     while not issued.done():
-        busy_until = time.perf_counter() + 0.0002
-        while time.perf_counter() < busy_until:
+        busy_until = time.thread_time() + 0.0002
+        while time.thread_time() < busy_until:
             pass
         ticks += 1
         await asyncio.sleep(0)
-    assert ticks < 10_000
+    assert ticks < 2000
     await store.close()

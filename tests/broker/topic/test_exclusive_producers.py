@@ -184,7 +184,9 @@ async def test_an_owner_that_died_with_the_region_is_waited_for_during_the_grace
         pytest.param("a log elsewhere", marks=pytest.mark.world("us", disk=REMOTE, settings=IMPATIENT)),
     ],
 )
-@pytest.mark.parametrize("moment", ["before the epoch is durable", "when it is", "when its owner was told"])
+@pytest.mark.parametrize(
+    "moment", ["before the epoch is durable", "when it is", "when its owner was notified"]
+)
 async def test_a_kill_at_any_step_of_a_promotion_leaves_one_owner_and_epochs_never_fall(
     world: World, moment: str, where: str
 ) -> None:
@@ -194,7 +196,7 @@ async def test_a_kill_at_any_step_of_a_promotion_leaves_one_owner_and_epochs_nev
     happened: dict[str, Callable[[], bool]] = {
         "before the epoch is durable": lambda: broker_of(world).directory.serving[TOPIC].access.waiting == [],
         "when it is": lambda: broker_of(world).store.get(stored) is not None,
-        "when its owner was told": lambda: waiter.has_it,
+        "when its owner was notified": lambda: waiter.has_it,
     }
     await world.simulation.until(happened[moment])
     world.kill("us")

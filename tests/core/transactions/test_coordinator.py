@@ -284,7 +284,7 @@ def test_a_key_lists_each_transaction_that_is_not_forgotten_with_its_state() -> 
     assert coordinator.known_of_key("", "task") == listed
     assert restarted(coordinator).known_of_key("", "task") == listed
     assert [one.txn.least for one in coordinator.known_of_key("joe", "task")] == [other]
-    assert coordinator.known_of_key("", "nobody") == []
+    assert coordinator.known_of_key("", "unused") == []
 
 
 def test_a_key_does_not_list_a_transaction_whose_outcome_is_forgotten(coordinator: Coordinator) -> None:

@@ -54,7 +54,7 @@ def test_a_stale_epoch_is_refused_and_changes_nothing(book: KeyBook) -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2**63 - 1])
-def test_an_epoch_that_nobody_was_granted_is_refused(book: KeyBook, epoch: int) -> None:
+def test_an_epoch_that_no_client_was_granted_is_refused(book: KeyBook, epoch: int) -> None:
     connect(book, FIRST)
     assert "never granted" in refused(book, epoch)
 

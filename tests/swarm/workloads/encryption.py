@@ -177,8 +177,8 @@ class EncryptionProgram(OwnTopic):
             missing = taken - await self._everything(reader, taken)
             if missing:
                 return f"{LOST}{len(missing)} of {len(taken)} messages cannot be read in {region}"
-            nobody = opening(otherwise=OnUnreadable.CONSUME)
-            stranger = await client.reader(self.topic(context), EARLIEST, decryption=nobody)
+            without_key = opening(otherwise=OnUnreadable.CONSUME)
+            stranger = await client.reader(self.topic(context), EARLIEST, decryption=without_key)
             for payload in await self._everything(stranger, set()):
                 if SECRET in payload:
                     return f"{OPEN}{region} has a message that is readable without a key"
