@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.world import World
@@ -32,6 +34,22 @@ settings.load_profile("patient")
 
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class OneTopologyOfContainers(LoadFileScheduling):
+    """Distribute tests by file, but all files whose tests start containers to one worker: a second topology with its
+    Kafkas would take the processors from the first one, whose scenarios have deadlines."""
+
+    _CONTAINERS = re.compile(r"tests/(drills/test_(containers|lost_region)|runtimes/test_compose\w*)\.py$")
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "containers" if self._CONTAINERS.search(file) else file
+
+
+@pytest.hookimpl(optionalhook=True)  # or `-p no:xdist` would fail
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return OneTopologyOfContainers(config, log) if config.option.dist == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by markers

@@ -23,6 +23,12 @@ T = TypeVar("T")
 
 ENGINE_SECONDS = 30.0
 """Time limit for a response of the engine."""
+FREEZE_SECONDS = 20.0
+"""How long `pause` repeats a request that the container runtime could not carry out."""
+_FREEZE_RETRY_SECONDS = 0.1
+_NOT_FROZEN = "unable to freeze"
+"""What runc reports with control groups v1 if a process of the container was in an uninterruptible system call, or got
+no processor, during the few milliseconds that runc waits. The container then continues to run."""
 _STATES: dict[str, ProcessState] = {"running": "running", "restarting": "running", "paused": "paused"}
 _BESIDE_LABEL = "com.docker.compose.oneoff"
 """The label of containers started by `docker compose run`."""
@@ -110,7 +116,16 @@ class DockerEngine:
         await self._command(container, "stop", ignore=(404,), timeout=round(seconds))
 
     async def pause(self, container: Container) -> None:
-        await self._command(container, "pause")
+        """Freeze all processes of a container. On a busy machine the container runtime may need several attempts."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + FREEZE_SECONDS
+        while True:
+            try:
+                return await self._command(container, "pause")
+            except RuntimeFailure as failure:
+                if _NOT_FROZEN not in str(failure) or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_FREEZE_RETRY_SECONDS)
 
     async def resume(self, container: Container) -> None:
         await self._command(container, "unpause")
