@@ -1,4 +1,4 @@
-"""All commands except SEND, MESSAGE, ACK, FLOW and receipts: one table of frozen dataclasses with `encode` and `read`.
+"""All commands except SEND, MESSAGE, ACK, FLOW and receipts: one table of classes with `encode` and `read`.
 
 `COMMANDS` maps type numbers to classes; `spec` explains how a command is declared.
 """

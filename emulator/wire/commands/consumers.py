@@ -1,6 +1,6 @@
 """Commands of consumers. MESSAGE, ACK and FLOW are in `wire.codec_hot`."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from emulator.errors import ServerError
@@ -8,7 +8,7 @@ from emulator.model.values import Position, Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
 from emulator.wire.commands.connections import HANDSHAKE_REQUEST_ID
-from emulator.wire.commands.spec import Command, MessageIdData, command
+from emulator.wire.commands.spec import Command, MessageIdData, command, common_fields
 
 
 @command(CommandType.SUBSCRIBE)
@@ -58,7 +58,7 @@ STICKY = pb.STICKY
 AUTO_SPLIT = pb.AUTO_SPLIT
 
 
-@dataclass(frozen=True, slots=True)
+@common_fields
 class ConsumerRequest(Command):
     """A request that names a consumer and nothing else."""
 

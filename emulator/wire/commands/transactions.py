@@ -3,13 +3,12 @@
 A transaction id is (most, least). The fields of transaction keys have private numbers, listed in `pulsar.proto`.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
-from emulator.wire.commands.spec import SIGNED_64, Command, Converter, command
+from emulator.wire.commands.spec import SIGNED_64, Command, Converter, command, common_fields
 
 NO_EPOCH: Final = -1
 """Epoch of a client that was granted none for its key yet."""
@@ -18,7 +17,7 @@ _COMMIT_OR_ABORT: Final = Converter(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@common_fields
 class TransactionRequest(Command):
     """A request about one transaction."""
 
@@ -27,7 +26,7 @@ class TransactionRequest(Command):
     least: Annotated[int, "txnid_least_bits"]
 
 
-@dataclass(frozen=True, slots=True)
+@common_fields
 class TransactionResponse(Command):
     """The response to a request about one transaction; without an error it succeeded."""
 
