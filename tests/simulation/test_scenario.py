@@ -359,6 +359,15 @@ def fact(at_ms: float, op: str, region: str) -> HistoryEvent:
             ],
             1.1,
         ),
+        (
+            [
+                received(1, "us", 1),
+                fact(1000, "kill", "us"),
+                fact(2000, "restart", "us"),
+                received(2100, "us", 2),
+            ],
+            1.1,
+        ),
         # It was in another region; it never received again.
         ([received(1, "eu", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], None),
         ([received(1, "us", 1), fact(1000, "kill", "us")], None),

@@ -1,9 +1,10 @@
-"""Names and record batches as they are stored in Kafka."""
+"""Names and record batches as they are stored in Kafka, and the meaning of its errors."""
 
 from __future__ import annotations
 
 import time
 
+import kafka.errors
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from emulator.errors import StorageError
 from emulator.storage.kafka import names
+from emulator.storage.kafka.cluster import storage_error
+from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.records import (
     BYTES_BEFORE,
     ProducedRecord,
@@ -89,3 +92,17 @@ def test_a_record_with_a_key_is_no_entry():
     (batch,) = decode_batches(encode_records(PRODUCER, 0, [ProducedRecord(names.FENCE_KEY, b"{}")]), "here")
     assert not batch.holds_entries
     assert batch.entries == []
+
+
+@pytest.mark.parametrize(
+    ("error", "definite"),
+    [
+        (NoResponse("closed"), False),
+        (kafka.errors.RequestTimedOutError(), False),
+        (kafka.errors.TopicAuthorizationFailedError(), True),
+    ],
+)
+def test_a_failed_request_certainly_had_no_effect_only_if_kafka_rejected_it_for_good(
+    error: Exception, definite: bool
+):
+    assert storage_error(error).definite is definite

@@ -84,7 +84,7 @@ async def test_a_region_authenticates_with_its_password_over_tls(
     await log.append([b"x", bytes(1_000_000)])
     assert data_of(await read_all(log)) == [b"x", bytes(1_000_000)]
     await store.close()
-    with pytest.raises(StorageError, match=r"Kafka refused: .*Authentication"):
+    with pytest.raises(StorageError, match=r"request to Kafka failed: .*Authentication"):
         await open_kafka("eu", guarded[1], {**options, "sasl_plain_password": "wrong"})
 
 

@@ -12,7 +12,7 @@ from emulator.run.history_events import HistoryEvent
 from emulator.simulation.evidence import LogView, origin_of
 from emulator.simulation.outcome import Figures
 
-DOWN, UP = ("kill", "lose", "stop", "pause"), ("start", "resume")
+DOWN, UP = ("kill", "lose", "stop", "pause"), ("start", "restart", "resume")
 BACK = ("start", "restart")
 """Facts after which a region no longer counts as lost."""
 

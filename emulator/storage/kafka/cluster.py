@@ -320,8 +320,9 @@ class KafkaCluster:
 
 
 def storage_error(error: BaseException) -> StorageError:
-    """Convert an error of Kafka; it is definite if Kafka rejected the request."""
-    return StorageError(f"Kafka refused: {error}", definite=not isinstance(error, NoResponse))
+    """Return the StorageError for a failed request. It is definite unless a repetition could have succeeded: then
+    the request may have had its effect, and only its response failed."""
+    return StorageError(f"a request to Kafka failed: {error}", definite=not is_passing(error))
 
 
 def _now() -> float:
