@@ -254,7 +254,7 @@ class TopicAccess:
         if change.step is GrantStep.GRANT:
             self._owner_changes(owner, epoch)
             self.ownership.changed(f"{owner!r} became the owner in epoch {epoch}, because {why}")
-        elif change.step is GrantStep.BAR:
+        elif change.step is GrantStep.FENCE:
             self.ownership.changed(f"epoch {epoch} has no owner, because {why}")
         elif change.step is GrantStep.END:
             self.ownership.changed(f"{owner!r} is no longer the owner, because {why}; no producer waits")

@@ -70,7 +70,7 @@ class Access:
         self.exclusive_region = ""
         """Name of the other region in which alone clients may publish; empty: clients may publish here."""
         self._grants = Grants(newest)
-        self._must_bar = False
+        self._must_fence = False
         """Clients may have published in another region since the newest grant: it must be barred before any claim is
         admitted."""
         self._queued_before = dict(queued_before or {})
@@ -103,13 +103,13 @@ class Access:
 
     # Inputs.
 
-    def enter(self, claimant: Claimant, arrived_us: int = 0, draw: int = 0) -> list[Decision]:
-        """Decide a client's request for a producer. `arrived_us`: time of the request. `draw`: random number; orders
-        requests of the same time."""
+    def enter(self, claimant: Claimant, arrived_us: int = 0, tie_breaker: int = 0) -> list[Decision]:
+        """Decide a client's request for a producer. `arrived_us`: time of the request. `tie_breaker`: random number;
+        orders requests of the same time."""
         arrived_us = self._queued_before.pop(claimant.producer_name, arrived_us)
         priority = 0 if self.rules.first_come_first_served else claimant.queue_priority
         self._serial += 1
-        entry = QueueEntry(-priority, arrived_us, draw, self._serial, claimant)
+        entry = QueueEntry(-priority, arrived_us, tie_breaker, self._serial, claimant)
         if self.change is not None:
             self.queue.postpone(entry)
             return []
@@ -129,7 +129,7 @@ class Access:
     def hand_over(self, old: Claimant, new: Claimant) -> bool:
         """Let the owner keep the topic when it reconnects while its old connection still seems open. The caller then
         passes `new` to `enter` or `left`."""
-        if old is not self.owner or self.change is not None or not self._grants.names(new):
+        if old is not self.owner or self.change is not None or not self._grants.is_newest_owner(new):
             return False
         self.owner = new
         return True
@@ -137,8 +137,8 @@ class Access:
     def written(self, grant: AccessGrant) -> list[Decision]:
         """Note that the grant of `WriteGrant` is durable."""
         step = self._grants.written(grant)
-        if step is GrantStep.BAR:
-            self._must_bar = False
+        if step is GrantStep.FENCE:
+            self._must_fence = False
         if step is not GrantStep.END:
             self._was_shared = False
         decisions: list[Decision] = []
@@ -160,7 +160,7 @@ class Access:
         if self.owner is not None and step is not GrantStep.END:
             decisions.append(_not_stored(self.owner, why))
             self.owner = None
-        elif step is GrantStep.BAR and self.queue and not self.exclusive_region:
+        elif step is GrantStep.FENCE and self.queue and not self.exclusive_region:
             decisions.append(_not_stored(self.queue.pop_first(), why))  # the producer to be promoted next
         if self.queue and not self.exclusive_region and not self.rules.promotes_once:
             decisions += self._next()
@@ -178,7 +178,7 @@ class Access:
         self.exclusive_region = region
         if not region:
             return self._next()
-        self._must_bar = self._grants.newest is not None or self.change is not None
+        self._must_fence = self._grants.newest is not None or self.change is not None
         decisions: list[Decision] = [Evict(one) for one in self.shared]
         if self.owner is not None and self.change is None:
             decisions.append(Evict(self.owner))
@@ -204,8 +204,8 @@ class Access:
             return [_fenced(claimant)]
         if self.exclusive_region:
             return [self._enqueue(entry)]
-        if self._must_bar:
-            return self._decide_after_bar(entry)
+        if self._must_fence:
+            return self._decide_after_fencing(entry)
         if mode is AccessMode.SHARED:
             return self._share(entry)
         if self._returns(claimant):
@@ -218,14 +218,14 @@ class Access:
             return [self._enqueue(entry)]
         return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
 
-    def _decide_after_bar(self, entry: QueueEntry) -> list[Decision]:
+    def _decide_after_fencing(self, entry: QueueEntry) -> list[Decision]:
         """Decide a claim while a bar is due. The topic has no owner then, so `_next` writes the bar or finds that none
         is needed."""
         decisions = self._next()
         if self.change is not None:
             self.queue.postpone(entry)
             return decisions
-        assert not self._must_bar
+        assert not self._must_fence
         return decisions + self._decide(entry)
 
     def _share(self, entry: QueueEntry) -> list[Decision]:
@@ -275,9 +275,9 @@ class Access:
         if self.change is not None or self.owner is not None or self.shared or self.reserved_for is not None:
             return []
         grant = self._grants.newest
-        if self._must_bar and grant is not None and grant.owner != NO_OWNER:
-            return [self._grants.write(GrantStep.BAR, NO_OWNER)]
-        self._must_bar = False
+        if self._must_fence and grant is not None and grant.owner != NO_OWNER:
+            return [self._grants.write(GrantStep.FENCE, NO_OWNER)]
+        self._must_fence = False
         decisions: list[Decision] = []
         while self.queue and not self.exclusive_region:
             claimant = self.queue.pop_first()
@@ -300,9 +300,9 @@ class Access:
 
     def _returns(self, claimant: Claimant) -> bool:
         """Whether the claimant is the newest owner and may continue in its epoch."""
-        if self.owner is not None or self.shared or not self._grants.names(claimant):
+        if self.owner is not None or self.shared or not self._grants.is_newest_owner(claimant):
             return False
-        if self._grants.may_have_newer_epoch:
+        if self._grants.may_have_stored_newer_epoch:
             return False
         return self._grants.has_owner or not (self._was_shared or self.queue)
 

@@ -55,7 +55,7 @@ class GrantStep(Enum):
     GRANT = "a new epoch and its owner"
     END = "the topic has no owner any more"
     RESUME = "the former owner continues in its epoch"
-    BAR = "an epoch without an owner: the former owner is fenced"
+    FENCE = "an epoch without an owner: the former owner is fenced"
 
 
 class GrantChange(NamedTuple):
@@ -71,7 +71,7 @@ class GrantChange(NamedTuple):
         before = self.before
         if self.step is GrantStep.GRANT:
             return AccessGrant(next_epoch(before), self.owner, entry_id)
-        if self.step is GrantStep.BAR:
+        if self.step is GrantStep.FENCE:
             return AccessGrant(next_epoch(before), NO_OWNER, entry_id, entry_id)
         assert before is not None
         return replace(before, end_entry=entry_id if self.step is GrantStep.END else None)
@@ -123,9 +123,9 @@ Decision = Admit | Enqueue | Refuse | Evict | WriteGrant
 class QueueEntry(NamedTuple):
     """A waiting producer. Sorted as PIP-440 requires: by priority, then creation time, then at random."""
 
-    descending_priority: int
+    negative_priority: int
     arrived_us: int
-    draw: int
+    tie_breaker: int
     serial: int
     """Unique number, so that no two entries are equal."""
     claimant: Claimant
@@ -167,16 +167,16 @@ class Grants:
         return self._unknown_outcome is None
 
     @property
-    def may_have_newer_epoch(self) -> bool:
+    def may_have_stored_newer_epoch(self) -> bool:
         """Whether a grant with a newer epoch may be stored although its owner received an error."""
-        return self._unknown_outcome in (GrantStep.GRANT, GrantStep.BAR)
+        return self._unknown_outcome in (GrantStep.GRANT, GrantStep.FENCE)
 
     def is_stale(self, claimant: Claimant) -> bool:
         """Whether another producer was granted the topic after the claimant (PIP-68)."""
         epoch = claimant.topic_epoch
         return epoch is not None and self.newest is not None and epoch < self.newest.epoch
 
-    def names(self, claimant: Claimant) -> bool:
+    def is_newest_owner(self, claimant: Claimant) -> bool:
         """Whether the newest grant is the claimant's. A producer that claims an epoch above the newest, or another
         owner's, enters as if for the first time."""
         grant = self.newest
@@ -194,22 +194,22 @@ class Grants:
 
     def write_no_owner(self) -> WriteGrant:
         """Store that the topic has no owner."""
-        if self.newest is None or self.may_have_newer_epoch:
-            return self.write(GrantStep.BAR, NO_OWNER)
+        if self.newest is None or self.may_have_stored_newer_epoch:
+            return self.write(GrantStep.FENCE, NO_OWNER)
         return self.write(GrantStep.END, self.newest.owner)
 
     def written(self, grant: AccessGrant) -> GrantStep:
-        step = self._take_step()
+        step = self._end_change()
         self.newest, self._unknown_outcome = grant, None
         return step
 
     def not_written(self) -> GrantStep:
-        step = self._take_step()
-        if not self.may_have_newer_epoch:
+        step = self._end_change()
+        if not self.may_have_stored_newer_epoch:
             self._unknown_outcome = step
         return step
 
-    def _take_step(self) -> GrantStep:
+    def _end_change(self) -> GrantStep:
         assert self.change is not None
         step, self.change = self.change.step, None
         return step

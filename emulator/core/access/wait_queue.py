@@ -42,7 +42,7 @@ class WaitQueue:
     def add(self, entry: QueueEntry) -> None:
         insort(self.entries, entry)
         self.changes += 1
-        self._note(entry)
+        self._index(entry)
 
     def postpone(self, entry: QueueEntry) -> None:
         """Decide the claim after the write of the grant. An entry that is postponed again stays first."""
@@ -50,7 +50,7 @@ class WaitQueue:
             self._postponed.appendleft(entry)
         else:
             self._postponed.append(entry)
-        self._note(entry)
+        self._index(entry)
 
     def take_postponed(self) -> Iterator[QueueEntry]:
         """Remove and yield postponed entries in order of arrival, skipping producers that left."""
@@ -77,6 +77,6 @@ class WaitQueue:
             self.changes += 1
         return True
 
-    def _note(self, entry: QueueEntry) -> None:
+    def _index(self, entry: QueueEntry) -> None:
         self._by_claimant[entry.claimant] = entry
         self._by_name[entry.claimant.producer_name] = entry.claimant

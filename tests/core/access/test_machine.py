@@ -189,8 +189,8 @@ def test_a_random_number_decides_between_producers_that_came_at_once() -> None:
     access = Access()
     world = World(access)
     world.enter(Producer("owner"))
-    access.enter(Producer("later drawn", WAITING), arrived_us=9, draw=2)
-    access.enter(Producer("first drawn", WAITING), arrived_us=9, draw=1)
+    access.enter(Producer("later drawn", WAITING), arrived_us=9, tie_breaker=2)
+    access.enter(Producer("first drawn", WAITING), arrived_us=9, tie_breaker=1)
     assert [one.producer_name for one in access.waiting()] == ["first drawn", "later drawn"]
 
 
