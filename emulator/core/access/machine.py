@@ -71,8 +71,8 @@ class Access:
         """Name of the other region in which alone clients may publish; empty: clients may publish here."""
         self._grants = Grants(newest)
         self._must_fence = False
-        """Clients may have published in another region since the newest grant: it must be barred before any claim is
-        admitted."""
+        """Clients may have published in another region since the newest grant: an epoch without an owner must be stored
+        before any producer is admitted, so that the former owner is fenced."""
         self._queued_before = dict(queued_before or {})
         self._fenced_names: dict[str, None] = {}
         self._was_shared = not self._grants.has_owner
@@ -97,15 +97,15 @@ class Access:
         return [entry.claimant for entry in self.queue.entries]
 
     def named(self, name: str) -> Claimant | None:
-        """Return the producer of a name that waits or is being admitted."""
+        """Return the owner or the waiting producer with this name, also while a write of the grant is in progress."""
         owner = self.owner
         return owner if owner is not None and owner.producer_name == name else self.queue.named(name)
 
     # Inputs.
 
     def enter(self, claimant: Claimant, arrived_us: int = 0, tie_breaker: int = 0) -> list[Decision]:
-        """Decide a client's request for a producer. `arrived_us`: time of the request. `tie_breaker`: random number;
-        orders requests of the same time."""
+        """Decide a client's request for a producer. `arrived_us`: time of the request, unless its name waited
+        before the topic was unloaded. `tie_breaker`: random number; orders requests of the same time."""
         arrived_us = self._queued_before.pop(claimant.producer_name, arrived_us)
         priority = 0 if self.rules.first_come_first_served else claimant.queue_priority
         self._serial += 1
@@ -116,7 +116,8 @@ class Access:
         return self._decide(entry)
 
     def left(self, claimant: Claimant) -> list[Decision]:
-        """Remove a producer that closed or disconnected. No effect if it never entered or was evicted."""
+        """Remove a producer that closed or disconnected, and promote the next one if it was the last. No effect if the
+        producer never entered or was evicted."""
         if claimant is self.owner:
             self.owner = None
         elif claimant in self.shared:
@@ -127,15 +128,15 @@ class Access:
         return self._next()
 
     def hand_over(self, old: Claimant, new: Claimant) -> bool:
-        """Let the owner keep the topic when it reconnects while its old connection still seems open. The caller then
-        passes `new` to `enter` or `left`."""
+        """Let the owner keep the topic when it reconnects while its old connection still seems open; return whether
+        `new` is that owner. After True the caller passes `new` to `enter` or `left`."""
         if old is not self.owner or self.change is not None or not self._grants.is_newest_owner(new):
             return False
         self.owner = new
         return True
 
     def written(self, grant: AccessGrant) -> list[Decision]:
-        """Note that the grant of `WriteGrant` is durable."""
+        """Handle the success of the write that `WriteGrant` requested: `grant` is durable."""
         step = self._grants.written(grant)
         if step is GrantStep.FENCE:
             self._must_fence = False
@@ -150,9 +151,9 @@ class Access:
         return decisions + self._next()
 
     def not_written(self, why: str) -> list[Decision]:
-        """Note that the write of a grant failed or has an unknown outcome. Its claimant is refused, and the next one is
-        promoted (PIP-440): the same key is overwritten before any producer publishes, so a grant that this write stored
-        nevertheless has no effect."""
+        """Handle a write of a grant that failed or has an unknown outcome. Refuse its claimant and the claims that
+        arrived since, and promote the next waiting producer (PIP-440) unless `promotes_once`. The same key is written
+        again before any producer publishes, so a grant that this write stored nevertheless has no effect (X7)."""
         step = self._grants.not_written()
         decisions: list[Decision] = [
             _not_stored(entry.claimant, why) for entry in self.queue.take_postponed()
@@ -167,7 +168,7 @@ class Access:
         return decisions
 
     def grace_period_over(self) -> list[Decision]:
-        """End the precedence of producers that were connected before the restart."""
+        """End the precedence of the producers that owned the topic or waited before it was loaded."""
         self.reserved_for = None
         self._queued_before = {}
         return self._next()
@@ -219,8 +220,8 @@ class Access:
         return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
 
     def _decide_after_fencing(self, entry: QueueEntry) -> list[Decision]:
-        """Decide a claim while a bar is due. The topic has no owner then, so `_next` writes the bar or finds that none
-        is needed."""
+        """Decide a claim while the former owner must be fenced. The topic has no producers then, so `_next` begins to
+        write an epoch without an owner, or finds that none is needed."""
         decisions = self._next()
         if self.change is not None:
             self.queue.postpone(entry)
@@ -258,7 +259,7 @@ class Access:
         return decisions + self._grant(claimant)
 
     def _take_back(self, claimant: Claimant) -> list[Decision]:
-        """Readmit the former owner, the first producer to reconnect: it keeps its epoch, still the newest (PIP-68)."""
+        """Readmit the former owner, whose epoch is still the newest and is kept (PIP-68)."""
         grant = self._grants.newest
         assert grant is not None
         self.owner, self.reserved_for = claimant, None
@@ -271,7 +272,8 @@ class Access:
         return [self._grants.write(GrantStep.GRANT, claimant.producer_name)]
 
     def _next(self) -> list[Decision]:
-        """Promote the next waiting producer if the topic has no owner (X4)."""
+        """If the topic has no producer and is not reserved: fence the former owner if required, else promote the next
+        waiting producer that is not fenced (X4), else end the newest grant."""
         if self.change is not None or self.owner is not None or self.shared or self.reserved_for is not None:
             return []
         grant = self._grants.newest
@@ -295,11 +297,12 @@ class Access:
     # Validity of a claim.
 
     def is_stale(self, claimant: Claimant) -> bool:
-        """Whether the claimant owned the topic and another producer has owned it since: it stays fenced (PIP-68)."""
+        """Whether the claimant's epoch is older than the newest grant: it is fenced (PIP-68)."""
         return self._grants.is_stale(claimant)
 
     def _returns(self, claimant: Claimant) -> bool:
-        """Whether the claimant is the newest owner and may continue in its epoch."""
+        """Whether the claimant is the owner of the newest grant and may continue in its epoch: the topic has no
+        producer, and none may have published since."""
         if self.owner is not None or self.shared or not self._grants.is_newest_owner(claimant):
             return False
         if self._grants.may_have_stored_newer_epoch:

@@ -22,7 +22,8 @@ class Claimant(Protocol):
     def access_mode(self) -> AccessMode: ...
     @property
     def topic_epoch(self) -> int | None:
-        """The epoch that the producer claims. Valid only if the grant of that epoch names the producer."""
+        """The epoch in which the producer claims to own the topic; None: it claims none. Honoured only if the newest
+        grant has this epoch and names the producer."""
         ...
 
     @property
@@ -44,7 +45,7 @@ class AccessGrant:
     owner: str
     """Name of the producer."""
     first_entry: int
-    """Inclusive lower bound of the ids of the owner's entries; earlier entries are of other producers."""
+    """Inclusive lower bound of the ids of the owner's entries; earlier ones belong to other epochs."""
     end_entry: int | None = None
     """Exclusive upper bound of the ids of the owner's entries. None: the producer still owns the topic."""
 
@@ -121,7 +122,8 @@ Decision = Admit | Enqueue | Refuse | Evict | WriteGrant
 
 
 class QueueEntry(NamedTuple):
-    """A waiting producer. Sorted as PIP-440 requires: by priority, then creation time, then at random."""
+    """A claim that waits: for exclusive access, or for a write of the grant. Sorted as PIP-440 requires: by priority,
+    then time of arrival, then at random."""
 
     negative_priority: int
     arrived_us: int
@@ -138,9 +140,9 @@ class AccessRules:
     first_come_first_served: bool = False
     """Whether priorities are ignored."""
     promotes_once: bool = False
-    """Whether the topic stays without an owner after storing a promotion failed: no other producer is promoted."""
+    """Whether the next waiting producer is not promoted when the grant of another one could not be stored."""
     forgets_fenced: bool = False
-    """Whether a fenced shared producer is treated as new, and a fenced owner may wait again with its old epoch."""
+    """Whether a fenced shared producer is treated as new, and a fenced owner may use WaitForExclusive again."""
 
 
 AS_PROPOSED: Final = AccessRules()
@@ -154,8 +156,8 @@ class Grants:
         self.change: GrantChange | None = None
         """The pending write; None: no write is in progress."""
         self._unknown_outcome: GrantStep | None = None
-        """Step of a failed write that may be stored nevertheless. It is overwritten before any claim relies on
-        `newest`."""
+        """Step of a failed write that may be stored nevertheless: the last one, or the last one with a newer epoch. A
+        successful write clears it; no producer is admitted before."""
 
     @property
     def has_owner(self) -> bool:
@@ -163,22 +165,22 @@ class Grants:
 
     @property
     def is_certain(self) -> bool:
-        """Whether `newest` is the stored grant."""
+        """Whether `newest` is known to be the stored grant: no failed write may be stored."""
         return self._unknown_outcome is None
 
     @property
     def may_have_stored_newer_epoch(self) -> bool:
-        """Whether a grant with a newer epoch may be stored although its owner received an error."""
+        """Whether a failed write may have stored a grant with a newer epoch than `newest`."""
         return self._unknown_outcome in (GrantStep.GRANT, GrantStep.FENCE)
 
     def is_stale(self, claimant: Claimant) -> bool:
-        """Whether another producer was granted the topic after the claimant (PIP-68)."""
+        """Whether the claimant claims an epoch older than the newest (PIP-68), whether or not it was its own."""
         epoch = claimant.topic_epoch
         return epoch is not None and self.newest is not None and epoch < self.newest.epoch
 
     def is_newest_owner(self, claimant: Claimant) -> bool:
-        """Whether the newest grant is the claimant's. A producer that claims an epoch above the newest, or another
-        owner's, enters as if for the first time."""
+        """Whether the claimant claims the newest epoch and is its owner. One that claims an epoch above the newest, or
+        the newest of another owner, is treated as if it claimed none."""
         grant = self.newest
         return (
             grant is not None
@@ -193,7 +195,7 @@ class Grants:
         return WriteGrant(self.change)
 
     def write_no_owner(self) -> WriteGrant:
-        """Store that the topic has no owner."""
+        """Begin to store that the topic has no owner."""
         if self.newest is None or self.may_have_stored_newer_epoch:
             return self.write(GrantStep.FENCE, NO_OWNER)
         return self.write(GrantStep.END, self.newest.owner)

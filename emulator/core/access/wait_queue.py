@@ -1,4 +1,4 @@
-"""Producers that wait for exclusive access (PIP-440), and claims that wait until a grant is written."""
+"""Producers that wait for exclusive access (PIP-440), and claims that wait for a write of the grant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator.core.access.types import Claimant, QueueEntry
 
 
 class WaitQueue:
-    """The wait queue of one topic, owned by `Access`. Every search is logarithmic: ten thousand waiting producers may
+    """The wait queue of one topic, owned by `Access`. A producer is found in logarithmic time: ten thousand may
     leave at once."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class WaitQueue:
         self.changes = 0
         """Number of additions to and removals from `entries`."""
         self._postponed: deque[QueueEntry] = deque()
-        """Claims that arrived during a write of the grant. Some of their producers may have left since."""
+        """Claims to decide after the write of the grant, in order of arrival. Some of their producers may have left."""
         self._by_claimant: dict[Claimant, QueueEntry] = {}
         """Every entry of `entries` and `_postponed`, except those of producers that left."""
         self._by_name: dict[str, Claimant] = {}
@@ -45,7 +45,7 @@ class WaitQueue:
         self._index(entry)
 
     def postpone(self, entry: QueueEntry) -> None:
-        """Decide the claim after the write of the grant. An entry that is postponed again stays first."""
+        """Let a claim wait for the write of the grant. One that is postponed again keeps its position."""
         if self._postponed and entry.serial < self._postponed[0].serial:
             self._postponed.appendleft(entry)
         else:
@@ -65,7 +65,7 @@ class WaitQueue:
         return claimant
 
     def remove(self, claimant: Claimant) -> bool:
-        """Remove a claimant. Returns False when it does not wait."""
+        """Remove the claim of a producer; return False if it has none here."""
         entry = self._by_claimant.pop(claimant, None)
         if entry is None:
             return False
