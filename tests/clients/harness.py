@@ -30,7 +30,7 @@ QUIET_MS = 1_000
 
 
 def case(client: str, *values: object) -> Any:
-    """Return the pytest parameter of a client and further values. `.ci/run` adds Java, `.ci/long` every client."""
+    """Return the pytest parameter of a client and further values. `.ci/run` adds Java; `.ci/long` runs Go and Rust."""
     if client in QUICK:
         return pytest.param(client, *values)
     return pytest.param(client, *values, marks=pytest.mark.long if client == "java" else pytest.mark.slow)

@@ -423,14 +423,20 @@ SABOTAGES = [
         lambda run: entry_with(run, WEST, 4, publish_time=7),
     ),
     invalid("INV-4", "invented source positions", "wrong source", no_sources),
-    invalid("INV-4", "producers regrouped", "out of the origin's order", regrouped, run=two_producers),
+    invalid(
+        "INV-4",
+        "the messages of one producer stored after those of the other, in one region",
+        "out of the origin's order",
+        regrouped,
+        run=two_producers,
+    ),
     invalid(
         "INV-3",
         "a restriction to regions that the client did not set, only in entries",
         "restricted",
         restricted,
     ),
-    invalid("INV-2", "the same restriction: a remote copy is missing", "behind", restricted),
+    invalid("INV-2", "the same change, found by the missing remote copies", "behind", restricted),
     invalid(
         "INV-2",
         "the beginning of a log removed",
