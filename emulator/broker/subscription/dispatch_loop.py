@@ -44,7 +44,7 @@ class DispatchLoop:
         """Timer that resumes dispatch; None: no such time is known."""
 
     def schedule(self) -> None:
-        """Run `pump` in the next iteration of the event loop."""
+        """Run `pump` once in the next iteration of the event loop, however often this is called before."""
         if not self._is_scheduled and not self._subscription.closed:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run_scheduled)
@@ -54,7 +54,8 @@ class DispatchLoop:
         self.pump()
 
     def pump(self) -> None:
-        """Dispatch entries that are in memory; start a read if the next ones are only in the store."""
+        """Dispatch entries that are in memory; start a read if the next ones are only in the store. Do nothing while a
+        read, a seek or the commit of a cumulative acknowledgement is in progress."""
         subscription = self._subscription
         if self._reading or subscription.closed or subscription.seeks or subscription.is_settling:
             self._budget.leave_queue()
@@ -76,7 +77,7 @@ class DispatchLoop:
         subscription.dispatched()
 
     def _dispatch(self, read: Read) -> bool:
-        """Dispatch a read from memory, or start reading from the store. Returns whether it was dispatched at once."""
+        """Dispatch a read from memory, or start reading from the store. Return whether it was dispatched at once."""
         read = self._budget.portion(read)
         entries = self._subscription.source.recent(read.from_entry_id, read.entries_max)
         if entries is None:
@@ -156,7 +157,7 @@ class DispatchLoop:
     # Explanations.
 
     def why_not(self) -> Reason:
-        """Return why connected consumers receive no messages; empty when messages are dispatched."""
+        """Return why connected consumers receive no messages; NO_REASON when messages are dispatched."""
         subscription, dispatcher = self._subscription, self._subscription.dispatcher
         end, wall_ms = self._topic.state.readable_end, self._wall_clock_ms()
         if subscription.is_settling:
@@ -178,7 +179,7 @@ class DispatchLoop:
         self.limits_changed()
 
     def _has_to_wait(self) -> bool:
-        """Whether a rate limit delays dispatch now; if so, a timer resumes it."""
+        """Return whether a rate limit delays dispatch now; if so, set a timer that resumes it."""
         wait_ms = self._budget.wait_ms()
         if wait_ms > 0:
             self._wake_at(math.ceil(asyncio.get_running_loop().time() * 1000 + wait_ms))
@@ -199,7 +200,8 @@ class DispatchLoop:
 
 
 class DispatchBudget:
-    """Rate limits of one subscription and of its topic, which subscriptions use in turn. Owned by its DispatchLoop."""
+    """Rate limits of one subscription and of its topic, owned by the subscription's DispatchLoop. Subscriptions use the
+    topic's limit in turn."""
 
     def __init__(self, topic: TopicView, owner: QueuedTask, subscription: str) -> None:
         self._topic = topic
@@ -224,8 +226,8 @@ class DispatchBudget:
         return [one for one in both if one is not None]
 
     def wait_ms(self) -> float:
-        """Return how long an owner with messages has to wait before it dispatches; 0: not at all. The owner joins or
-        leaves the topic's queue."""
+        """Return how long the owner, which has messages, must wait before it dispatches; 0: not at all. Also puts the
+        owner into the topic's queue or removes it from there."""
         mine, topics = self._throttle, self._topic.subscriptions.throttle
         if mine is None and topics is None:
             return 0.0
@@ -246,8 +248,8 @@ class DispatchBudget:
         return NO_REASON
 
     def _wait_for_turn_ms(self, wait_ms: float) -> float:
-        """Return the wait for the topic's rate, which the longest-waiting subscription uses next. Non-persistent topics
-        have no queue."""
+        """Return how long the owner must wait for the topic's rate, and put it into the queue if it must. The
+        longest-waiting subscription uses the rate next. Non-persistent topics have no queue."""
         fair_queue = self._topic.subscriptions.fair_queue
         if not self._topic.keeps_messages:
             return wait_ms
@@ -260,7 +262,8 @@ class DispatchBudget:
         return max(wait_ms, ROUNDING_MS)
 
     def leave_queue(self) -> None:
-        """Leave the topic's queue: the owner has nothing to dispatch."""
+        """Leave the topic's queue, because the owner cannot use the topic's rate now, and wake the next subscription if
+        the owner was the first."""
         fair_queue = self._topic.subscriptions.fair_queue
         was_first = fair_queue.first is self._owner
         fair_queue.leave(self._owner)
@@ -273,7 +276,7 @@ class DispatchBudget:
             first.schedule()
 
     def portion(self, read: Read) -> Read:
-        """Limit a read to what may be dispatched now."""
+        """Return the read, limited to the number of entries that may be dispatched now."""
         for throttle in self._throttles:
             read = read._replace(entries_max=throttle.portion(read.entries_max))
         return read

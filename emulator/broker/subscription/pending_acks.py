@@ -1,7 +1,8 @@
 """Pending acknowledgements of one subscription: durable before the client receives a response, and ended by the
 coordinator (docs/components/transaction-buffer.md).
 
-Created when the first transaction acknowledges a message of the subscription.
+`PendingAcksOfSubscription` is created when the first transaction acknowledges a message of the subscription, or when
+the topic is loaded and such acknowledgements are stored.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class PendingAcksOfSubscription:
         self._write_soon()
 
     def _checked(self, claim: ClaimedAck) -> ClaimedAck:
-        """Return the claim with the real size of the batch if the entry is in memory. Otherwise limit the claimed size,
-        because a bit set of that size is allocated. ProtocolError when it is too large."""
+        """Return the claim, with the real size of the batch if the entry is in memory. Otherwise the claimed size is
+        limited, because a bit set of that size is allocated. ProtocolError when it is too large."""
         if not claim.ack_set:
             return claim
         topic = self._subscription.topic
@@ -97,7 +98,8 @@ class PendingAcksOfSubscription:
     # Ending.
 
     async def end(self, txn: TxnId, *, committed: bool) -> None:
-        """Apply the acknowledgements of the transaction, or release them. Durable when it returns."""
+        """Apply the acknowledgements of the transaction to the cursor, durably when this returns; or release them,
+        which is written soon after, and redeliver their messages. StorageError."""
         if committed and self._subscription.durable and self._rows.awaits(txn):
             # Until the cursor is durable only the rows survive a restart. Rows can be written only while `acks` holds
             # the transaction.
@@ -117,7 +119,7 @@ class PendingAcksOfSubscription:
             self._subscription.dispatch_loop.schedule()
 
     async def _commit(self, txn: TxnId) -> None:
-        """Make the cursor durable, then delete the rows, which a restart needs until then."""
+        """Make the cursor durable, then schedule the deletion of the rows, which a restart needs until then."""
         # The dispatcher released its messages when they were acknowledged.
         self._subscription.stored_cursor.changed()
         self._subscription.dispatch_loop.schedule()
@@ -130,8 +132,9 @@ class PendingAcksOfSubscription:
         self._write_soon()
 
     def is_settling(self) -> bool:
-        """Whether a cumulative acknowledgement is committed, or may be, and is not in the cursor yet. Messages that it
-        covers must not be dispatched (PA9). The commit resumes dispatch when it ends."""
+        """Return whether a cumulative acknowledgement is, or may be, committed and is not in the cursor yet. Messages
+        that it covers must not be dispatched (PA9). The commit resumes dispatch when it ends. If the transaction is
+        over, or its status is unknown, this also sets the timer that runs `end_orphans`."""
         txn = self.acks.cumulative
         if txn is None:
             return False
@@ -152,7 +155,8 @@ class PendingAcksOfSubscription:
     # Orphaned transactions.
 
     def end_orphans(self) -> None:
-        """End transactions that are over at their coordinator, or that it has forgotten (TP4)."""
+        """Resume dispatch, and end transactions that are over at their coordinator or that it has forgotten (TP4). If a
+        coordinator is being loaded, repeat this later."""
         self._stop_timer()
         self._subscription.dispatch_loop.schedule()
         region = self._subscription.topic.region
@@ -165,8 +169,8 @@ class PendingAcksOfSubscription:
             if status is None or status.is_over:
                 region.spawn(self._end_orphan(txn, status is TransactionStatus.COMMITTED))
             elif status.is_decided:
-                # The coordinator may have sent the outcome to an earlier load of this subscription, which stored no
-                # abort.
+                # The coordinator may have sent the outcome before this subscription was loaded again, and an abort is
+                # not durable at once.
                 self._try_again()
 
     def _stop_timer(self) -> None:
@@ -192,8 +196,8 @@ class PendingAcksOfSubscription:
             logger.warning("transaction %s is not ended yet: %s", txn.text, failure)
 
     def ended_upto(self, most: int, low_watermark: int) -> None:
-        """End transactions still pending here, because coordinator `most` has ended all its own up to
-        `low_watermark`."""
+        """End orphaned transactions if the oldest pending one belongs to coordinator `most` and is not above
+        `low_watermark`, up to which that coordinator has ended all its transactions."""
         oldest = next(iter(self.acks.by_txn), None)
         if oldest is not None and oldest.most == most and oldest.least <= low_watermark:
             self.end_orphans()
@@ -224,7 +228,7 @@ class PendingAcksOfSubscription:
             self._writer.soon(WRITE_DELAY_SECONDS)
 
     async def persisted(self) -> None:
-        """Wait until all pending acknowledgements are durable. StorageError when that is unknown."""
+        """Wait until all pending acknowledgements are durable. StorageError when they may not be."""
         pending = self._writer.flush()
         if pending is not None:
             await pending

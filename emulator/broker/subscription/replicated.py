@@ -69,7 +69,7 @@ class ReplicatedSubscriptions:
         """State machines of the replicated subscriptions, by name of the subscription."""
         self._applies_always = status_follows_upstream(topic.region)
         self.updates_not_applied = 0
-        """Number of updates of other regions for subscriptions that are not replicated here."""
+        """Number of updates of other regions that were not applied, because the subscription is not replicated here."""
         self._closed = False
 
     # Subscriptions.
@@ -89,7 +89,8 @@ class ReplicatedSubscriptions:
 
     def subscription_removed(self, name: str) -> None:
         """Stop replicating a subscription, which may have been deleted. UNSUBSCRIBE is local: the next update of
-        another region creates the subscription again. Without a replicated subscription no marker is written."""
+        another region creates the subscription again. Without a replicated subscription the topic requests no
+        snapshots, but still responds to the requests of other regions."""
         if self._machines.pop(name, None) is not None and not self._machines:
             self.snapshots.stop()
 
@@ -101,7 +102,8 @@ class ReplicatedSubscriptions:
         cursor.ack_hidden(self._topic.state.visibility.hidden)
 
     def mark_delete_moved(self, subscription: Subscription) -> None:
-        """Send the subscription's position to other regions after consumers here moved mark-delete."""
+        """Send the subscription's position to other regions if consumers here moved mark-delete to or past a snapshot
+        that was not sent yet."""
         machine = self._machines.get(subscription.name)
         if machine is not None:
             cursor = subscription.cursor
@@ -142,8 +144,8 @@ class ReplicatedSubscriptions:
         )
 
     def _send(self, subscription: Subscription, update: SubscriptionUpdate | None) -> None:
-        """Send the update to the other regions after the position is durable here. Otherwise a crash could lose a
-        position that another region relies on."""
+        """Send the update, if any, to the other regions after the position is durable here. Otherwise a crash could
+        lose a position that another region relies on."""
         if update is not None:
             machine = self._machines[subscription.name]
             self._topic.region.spawn(self._send_when_durable(subscription, machine, update))
@@ -154,7 +156,7 @@ class ReplicatedSubscriptions:
         try:
             await subscription.persisted()
         except StorageError:
-            return  # The topic will be loaded again, and its new controller takes a snapshot.
+            return  # the topic is loaded again, and its new controller takes a snapshot
         is_replicated = self._machines.get(subscription.name) is machine
         if is_replicated and not self._closed:
             self._markers.write(WriteMarker(update, ()))
@@ -162,7 +164,8 @@ class ReplicatedSubscriptions:
     # Entries.
 
     def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
-        """Process the markers among durable entries. Called once for each entry, in log order."""
+        """Process the markers among durable entries, and schedule a snapshot. Called once for each entry, in log
+        order."""
         for entry in entries:
             if entry.marker is not None:
                 if not isinstance(entry.marker, SubscriptionUpdate):
@@ -202,13 +205,13 @@ class ReplicatedSubscriptions:
         self._send(subscription, answer)
 
     def _known_among(self, named: Sequence[str]) -> list[str]:
-        """Return the named regions that share the topic. This bounds the stored list, whatever the sender named."""
+        """Return those of the named regions that share the topic. This bounds the stored list."""
         regions = {self._topic.region.config.region, *self.snapshots.controller.remotes}
         return [name for name in named if name in regions]
 
     def _create(self, name: str) -> Subscription:
-        """Create a replicated subscription for an update with an unknown name. An existing one is replicated only if
-        this region enabled that."""
+        """Create a replicated subscription, beginning at the first entry, for an update with an unknown name. An
+        existing one is replicated only if this region enabled that."""
         cursor = self._topic.region.environment.components.subscriptions.cursor(
             self._topic.reading.first_entry_id - 1
         )
@@ -246,7 +249,7 @@ class ReplicatedSubscriptions:
                 yield name, source
 
     def why_not(self, subscription: Subscription) -> Reason:
-        """Return why the subscription's position is not replicated any further; empty when it is."""
+        """Return why the subscription's position is not replicated any further; NO_REASON when it is."""
         cursor, controller = subscription.cursor, self.snapshots.controller
         if not cursor.replicated:
             regions = " and ".join(sorted(cursor.unapplied))

@@ -34,8 +34,8 @@ class Connectivity(Protocol):
     """The replicators of a topic, as its snapshots see them."""
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Return the regions to which a replicator is disconnected, and those of `remotes` whose replicator to this
-        topic is."""
+        """Return the regions to which this topic's replicator is disconnected, and those of `remotes` whose replicator
+        is not connected to this topic."""
         ...
 
     def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
@@ -74,7 +74,8 @@ class MarkerWriter:
 
 
 class TopicSnapshots:
-    """Takes snapshots of one topic while a subscription of it is replicated."""
+    """Takes snapshots of one topic while a subscription of it is replicated, and always responds to the snapshot
+    requests of other regions."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class TopicSnapshots:
 
     @property
     def completed(self) -> tuple[Snapshot, ...]:
-        """All known completed snapshots, oldest first."""
+        """The remembered completed snapshots, up to `snapshot_cache_size`, oldest first."""
         return self._completed.snapshots
 
     # Events.
@@ -116,7 +117,8 @@ class TopicSnapshots:
         self.schedule()
 
     def stop(self) -> None:
-        """Take no more snapshots and write no more markers: no subscription is replicated any more."""
+        """Take no more snapshots, because no subscription is replicated any more. Requests of other regions still
+        receive responses."""
         self._active = False
         self.controller.abort_pending()
         self._stop_timer()
@@ -138,7 +140,7 @@ class TopicSnapshots:
         self.schedule()
 
     def marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
-        """Process a durable marker. Called once for each marker, in log order."""
+        """Process a durable snapshot marker. Called once for each marker, in log order."""
         match marker:
             case SnapshotRequest():
                 self._perform(self.controller.request_stored(marker, self._topic.reading.last_position))
@@ -166,7 +168,7 @@ class TopicSnapshots:
             try:
                 entries = await self._topic.reading.read(first, last - first + 1, RECALL_BYTES)
             except StorageError:
-                return  # The next snapshot replaces it.
+                return  # the next snapshot replaces those that were not found
             for entry in entries:
                 marker = entry.marker
                 if isinstance(marker, Snapshot) and not self._closed and self.is_of_this_log(marker):
@@ -219,7 +221,7 @@ class TopicSnapshots:
         return Observed(_now_ms(), self._last_data_position(), unreachable)
 
     def why_not(self) -> Reason:
-        """Return why there is no newer snapshot of the topic."""
+        """Return why there is no newer snapshot of the topic; NO_REASON when the next tick starts one."""
         return self.controller.why_not(self.observed()) if self._active else Cause.NO_SUBSCRIPTION()
 
     def summary(self) -> dict[str, Any]:

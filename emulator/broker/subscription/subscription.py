@@ -1,7 +1,8 @@
 """One subscription of a topic: connects a Cursor and a Dispatcher to the broker.
 
-Admits consumers and applies their commands. Its parts send messages (`dispatch_loop.py`), keep the cursor durable
-(`cursor_store.py`), hold acknowledgements of transactions (`pending_acks.py`) and end it (`lifetime.py`).
+`Subscription` admits consumers and applies their commands. Its parts send messages (`dispatch_loop.py`), keep the
+cursor durable (`cursor_store.py`), hold acknowledgements of transactions (`pending_acks.py`) and end the subscription
+(`lifetime.py`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ USUAL_WORDS: Final = 16
 """Words of an ack set up to which the entry's batch size is not looked up: enough for clients' default batches (1,000
 messages)."""
 WORDS_MAX: Final = 256
-"""Maximum words of an ack set for an entry that is not in memory. A frame with a message of the largest size has room
-for that many words."""
+"""Maximum number of words of an ack set for an entry that is not in memory. A frame with a message of the largest size
+has room for as many."""
 
 
 class Subscription:
@@ -47,14 +48,15 @@ class Subscription:
         self.durable = durable
         self.stored_cursor = DurableCursor(topic, stored, durable=durable)
         self.skipped = 0
-        """Number of entries skipped by TTL or backlog eviction."""
+        """Number of ids by which TTL, backlog eviction and truncation moved the cursor since the topic was loaded."""
         self.consumers: dict[ConsumerState, ConnectedConsumer] = {}
         components = topic.region.environment.components
         self.dispatcher = components.subscriptions.dispatcher(
             self.cursor, topic.subscriptions.limits, components.subscriptions.strategy_for
         )
         self.pending_acks: PendingAcksOfSubscription | None = None
-        """Pending acknowledgements of transactions; None: no transaction has acknowledged here."""
+        """Pending acknowledgements of transactions; None: none was stored, and no transaction has acknowledged here
+        since the topic was loaded."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         """Traffic to all consumers of the subscription."""
         self.sent_ms = self.flow_ms = self.acked_ms = 0
@@ -63,8 +65,8 @@ class Subscription:
         self.source: Readable = topic.reading
         """Source of the messages: the topic, or its compacted form."""
         self.seeks = 0
-        """Number of seeks in progress. Acknowledgements received meanwhile are not applied: they belong to the former
-        position."""
+        """Number of seeks in progress. Acknowledgements received meanwhile are ignored, and those of transactions are
+        rejected: they belong to the former position."""
         self.closed = False
         self.dispatch_loop = DispatchLoop(self)
         self.lifetime = SubscriptionLifetime(self)
@@ -113,18 +115,20 @@ class Subscription:
 
     @property
     def is_settling(self) -> bool:
-        """Whether a transaction's cumulative acknowledgement is being written to the cursor."""
+        """Whether dispatch is paused, because a transaction's cumulative acknowledgement is, or may be, committed and
+        is not in the cursor yet. See `PendingAcksOfSubscription.is_settling`."""
         return self.pending_acks is not None and self.pending_acks.is_settling()
 
     def dispatched(self) -> None:
-        """Write the cursor after a dispatch, which may have passed markers, and notify consumers that the topic has
-        ended."""
+        """Schedule a write of the cursor, which may have passed markers, and notify consumers if the topic has ended.
+        Called after each round of the dispatch loop, even if nothing was sent."""
         self.stored_cursor.changed()
         if self.topic.is_over:
             self.notify_end_of_topic()
 
     def notify_end_of_topic(self) -> None:
-        """Send REACHED_END_OF_TOPIC to consumers of a terminated topic that acknowledged everything."""
+        """Send REACHED_END_OF_TOPIC, once per consumer, if the topic is terminated and the subscription has no backlog
+        left."""
         if self.closed or not self.topic.is_over or self.backlog():
             return
         for consumer in self.consumers.values():
@@ -152,8 +156,8 @@ class Subscription:
         *,
         cumulative: bool,
     ) -> None:
-        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are outdated and ignored.
-        ProtocolError: none of them is applied."""
+        """Apply acknowledgements of (ledger, entry, ack_set). Ignored: ids of another ledger, which are outdated, and
+        everything during a seek. ProtocolError: none of them is applied."""
         if self.seeks:
             return
         held = consumer.state.pending.by_entry
@@ -181,7 +185,8 @@ class Subscription:
         *,
         cumulative: bool,
     ) -> None:
-        """Hold acknowledgements (ledger, claim) for an open transaction. ProtocolError: none of them is held."""
+        """Hold acknowledgements (ledger, claim) for an open transaction. ProtocolError: none of them is held, except
+        cumulative ones before the one that failed."""
         topic = self.topic
         topic.region.coordinators.check_acknowledge(txn, topic.full_name, self.name)
         if self.seeks:
@@ -211,7 +216,8 @@ class Subscription:
         self._pump_if_unblocked()
 
     async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
-        """Apply the acknowledgements of a committed transaction, or redeliver its messages. Durable when it returns."""
+        """Apply the acknowledgements of a committed transaction, durably when it returns, or redeliver the messages of
+        an aborted one. ProtocolError, StorageError."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         if self.pending_acks is not None:
@@ -240,7 +246,8 @@ class Subscription:
         """Reset the cursor to `next_entry_id`; `ack_set`, if given, names the messages of that entry that remain
         unacknowledged. When this returns, the cursor is durable and all consumers have just been disconnected: a
         response sent at once arrives before they reconnect. Until then nothing is dispatched, and no acknowledgement is
-        applied. ProtocolError when the subscription was closed since the request."""
+        applied. ProtocolError, before any change, when the subscription is closed or `ack_set` is too large.
+        StorageError when the cursor may not be durable."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         left = within_batch(self.topic, next_entry_id, tuple(ack_set))
@@ -264,8 +271,8 @@ class Subscription:
     # The cursor.
 
     def move(self, change: Callable[[Cursor], object]) -> None:
-        """Change the cursor for another reason than an acknowledgement, such as an update of another region, and resume
-        dispatch."""
+        """Change the cursor for another reason than an acknowledgement, such as an update of another region. If that
+        changed it, schedule a write and resume dispatch."""
         change(self.cursor)
         if self.stored_cursor.is_changed:
             self.dispatcher.strategy.moved()
@@ -274,14 +281,14 @@ class Subscription:
             self.dispatch_loop.schedule()
 
     async def persisted(self) -> None:
-        """Wait until the cursor and pending acknowledgements are durable. Returns at once if the subscription is not
-        durable."""
+        """Wait until the cursor and pending acknowledgements are durable. Return at once if the subscription is not
+        durable. StorageError."""
         await self.stored_cursor.persisted()
         if self.durable and self.pending_acks is not None:
             await self.pending_acks.persisted()
 
     async def flush(self) -> None:
-        """Write pending changes, unless the subscription is being deleted."""
+        """Write pending changes, unless the subscription is being deleted. StorageError."""
         try:
             await self.stored_cursor.flush()
         except GoneMeanwhile:
@@ -298,11 +305,12 @@ class Subscription:
             await self.pending_acks.settled()
 
     def backlog(self) -> int:
-        """Return the number of entries that consumers would still receive, without markers."""
+        """Return the number of readable entries that are not acknowledged, dispatched ones included. Markers and
+        messages of aborted transactions are not counted."""
         return self.cursor.unacked_count(self.topic.state.readable_end, self.topic.state.visibility.hidden)
 
     def why_not(self) -> Reason:
-        """Return why the backlog is not consumed; empty when there is none, or it is being dispatched."""
+        """Return why the backlog is not consumed; NO_REASON when there is none, or it is being dispatched."""
         if self.seeks:
             return Cause.SEEKING()
         if not self.backlog():
@@ -313,10 +321,10 @@ class Subscription:
         return reason if reason or self.pending_acks is None else self.pending_acks.why_held()
 
     async def delete(self) -> None:
-        """UNSUBSCRIBE: delete the subscription for good. Its name stays taken until the deletion is durable, so that no
-        stored rows become part of a new subscription. The deletion continues when the requesting client disconnects: an
-        unfinished deletion would block the name for ever. Concurrent requests wait for the same deletion: a second one
-        could delete a new subscription of this name."""
+        """Delete the subscription for good. Its name stays in use until the deletion is durable, so that no stored rows
+        become part of a new subscription. The deletion continues when the requesting client disconnects: an unfinished
+        deletion would block the name for ever. Concurrent requests wait for the same deletion: a second one could
+        delete a new subscription of this name. StorageError."""
         await self.lifetime.delete()
 
     async def delete_stored(self) -> None:
@@ -326,7 +334,7 @@ class Subscription:
             await self.pending_acks.delete(self.topic.region.store)
 
     def close(self) -> None:
-        """Stop serving consumers; the cursor stays as last written."""
+        """Stop serving consumers. The stored cursor stays as last written: pending changes are dropped."""
         self.closed = True
         self.dispatch_loop.close()
         self._active_consumer.close()
@@ -349,12 +357,12 @@ def check_subscription_name(name: str) -> None:
 def within_batch(
     topic: TopicView, entry_id: int, ack_set: tuple[int, ...] | None, held: Container[int] = ()
 ) -> tuple[int, ...] | None:
-    """Return the ack set of a client without bits beyond the batch. A set bit stands for a message that is not
-    acknowledged. Bits beyond the batch would be stored, be counted against the limits of all consumers, and be sent to
-    the next consumer in a frame that no client accepts.
+    """Return the ack set of a client without words beyond the batch, if the set is unusually long. A set bit stands for
+    a message that is not acknowledged. Bits beyond the batch would be stored, be counted against the limits of all
+    consumers, and be sent to the next consumer in a frame that no client accepts.
 
-    Sets of `held` entries are limited later, by the batch that the consumer was sent. ProtocolError for a set whose
-    batch is unknown and that is larger than any client needs."""
+    Sets of up to USUAL_WORDS are returned as they are, and so are those of `held` entries, which are limited later, by
+    the batch that the consumer was sent. ProtocolError for more than WORDS_MAX words if the entry is not in memory."""
     if ack_set is None or len(ack_set) <= USUAL_WORDS or entry_id in held:
         return ack_set
     entries = topic.reading.recent(entry_id, 1)

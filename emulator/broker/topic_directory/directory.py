@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 ACQUIRED_AGAIN_MAX = 10
 OWING_AT_ONCE = 8
-"""Maximum number of topics with pending work that are opened concurrently after a start, so that clients' requests are
-served as well."""
+"""Maximum number of topics with pending work that are opened concurrently after a start of the region, so that clients'
+requests are served as well."""
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
 
@@ -41,8 +41,8 @@ class TopicOpener(Protocol):
     """Loads, closes and deletes topics for the directory."""
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
-        """Load or create a topic. Return None if it does not exist. StorageError, ProtocolError if it cannot be
-        loaded."""
+        """Load a topic, or create it if it is missing and `create` is set. Return None if it is missing otherwise.
+        StorageError or ProtocolError if it cannot be loaded."""
         ...
 
     def serve(self, topic: Topic) -> None:
@@ -50,7 +50,7 @@ class TopicOpener(Protocol):
         ...
 
     def send_away(self, topic: Topic) -> None:
-        """Disconnect all clients of a topic, so that they connect again."""
+        """Disconnect all clients of a topic, so that they connect again, and stop applying policies to it."""
         ...
 
     def owes(self, topic: Topic) -> bool:
@@ -62,13 +62,13 @@ class TopicOpener(Protocol):
         ...
 
     async def forget_owing(self, topic: Topic) -> bool:
-        """Record that a closed topic without writes under way need not be loaded at the next start. Return False if it
-        must be loaded."""
+        """Record that a topic need not be loaded at the next start; call it after `Topic.settled`. Return False,
+        without a record, if the topic has pending work. StorageError when the record fails."""
         ...
 
     async def erase(self, name: str, *, for_good: bool) -> None:
-        """Remove all stored data of a topic. `for_good`: other regions must not create it again. StorageError when that
-        fails; the caller may retry."""
+        """Remove all stored data of a topic. `for_good`: replication from other regions must not create it again.
+        StorageError when that fails; the caller may retry."""
         ...
 
 
@@ -120,7 +120,7 @@ class TopicDirectory:
     # Existing topics.
 
     def names(self, namespace: str) -> list[str]:
-        """Return the full names of a namespace's persistent topics, loaded or not, sorted."""
+        """Return the full names of a namespace's stored (persistent) topics, loaded or not, sorted."""
         prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
         return [name for name in self._log_names() if name.startswith(prefix)]
 
@@ -130,16 +130,17 @@ class TopicDirectory:
         return sorted(name for name in self.serving if name.startswith(prefix))
 
     def count(self, namespace: str) -> int:
-        """Return the number of all topics of a namespace, including those being created."""
+        """Return the number of all topics of a namespace, including those that are being opened and may be created."""
         creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
         return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
 
     def exists(self, name: str) -> bool:
-        """Whether a topic of this full name exists, loaded or not."""
+        """Whether a topic of this full name is stored or in memory. Also true while a topic of this name is being
+        opened, which may turn out to be missing."""
         return self.state_of(name) is not LoadState.ABSENT or self._has_log(name)
 
     def all_names(self) -> list[str]:
-        """Return the full names of the persistent topics of all namespaces."""
+        """Return the full names of the persistent topics of all namespaces, sorted."""
         return [name for name in self._log_names() if name.startswith(f"{LogKind.MESSAGES.value}://")]
 
     def state_of(self, name: str) -> LoadState:
@@ -153,7 +154,8 @@ class TopicDirectory:
     # Requests.
 
     async def acquire(self, name: str, mode: OpenMode) -> Topic:
-        """Return the loaded topic. ProtocolError or StorageError when it cannot be loaded.
+        """Return a topic, which is loaded or, as far as `mode` allows, created first. ProtocolError or StorageError
+        when that is not possible.
 
         A caller that awaits anything afterwards must check `topic.closed` before it uses the topic.
         """
@@ -246,8 +248,8 @@ class TopicDirectory:
     # Unloading.
 
     def failed(self, name: str, failure: BaseException, *, again: bool) -> None:
-        """Close a topic after a failed write, because its state in memory may be wrong. With `again`, load it from the
-        store again: replication must continue even if no client reconnects."""
+        """Close a loaded topic after a storage failure, because its state in memory may be wrong. With `again`, load it
+        from the store again: replication must continue even if no client reconnects."""
         slot = self._slots.get(name)
         if slot is None or slot.state is not LoadState.SERVING or self._closed:
             return
@@ -258,8 +260,8 @@ class TopicDirectory:
             self._spawn(self.open_again(name))
 
     async def unload(self, name: str, why: str, *, only_if: Callable[[Topic], bool] | None = None) -> None:
-        """Close a topic in an orderly way, after its pending changes were written. `only_if` is checked after that
-        write: the topic stays loaded if it returns False."""
+        """Write the pending changes of a loaded topic, then close it. `only_if` is checked after that write: the topic
+        stays loaded if it returns False. StorageError when a write fails."""
         slot = self._slots.get(name)
         if slot is None or slot.state is not LoadState.SERVING:
             return
@@ -273,8 +275,8 @@ class TopicDirectory:
             await _detached(self._spawn, self._left(slot, orderly=True))
 
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
-        """Remove a topic from the store. `for_good`: other regions must not create it again. ProtocolError for a topic
-        that does not exist, or that is in use unless `force` is set."""
+        """Close a topic and remove it from the store. `for_good`: replication from other regions must not create it
+        again. ProtocolError for a topic that does not exist, or that is in use unless `force` is set. StorageError."""
         slot = await self._serving(name)
         topic = slot.topic
         assert topic is not None
@@ -284,8 +286,8 @@ class TopicDirectory:
         await _detached(self._spawn, self._left(slot, delete=True, for_good=for_good))
 
     async def _serving(self, name: str) -> LoadedTopic:
-        """Return the slot of a topic in state SERVING. Load the topic again if it was unloaded before this task
-        resumed. ProtocolError."""
+        """Return the slot of a topic in state SERVING. Load the topic again, up to ACQUIRED_AGAIN_MAX times in all, if
+        it was unloaded before this task resumed. ProtocolError or StorageError."""
         for _ in range(ACQUIRED_AGAIN_MAX):
             topic = await self.acquire(name, OpenMode.EXISTING)
             slot = self._slots.get(topic.full_name)
@@ -334,7 +336,8 @@ class TopicDirectory:
         await asyncio.gather(*map(one, names))
 
     async def open_again(self, name: str) -> None:
-        """Load a topic; retry until it is loaded, does not exist any more, or its stored state is damaged."""
+        """Load a topic; retry while its store fails. A missing topic, any other ProtocolError and damaged state end the
+        retries."""
         delay_seconds = RETRY_SECONDS
         while not self._closed:
             try:
@@ -351,13 +354,13 @@ class TopicDirectory:
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
 
     def is_unused_since(self, topic: Topic, loop_time: float) -> bool:
-        """Return whether a topic has had no request after `loop_time`, has no clients, and has no pending work without
-        them (D3)."""
+        """Return whether a loaded topic has had no `acquire` after `loop_time`, has no clients and no replicators of
+        other regions, and has no pending work (D3)."""
         requested_at = self._slots[topic.full_name].requested_at
         return requested_at <= loop_time and not topic.is_used and not self._opener.owes(topic)
 
     def close(self) -> None:
-        """Close the loaded topics and open no further ones, because the region stops."""
+        """Close the loaded topics, open no further ones, and fail waiting requests, because the region stops."""
         self._closed = True
         for topic in list(self.serving.values()):
             topic.close("the region is stopping")
