@@ -109,7 +109,7 @@ class Assembly:
 
     def _follow_policies(self, topic: Topic) -> None:
         """Apply the topic's policies, now and whenever they change."""
-        self._region.policies.follow(topic)
+        self._region.policies.attach(topic)
         try:
             remotes = self._remotes(topic.policies)
             if remotes and topic.keeps_messages:
@@ -118,7 +118,7 @@ class Assembly:
             for remote in remotes:
                 topic.replicators.add(remote)
         except BaseException:
-            self._region.policies.forget(topic)
+            self._region.policies.detach(topic)
             raise
         if topic.keeps_messages:
             self._region.housekeeper.follow(topic)
@@ -154,7 +154,7 @@ class Assembly:
         topic.compaction.serve()
 
     def send_away(self, topic: Topic) -> None:
-        self._region.policies.forget(topic)
+        self._region.policies.detach(topic)
         self._region.housekeeper.forget(topic)
         topic.access.close()  # before the producers are detached, so that they keep their grants
         self._region.clients.topic_closed(topic)

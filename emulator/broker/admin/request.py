@@ -139,7 +139,7 @@ class AdminRequest:
 
     def topic_policies_path(self) -> StoredKey:
         """Return the stored path of the topic's policies: for all regions of the cluster with `?isGlobal`."""
-        return self.region.policies.topic_place(self.topic_name(), everywhere=self.flag("isGlobal"))
+        return self.region.policies.topic_policies_path(self.topic_name(), everywhere=self.flag("isGlobal"))
 
     def partition_names(self) -> list[str]:
         """Return the full name of the topic, or of each of its partitions."""

@@ -13,7 +13,7 @@ from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize,
 from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
 from emulator.broker.explain.topics import NotKnown
-from emulator.broker.metadata.tenancy import Missing, Taken, Used
+from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
 from emulator.broker.region import Region
 from emulator.broker.replication.link_emulation import EmulatedLink
 from emulator.core.metadata.merge import Overruled
@@ -96,9 +96,9 @@ class Admin:
             response = await found.operation.respond(call)
         except ProtocolError as problem:
             raise _refused(problem) from None
-        except (Missing, NotKnown) as problem:
+        except (NotFound, NotKnown) as problem:
             raise HttpError(404, str(problem)) from None
-        except (Taken, Used, Overruled) as problem:
+        except (AlreadyExists, NotEmpty, Overruled) as problem:
             raise HttpError(409, str(problem)) from None
         except GoneMeanwhile as problem:
             try:

@@ -34,7 +34,9 @@ class ConfigChangelog:
         for change in sorted(metadata.list(""), key=lambda change: change.revision):
             self._write(change)
         metadata.watch("", self._write)
-        metadata.watch_away(lambda failure: self._record(away=None if failure is None else str(failure)))
+        metadata.watch_availability(
+            lambda failure: self._record(away=None if failure is None else str(failure))
+        )
 
     def _write(self, change: Change) -> None:
         self._record(

@@ -89,7 +89,7 @@ class PolicyRollout:
     def __init__(self, resolve: Callable[[TopicName], TopicPolicies]) -> None:
         self._resolve = resolve
         self._pending: OrderedDict[PolicyFollower, None] = OrderedDict()
-        self._left = OBJECTS_PER_STEP
+        self._budget = OBJECTS_PER_STEP
         """Number of objects that may still be visited in this iteration of the loop."""
         self._refill: asyncio.Handle | None = None
         self._idle = asyncio.Event()
@@ -100,33 +100,33 @@ class PolicyRollout:
         self._pending.update(dict.fromkeys(topics))
         if self._pending:
             self._idle.clear()
-            self._work()
+            self._apply_pending()
 
-    def forget(self, topic: PolicyFollower) -> None:
+    def discard(self, topic: PolicyFollower) -> None:
         self._pending.pop(topic, None)
 
     async def finished(self) -> None:
         """Wait until every loaded topic has its current policies."""
         await self._idle.wait()
 
-    def _work(self) -> None:
+    def _apply_pending(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._pending and self._left > 0:
+        while self._pending and self._budget > 0:
             topic, _ = self._pending.popitem(last=False)
             try:
-                self._left -= topic.apply(topic.policies, self._resolve(topic.name))
+                self._budget -= topic.apply(topic.policies, self._resolve(topic.name))
             except Exception as problem:  # any: the other topics must still get their policies
-                self._left -= 1
+                self._budget -= 1
                 message = f"policies of {topic.name} could not be applied"
                 loop.call_exception_handler({"message": message, "exception": problem})
-        if self._left < OBJECTS_PER_STEP and self._refill is None:
+        if self._budget < OBJECTS_PER_STEP and self._refill is None:
             self._refill = loop.call_soon(self._continue)
         if not self._pending:
             self._idle.set()
 
     def _continue(self) -> None:
-        self._refill, self._left = None, OBJECTS_PER_STEP
-        self._work()
+        self._refill, self._budget = None, OBJECTS_PER_STEP
+        self._apply_pending()
 
 
 class Policies:
@@ -137,7 +137,7 @@ class Policies:
         self._region = region
         self._documents: dict[str, Mapping[str, Any]] = {}
         """Path -> the policies in its document, by name, as JSON."""
-        self._set_by_topics: dict[str, set[str]] = {}
+        self._paths_by_topic: dict[str, set[str]] = {}
         """Full name of a topic -> paths of the documents with its policies."""
         self._resolved: dict[tuple[str, str], TopicPolicies] = {}
         """(namespace, topic) -> effective policies; the topic is "" for all topics that set no policies themselves."""
@@ -149,18 +149,20 @@ class Policies:
         """Read and watch the open store, and seed it if no region has yet. StorageError when seeding fails."""
         for change in self._metadata.list(""):
             if change.path.startswith(_WITH_POLICIES):
-                self._read(change)
+                self._read_document(change)
         self._metadata.watch("", self._changed)
         if self._metadata.get(SEEDED_PATH.text) is None:
             for tenant in tenants:
                 await self._seed(TenantPath(tenant), {})
             for namespace in namespaces:
-                await self._seed(NamespacePath(namespace.name), {"policies": _declared(namespace)})
+                await self._seed(
+                    NamespacePath(namespace.name), {"policies": _policies_from_topology(namespace)}
+                )
             await self._seed(SEEDED_PATH, {})
 
     async def _seed(self, path: StoredKey, document: Mapping[str, Any]) -> None:
         with contextlib.suppress(Conflict, Overruled):  # PO3: another region or a user was faster
-            await self._metadata.put(path.text, _dumped(document), expected=-1, is_seed=True)
+            await self._metadata.put(path.text, _encode(document), expected=-1, is_seed=True)
 
     # Queries.
 
@@ -184,55 +186,61 @@ class Policies:
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
         """Return the effective policies of a topic."""
-        sets = bool(self._set_by_topics) and str(topic.partitioned or topic) in self._set_by_topics
-        return self._resolve(topic.full_namespace, topic if sets else None)
+        has_own_policies = (
+            bool(self._paths_by_topic) and str(topic.partitioned or topic) in self._paths_by_topic
+        )
+        return self._resolve(topic.full_namespace, topic if has_own_policies else None)
 
     def _resolve(self, namespace: str, topic: TopicName | None) -> TopicPolicies:
-        owner = str(topic.partitioned or topic) if topic is not None else ""
-        found = self._resolved.get((namespace, owner))
+        policy_topic = str(topic.partitioned or topic) if topic is not None else ""
+        found = self._resolved.get((namespace, policy_topic))
         if found is not None:
             return found
-        places = {
+        by_scope = {
             Scope.BROKER: self.set_at(BROKER_POLICIES_PATH),
             Scope.NAMESPACE: self.set_at(NamespacePath(namespace)),
         }
         if topic is not None:
-            places[Scope.TOPIC] = {
-                **self.set_at(self.topic_place(topic, everywhere=True)),
-                **self.set_at(self.topic_place(topic, everywhere=False)),
+            by_scope[Scope.TOPIC] = {
+                **self.set_at(self.topic_policies_path(topic, everywhere=True)),
+                **self.set_at(self.topic_policies_path(topic, everywhere=False)),
             }
 
         def invalid(policy: Policy[Any], problem: ValueError) -> None:
             logger.warning(
-                "policy %s of %s is invalid and ignored: %s", policy.name, owner or namespace, problem
+                "policy %s of %s is invalid and ignored: %s", policy.name, policy_topic or namespace, problem
             )
 
-        found = resolve(places, invalid)
+        found = resolve(by_scope, invalid)
         if self.has_namespace(namespace):
-            self._resolved[namespace, owner] = found
+            self._resolved[namespace, policy_topic] = found
         return found
 
     # Loaded topics.
 
-    def follow(self, topic: PolicyFollower) -> None:
-        """Apply the current policies to a topic that was loaded, and every later change until `forget`."""
+    def attach(self, topic: PolicyFollower) -> None:
+        """Apply the current policies to a topic that was loaded, and every later change until `detach`."""
         topic.apply(None, self.of_topic(topic.name))
         followers = self._followers.setdefault(topic.name.full_namespace, {})
         followers[topic] = str(topic.name.partitioned or topic.name)
 
-    def forget(self, topic: PolicyFollower) -> None:
+    def detach(self, topic: PolicyFollower) -> None:
         """Stop applying policies to a topic that is unloaded."""
         namespace = topic.name.full_namespace
         followers = self._followers.get(namespace, {})
         followers.pop(topic, None)
         if not followers:
             self._followers.pop(namespace, None)
-        self._rollout.forget(topic)
+        self._rollout.discard(topic)
 
-    def topic_place(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
+    def topic_policies_path(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
         """Return the path of a topic's policies: for all regions of the cluster (`everywhere`), or for this region."""
-        owner = str(topic.partitioned or topic)
-        return TopicPoliciesPath(owner) if everywhere else RegionTopicPoliciesPath(self._region, owner)
+        policy_topic = str(topic.partitioned or topic)
+        return (
+            TopicPoliciesPath(policy_topic)
+            if everywhere
+            else RegionTopicPoliciesPath(self._region, policy_topic)
+        )
 
     def set_at(self, path: StoredKey) -> Mapping[str, Any]:
         """Return the policies in the document at a path, by name, as JSON."""
@@ -240,29 +248,29 @@ class Policies:
 
     # Changes.
 
-    async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
+    async def set(self, path: StoredKey, policy: Policy[T], value: T | None) -> int:
         """Set a policy of a namespace, a topic or the broker; None unsets it (PO2). Return the revision once the change
         is durable and applied to the loaded topics of this region. StorageError."""
-        return await self.change(place, policy, lambda present: value)
+        return await self.change(path, policy, lambda present: value)
 
     async def change(
-        self, place: StoredKey, policy: Policy[T], changed: Callable[[T | None], T | None]
+        self, path: StoredKey, policy: Policy[T], compute: Callable[[T | None], T | None]
     ) -> int:
         """Set a policy atomically to a value that depends on the current one. ProtocolError when the namespace was
         deleted meanwhile: a change must not create it again."""
 
         def change(present: bytes | None) -> bytes:
-            if present is None and isinstance(place, NamespacePath):
+            if present is None and isinstance(path, NamespacePath):
                 raise ProtocolError(ServerError.TopicNotFound, "Namespace does not exist")
             document = json.loads(present) if present is not None else {}
             policies = dict(document.get("policies", {}))
             before = policies.pop(policy.name, None)
-            value = changed(None if before is None else policy.codec.decode(before))
+            value = compute(None if before is None else policy.codec.decode(before))
             if value is not None:
                 policies[policy.name] = policy.codec.encode(value)
-            return _dumped({**document, "policies": policies})
+            return _encode({**document, "policies": policies})
 
-        revision = await self._metadata.update(place.text, change, touched=(policy_element(policy.name),))
+        revision = await self._metadata.update(path.text, change, touched=(policy_element(policy.name),))
         await self._rollout.finished()
         return revision
 
@@ -271,7 +279,7 @@ class Policies:
     def _changed(self, change: Change) -> None:
         if not change.path.startswith(_WITH_POLICIES):
             return
-        self._read(change)
+        self._read_document(change)
         match parse_path(change.path):
             case BrokerPoliciesPath():
                 self._resolved.clear()
@@ -284,20 +292,20 @@ class Policies:
             case RegionTopicPoliciesPath(region, topic) if region == self._region:
                 self._topic_changed(topic)
 
-    def _topic_changed(self, owner: str) -> None:
+    def _topic_changed(self, policy_topic: str) -> None:
         """Apply changed policies that are stored under a topic's name."""
         try:
-            namespace = TopicName.parse(owner).full_namespace
+            namespace = TopicName.parse(policy_topic).full_namespace
         except ValueError:
             return  # no topic has this name
-        self._resolved.pop((namespace, owner), None)
+        self._resolved.pop((namespace, policy_topic), None)
         followers = self._followers.get(namespace, {})
-        self._rollout.begin([topic for topic, its_owner in followers.items() if its_owner == owner])
+        self._rollout.begin([topic for topic, name in followers.items() if name == policy_topic])
 
-    def _read(self, change: Change) -> None:
+    def _read_document(self, change: Change) -> None:
         match parse_path(change.path):
             case TopicPoliciesPath(topic) | RegionTopicPoliciesPath(_, topic):
-                self._note_topic(topic, change)
+                self._note_path(topic, change)
         if change.value is None:
             self._documents.pop(change.path, None)
             return
@@ -310,17 +318,17 @@ class Policies:
             policies = {}
         self._documents[change.path] = policies if isinstance(policies, dict) else {}
 
-    def _note_topic(self, topic: str, change: Change) -> None:
-        paths = self._set_by_topics.setdefault(topic, set())
+    def _note_path(self, topic: str, change: Change) -> None:
+        paths = self._paths_by_topic.setdefault(topic, set())
         if change.value is not None:
             paths.add(change.path)
             return
         paths.discard(change.path)
         if not paths:
-            del self._set_by_topics[topic]
+            del self._paths_by_topic[topic]
 
 
-def _declared(namespace: NamespaceConfig) -> dict[str, Any]:
+def _policies_from_topology(namespace: NamespaceConfig) -> dict[str, Any]:
     """Return a namespace's settings in the topology, as policies."""
     policies: dict[str, Any] = {
         "replication_clusters": list(namespace.regions),
@@ -331,12 +339,12 @@ def _declared(namespace: NamespaceConfig) -> dict[str, Any]:
     if namespace.exclusive_home:
         policies["exclusive_home"] = namespace.exclusive_home
     retention = Retention(namespace.retention_minutes, namespace.retention_megabytes)
-    if retention.lets_go:
+    if retention.is_limited:
         policies[RETENTION.name] = RETENTION.codec.encode(retention)
     if namespace.message_ttl_seconds:
         policies[MESSAGE_TTL.name] = namespace.message_ttl_seconds
     return policies
 
 
-def _dumped(document: Mapping[str, Any]) -> bytes:
+def _encode(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True).encode()

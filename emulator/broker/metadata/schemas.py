@@ -137,10 +137,10 @@ class Schemas:
             if known is not None:
                 return known.number
             number = versions.next_number
-            why_not = await self._why_not(topic, schema, may_add=may_add)
-            if why_not and is_fresh:
-                raise _incompatible(why_not)
-            if why_not:
+            reason = await self._rejection_reason(topic, schema, may_add=may_add)
+            if reason and is_fresh:
+                raise _incompatible(reason)
+            if reason:
                 # Reject only after a refresh: another region may have registered the same schema.
                 with contextlib.suppress(StorageError):
                     await self._metadata.refresh()
@@ -161,8 +161,8 @@ class Schemas:
 
     def check_form(self, schema: Schema) -> None:
         """Raise ProtocolError for a schema that is too large or not valid for its type."""
-        said = sum(len(name) + len(value) for name, value in schema.properties.items())
-        size_bytes = len(schema.data) + said
+        properties_size = sum(len(name) + len(value) for name, value in schema.properties.items())
+        size_bytes = len(schema.data) + properties_size
         try:
             if size_bytes > self._bytes_max:
                 raise BadSchema(f"{size_bytes:,} bytes; {self._bytes_max:,} are allowed (schema_bytes_max)")
@@ -173,7 +173,7 @@ class Schemas:
         except ValueError as problem:
             raise _incompatible(f"not a valid {schema.type.name} schema: {problem}") from None
 
-    async def _why_not(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
+    async def _rejection_reason(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
         """Return why an unknown schema may not be added; empty if it may."""
         if not may_add:
             return "Schema not found and schema auto updating is disabled."
@@ -181,7 +181,9 @@ class Schemas:
         if len(versions) >= self._versions_max:
             return f"the topic has {len(versions):,} schema versions, the maximum (schema_versions_max)"
         present = versions.present()
-        return await self._conflict(present if strategy.is_transitive else present[-1:], schema, strategy)
+        return await self._incompatibility(
+            present if strategy.is_transitive else present[-1:], schema, strategy
+        )
 
     async def check_consumer(self, topic: TopicName, schema: Schema) -> None:
         """Raise ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
@@ -197,19 +199,23 @@ class Schemas:
             raise _incompatible("Topic does not have schema to check")
         if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE and self.of(topic).find(schema) is not None:
             return
-        held_to = strategy.for_consumers
-        why_not = await self._conflict(present if held_to.is_transitive else present[-1:], schema, held_to)
-        if why_not:
-            raise _incompatible(why_not)
+        effective = strategy.for_consumers
+        reason = await self._incompatibility(
+            present if effective.is_transitive else present[-1:], schema, effective
+        )
+        if reason:
+            raise _incompatible(reason)
 
     async def why_incompatible(self, topic: TopicName, schema: Schema) -> str:
         """Return why a schema cannot be the next version now; empty if it can."""
         self.check_form(schema)
         if self.of(topic).find(schema) is not None:
             return ""
-        return await self._why_not(topic, schema, may_add=True)
+        return await self._rejection_reason(topic, schema, may_add=True)
 
-    async def _conflict(self, present: list[Version], schema: Schema, strategy: CompatibilityStrategy) -> str:
+    async def _incompatibility(
+        self, present: list[Version], schema: Schema, strategy: CompatibilityStrategy
+    ) -> str:
         """Return why a schema is incompatible with these versions, compared newest first; empty if it is compatible."""
         identity = identity_of(schema)
         for version in reversed(present):

@@ -69,7 +69,7 @@ class Metadata:
         self._retry_seconds = RETRY_SECONDS
         self.away: StorageError | None = None
         """Why the store is unavailable, so that the mirror may be outdated; None if its last read succeeded."""
-        self._on_away: list[Callable[[StorageError | None], None]] = []
+        self._on_availability: list[Callable[[StorageError | None], None]] = []
         self._closed = False
         self.shared: SharedPaths | None = None
         """The paths shared with other clusters; None without metadata sync."""
@@ -107,9 +107,9 @@ class Metadata:
             message = f"a watch failed at {change.path} of the configuration store"
             asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
-    def watch_away(self, on_away: Callable[[StorageError | None], None]) -> None:
-        """Call `on_away` with the error when the store becomes unavailable, and with None when it is back."""
-        self._on_away.append(on_away)
+    def watch_availability(self, on_availability: Callable[[StorageError | None], None]) -> None:
+        """Call `on_availability` with the error when the store becomes unavailable, and with None when it is back."""
+        self._on_availability.append(on_availability)
 
     # Changes.
 
@@ -131,7 +131,7 @@ class Metadata:
         """
         if self.shared is None or not self.shared.covers(path):
             revision = await self._medium.write(path, value, expected)
-            await self._until(revision)
+            await self._wait_for(revision)
             return revision
         if self.publisher is not None and not is_seed:
             change = await self.publisher.publish(path, value, touched)
@@ -148,7 +148,7 @@ class Metadata:
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> T:
         """Change several paths atomically (M7). The changes are durable and in the mirror on return. StorageError."""
         revision, outcome = await self._medium.transact(work)
-        await self._until(revision)
+        await self._wait_for(revision)
         return outcome
 
     async def update(
@@ -170,17 +170,17 @@ class Metadata:
     async def refresh(self) -> None:
         """Update the mirror with all changes committed before the call. StorageError when the store is unavailable."""
         reading = await self._medium.read(self._mirror.revision)
-        await self._until(reading.revision)
+        await self._wait_for(reading.revision)
 
-    async def _until(self, revision: int) -> None:
+    async def _wait_for(self, revision: int) -> None:
         """Wait until the mirror has a revision. StorageError when the store becomes unavailable meanwhile: then the
         change was made, but this region cannot confirm it."""
         if self._mirror.revision >= revision:
             return
-        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((revision, seen))
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, reached))
         self._start_reading()
-        await seen
+        await reached
 
     # Following.
 
@@ -197,7 +197,7 @@ class Metadata:
             reading = await self._medium.read(self._mirror.revision)
         except Exception as failure:
             self._reading = False
-            self._failed(
+            self._handle_failure(
                 failure if isinstance(failure, StorageError) else StorageError(str(failure), definite=False)
             )
             if not isinstance(failure, StorageError):
@@ -217,7 +217,7 @@ class Metadata:
             self._read_again = False
             self._start_reading()
 
-    def _failed(self, failure: StorageError) -> None:
+    def _handle_failure(self, failure: StorageError) -> None:
         """Handle an unavailable store: fail waiting callers, retry later, and continue with the mirror (M2)."""
         if self._closed:
             return
@@ -229,9 +229,9 @@ class Metadata:
             )
         self._set_away(failure)
         waiting, self._waiting = self._waiting, []
-        for _, seen in waiting:
-            if not seen.done():
-                seen.set_exception(StorageError(str(failure), definite=False))
+        for _, reached in waiting:
+            if not reached.done():
+                reached.set_exception(StorageError(str(failure), definite=False))
         asyncio.get_running_loop().call_later(self._retry_seconds, self._start_reading)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
@@ -239,18 +239,18 @@ class Metadata:
         changed = (self.away is None) != (failure is None)
         self.away = failure
         if changed:
-            for on_away in self._on_away:
-                on_away(failure)
+            for on_availability in self._on_availability:
+                on_availability(failure)
 
     def _resolve_waiting(self) -> None:
         remaining = []
-        for revision, seen in self._waiting:
-            if seen.done():
+        for revision, reached in self._waiting:
+            if reached.done():
                 continue
             if revision <= self._mirror.revision:
-                seen.set_result(None)
+                reached.set_result(None)
             else:
-                remaining.append((revision, seen))
+                remaining.append((revision, reached))
         self._waiting = remaining
 
     async def close(self) -> None:

@@ -27,15 +27,15 @@ from emulator.model.values import TopicName
 from emulator.storage.configuration.contract import ABSENT, Conflict
 
 
-class Missing(Exception):
+class NotFound(Exception):
     """The tenant or namespace does not exist."""
 
 
-class Taken(Exception):
+class AlreadyExists(Exception):
     """A tenant or namespace of this name already exists."""
 
 
-class Used(Exception):
+class NotEmpty(Exception):
     """The tenant or namespace is not empty, or is being deleted."""
 
 
@@ -63,45 +63,45 @@ class Tenancy:
     # Tenants.
 
     def tenant(self, name: str) -> Tenant:
-        """Return a tenant. Missing when it does not exist."""
+        """Return a tenant. NotFound when it does not exist."""
         document = self._document(TenantPath(name))
         if document is None:
-            raise Missing("Tenant does not exist")
+            raise NotFound("Tenant does not exist")
         allowed = document.get("allowedClusters")
         return Tenant(tuple(document.get("adminRoles") or ()), None if allowed is None else tuple(allowed))
 
     async def create_tenant(self, name: str, tenant: Tenant) -> None:
-        """Create a tenant. Taken, StorageError."""
+        """Create a tenant. AlreadyExists, StorageError."""
         try:
-            await self._metadata.put(TenantPath(name).text, _of_tenant(tenant), ABSENT)
+            await self._metadata.put(TenantPath(name).text, _encode_tenant(tenant), ABSENT)
         except Conflict:
-            raise Taken("Tenant already exist") from None
+            raise AlreadyExists("Tenant already exist") from None
 
     async def change_tenant(self, name: str, tenant: Tenant) -> None:
-        """Replace the properties of a tenant. Missing, StorageError."""
+        """Replace the properties of a tenant. NotFound, StorageError."""
 
-        def changed(present: bytes | None) -> bytes:
+        def replaced(present: bytes | None) -> bytes:
             if present is None:
-                raise Missing("Tenant does not exist")
-            return _of_tenant(tenant)
+                raise NotFound("Tenant does not exist")
+            return _encode_tenant(tenant)
 
-        await self._metadata.update(TenantPath(name).text, changed)
+        await self._metadata.update(TenantPath(name).text, replaced)
 
     async def delete_tenant(self, name: str, *, force: bool) -> None:
-        """Delete a tenant; with `force` its namespaces, too. Missing, Used, StorageError."""
+        """Delete a tenant; with `force` its namespaces, too. NotFound, NotEmpty, StorageError."""
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
-            raise Missing("Tenant does not exist")
+            raise NotFound("Tenant does not exist")
         for namespace in self._namespaces(name):
             if not force:
-                raise Used("The tenant still has active namespaces")
+                raise NotEmpty("The tenant still has active namespaces")
             await self.delete_namespace(namespace, force=True)
         await self._metadata.put(TenantPath(name).text, None)
         if self._namespaces(name):  # created meanwhile
             await self._metadata.update(
                 TenantPath(name).text, lambda now: present.value if now is None else now
             )
-            raise Used("The tenant still has active namespaces")
+            raise NotEmpty("The tenant still has active namespaces")
 
     # Namespaces.
 
@@ -111,41 +111,41 @@ class Tenancy:
         return sorted(name for name in names if name.startswith(f"{tenant}/"))
 
     async def create_namespace(self, name: str, policies: Mapping[str, Any]) -> None:
-        """Create a namespace. `policies`: by name, as JSON. Taken; Missing without its tenant; StorageError."""
+        """Create a namespace. `policies`: by name, as JSON. AlreadyExists; NotFound for its tenant; StorageError."""
         tenant = name.partition("/")[0]
         self.tenant(tenant)
         document = json.dumps({"policies": dict(policies)}, sort_keys=True).encode()
         try:
             await self._metadata.put(NamespacePath(name).text, document, ABSENT)
         except Conflict:
-            raise Taken("Namespace already exists") from None
+            raise AlreadyExists("Namespace already exists") from None
         if self._metadata.get(TenantPath(tenant).text) is None:
             await self._metadata.put(NamespacePath(name).text, None)
-            raise Missing("Tenant does not exist")
+            raise NotFound("Tenant does not exist")
 
     async def delete_namespace(self, name: str, *, force: bool) -> None:
-        """Delete a namespace; with `force` its topics, too. Missing, Used, ProtocolError, StorageError."""
+        """Delete a namespace; with `force` its topics, too. NotFound, NotEmpty, ProtocolError, StorageError."""
         if self._metadata.get(NamespacePath(name).text) is None:
-            raise Missing("Namespace does not exist")
+            raise NotFound("Namespace does not exist")
         if name in self.closing:
-            raise Used("The namespace is being deleted")
+            raise NotEmpty("The namespace is being deleted")
         self.closing.add(name)
         try:
-            await self.empty(name, force=force)
+            await self.delete_topics(name, force=force)
             await self._metadata.put(NamespacePath(name).text, None)
-            await self._forget(self._places_in(name))
+            await self._delete_paths(self._policies_paths(name))
             await self._schemas.delete_in(name)
         finally:
             self.closing.discard(name)
 
-    async def empty(self, name: str, *, force: bool) -> None:
-        """Delete all topics of a namespace. Used when it has topics and `force` is not set."""
+    async def delete_topics(self, name: str, *, force: bool) -> None:
+        """Delete all topics of a namespace. NotEmpty when it has topics and `force` is not set."""
         while True:
             topics, partitioned = self._topics_of(name), self._partitioned.names(name)
             if not topics and not partitioned:
                 return
             if not force:
-                raise Used("Cannot delete non empty namespace")
+                raise NotEmpty("Cannot delete non empty namespace")
             for topic in partitioned:
                 await self._partitioned.delete(TopicName.parse(topic), force=True)
             for topic in self._topics_of(name):
@@ -154,7 +154,7 @@ class Tenancy:
     def _topics_of(self, namespace: str) -> list[str]:
         return [*self._directory.names(namespace), *self._directory.non_persistent_names(namespace)]
 
-    def _places_in(self, namespace: str) -> list[StoredKey]:
+    def _policies_paths(self, namespace: str) -> list[StoredKey]:
         """Return the paths of the policies of a namespace's topics."""
         found: list[StoredKey] = []
         for prefix in (TopicPoliciesPath.prefix(), RegionTopicPoliciesPath.prefix()):
@@ -166,9 +166,9 @@ class Tenancy:
                     found.append(key)
         return found
 
-    async def _forget(self, places: Collection[StoredKey]) -> None:
-        for place in places:
-            await self._metadata.put(place.text, None)
+    async def _delete_paths(self, paths: Collection[StoredKey]) -> None:
+        for path in paths:
+            await self._metadata.put(path.text, None)
 
     def _document(self, path: StoredKey) -> Mapping[str, Any] | None:
         change = self._metadata.get(path.text)
@@ -181,7 +181,7 @@ class Tenancy:
         return document if isinstance(document, dict) else {}
 
 
-def _of_tenant(tenant: Tenant) -> bytes:
+def _encode_tenant(tenant: Tenant) -> bytes:
     document: dict[str, Any] = {"adminRoles": list(tenant.admin_roles)}
     if tenant.allowed_clusters is not None:
         document["allowedClusters"] = list(tenant.allowed_clusters)

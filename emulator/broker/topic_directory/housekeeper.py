@@ -44,7 +44,7 @@ takes up to about 20 µs."""
 
 def _deletes_data(policies: TopicPolicies) -> bool:
     """Return whether any policy may delete data of a topic, or the topic."""
-    if policies[RETENTION].lets_go or policies[MESSAGE_TTL] or policies[BACKLOG_QUOTAS]:
+    if policies[RETENTION].is_limited or policies[MESSAGE_TTL] or policies[BACKLOG_QUOTAS]:
         return True
     return bool(policies[INACTIVE_TOPICS].delete or policies[SUBSCRIPTION_EXPIRATION])
 
@@ -69,7 +69,7 @@ class TrackedTopic:
         if self.topic.policies[SUBSCRIPTION_EXPIRATION] and topic.subscriptions:
             return True
         holds_entries = topic.log.first_entry_id < topic.log.next_entry_id
-        if self.topic.policies[RETENTION].lets_go and holds_entries:
+        if self.topic.policies[RETENTION].is_limited and holds_entries:
             return True
         return self._deletes_by_age and any(one.backlog() for one in topic.subscriptions.values())
 
@@ -87,7 +87,7 @@ class TrackedTopic:
         if ttl_seconds := topic.policies[MESSAGE_TTL]:
             await retention.expire(ttl_seconds * 1000, now_ms)
         await self.check_quotas(now_ms)
-        if topic.policies[RETENTION].lets_go:
+        if topic.policies[RETENTION].is_limited:
             await retention.trim(topic.policies[RETENTION], now_ms)
         if minutes := topic.policies[SUBSCRIPTION_EXPIRATION]:
             await self.inactivity.expire_subscriptions(minutes, now_ms)
@@ -203,7 +203,7 @@ class Housekeeper:
     async def trim(self, topic: Topic) -> None:
         """Trim a topic's log now, as far as its retention policy allows. StorageError."""
         tracked = self._tracked.get(topic.full_name)
-        if tracked is not None and tracked.topic.policies[RETENTION].lets_go:
+        if tracked is not None and tracked.topic.policies[RETENTION].is_limited:
             await tracked.topic.retention.trim(tracked.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:

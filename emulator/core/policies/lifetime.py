@@ -21,7 +21,7 @@ class Retention(NamedTuple):
     megabytes: int
 
     @property
-    def lets_go(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether anything is ever let go."""
         return self.minutes >= 0 or self.megabytes >= 0
 

@@ -127,7 +127,7 @@ async def test_a_topic_policy_of_one_region_stops_only_that_regions_replicator()
         await (await client.producer(TOPIC)).send(b"0")
         await until(lambda: stored(world.running["eu"]) >= 1)
         us, eu = (world.running[name] for name in ("us", "eu"))
-        place = us.policies.topic_place(TopicName.parse(TOPIC), everywhere=False)
+        place = us.policies.topic_policies_path(TopicName.parse(TOPIC), everywhere=False)
         await us.policies.set(place, REPLICATION_CLUSTERS, ("us",))
         await until(lambda: not us.directory.serving[TOPIC].replicators)
         assert list(eu.directory.serving[TOPIC].replicators) == ["us"]

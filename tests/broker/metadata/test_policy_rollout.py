@@ -51,7 +51,7 @@ class Follower:
 def loaded(policies: Policies, steps: LoopSteps, count: int = TOPICS) -> list[Follower]:
     topics = [Follower(number, steps) for number in range(count)]
     for topic in topics:
-        policies.follow(topic)
+        policies.attach(topic)
     return topics
 
 
@@ -105,7 +105,7 @@ async def test_an_unloaded_topic_is_not_visited() -> None:
         while not topics[0].applied:
             await asyncio.sleep(0)
         for topic in topics[OBJECTS_PER_STEP * 2 :]:
-            policies.forget(topic)
+            policies.detach(topic)
         await setting
         steps.stop()
         assert not any(topic.applied for topic in topics[OBJECTS_PER_STEP * 2 :])

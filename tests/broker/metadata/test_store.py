@@ -184,7 +184,7 @@ async def test_an_outage_of_the_store_and_its_end_are_reported_once_each(tmp_pat
 
     told: list[str | None] = []
     async with SqlitePlace(path).region() as us:
-        us.watch_away(lambda failure: told.append(None if failure is None else str(failure)))
+        us.watch_availability(lambda failure: told.append(None if failure is None else str(failure)))
         _rename(path)
         await until(lambda: us.away is not None)
         with pytest.raises(StorageError):

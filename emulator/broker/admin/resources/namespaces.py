@@ -18,7 +18,7 @@ from emulator.broker.admin.resources.clusters import (
 )
 from emulator.broker.admin.resources.subscriptions import pass_over
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
-from emulator.broker.metadata.tenancy import Used
+from emulator.broker.metadata.tenancy import NotEmpty
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import namespace_document
@@ -115,8 +115,8 @@ async def delete_bundle(call: AdminRequest) -> None:
     """Delete the topics of a namespace's only bundle. HttpError 409 if there are topics and `force` is not set."""
     region, name = call.region, call.namespace()
     try:
-        await region.tenancy.empty(name, force=call.flag("force"))
-    except Used:
+        await region.tenancy.delete_topics(name, force=call.flag("force"))
+    except NotEmpty:
         raise HttpError(409, "Cannot delete non empty bundle") from None
 
 

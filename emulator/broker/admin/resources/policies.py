@@ -166,7 +166,7 @@ async def unset_all(call: AdminRequest) -> None:
     """Unset all policies of a topic, even if the topic was deleted (PIP-422)."""
     metadata, topic = call.region.metadata, call.topic_name()
     for everywhere in (True, False):
-        path = call.region.policies.topic_place(topic, everywhere=everywhere).text
+        path = call.region.policies.topic_policies_path(topic, everywhere=everywhere).text
         if metadata.get(path) is not None:
             await metadata.put(path, None)
 
