@@ -1,10 +1,10 @@
-"""Records the configuration changes that a region received, and when: `regions/<name>/metadata.jsonl`.
+"""Records which configuration changes a region received, and when, in `regions/<name>/metadata.jsonl`.
 
 Each line is a JSON object: `at_ms` (the region's clock), `region`, `revision`, `path`, `version` and `value` (text;
 null: the path was deleted; `sha256:…` for a schema, which may be large). A verdict about replication uses the changes
 that were *delivered* to the region, not the content of the store (M3). Each start writes all current values again, with
-the revisions at which they were set. A line with `away` instead of a change records why the store became unavailable;
-null: it is available again.
+the revisions at which they were set. A line with `away` instead of `revision`, `path`, `version` and `value` records
+why the store became unavailable; null: it is available again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from emulator.model.values import Change
 
 
 class ConfigChangelog:
-    """Writes one region's changelog: each line as its change is delivered."""
+    """Writes one region's changelog, a line when a change is delivered."""
 
     def __init__(self, write: Callable[[str], None], region: str, environment: Environment) -> None:
-        """`write`: appends a line, passed without a newline, and must not lose any line."""
+        """`write` appends a line, which is passed without a newline, and must not lose it."""
         self._write_line = write
         self._region = region
         self._environment = environment

@@ -12,7 +12,7 @@ Partitions have the policies of their topic, and none of their own.
 
 The topology only seeds the store: once per cluster, and without overwriting existing values (PO3).
 
-    change in the store ─▶ Policies resolves ─▶ PolicyRollout, in steps ─▶ Topic.apply ─▶ the parts of the topic
+    change in the store ─▶ Policies drops cached results ─▶ PolicyRollout, in steps: resolve ─▶ Topic.apply
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _WITH_POLICIES = (
 """Prefixes of the paths whose documents contain policies; this module does not read other documents."""
 
 OBJECTS_PER_STEP: Final = 50
-"""Maximum number of topics, subscriptions and producers that one iteration of the event loop visits when policies
-change. Each takes up to about 20 µs."""
+"""Number of topics, subscriptions and producers to visit in one iteration of the event loop when policies change. The
+last topic may exceed it, since a topic is applied at once. Each object takes up to about 20 µs."""
 
 
 class PolicyFollower(Protocol):
@@ -75,15 +75,16 @@ class PolicyFollower(Protocol):
         ...
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
-        """Apply the policies `new`. Return the number of visited objects, at least 1."""
+        """Apply the policies `new`; `old` is None for the first ones. Return the number of visited objects, at least
+        1."""
         ...
 
 
 class PolicyRollout:
-    """Applies changed policies to loaded topics: a bounded number of objects per iteration of the event loop.
+    """Applies changed policies to loaded topics: about OBJECTS_PER_STEP objects per iteration of the event loop.
 
     The policies of a topic are resolved when the topic is visited, so the latest change applies. Topics that are not in
-    `_pending` have the current policies.
+    `_pending` have the current policies, unless `apply` failed.
     """
 
     def __init__(self, resolve: Callable[[TopicName], TopicPolicies]) -> None:
@@ -96,7 +97,7 @@ class PolicyRollout:
         self._idle.set()
 
     def begin(self, topics: Iterable[PolicyFollower]) -> None:
-        """Apply changed policies to these topics; the first topics have them when this returns."""
+        """Apply changed policies to these topics: now as far as the budget of this iteration allows, then in steps."""
         self._pending.update(dict.fromkeys(topics))
         if self._pending:
             self._idle.clear()
@@ -106,7 +107,7 @@ class PolicyRollout:
         self._pending.pop(topic, None)
 
     async def finished(self) -> None:
-        """Wait until every loaded topic has its current policies."""
+        """Wait until no topic is pending."""
         await self._idle.wait()
 
     def _apply_pending(self) -> None:
@@ -138,15 +139,15 @@ class Policies:
         self._documents: dict[str, Mapping[str, Any]] = {}
         """Path -> the policies in its document, by name, as JSON."""
         self._paths_by_topic: dict[str, set[str]] = {}
-        """Full name of a topic -> paths of the documents with its policies."""
+        """Full name of a topic -> paths of the documents with its policies, those for other regions included."""
         self._resolved: dict[tuple[str, str], TopicPolicies] = {}
-        """(namespace, topic) -> effective policies; the topic is "" for all topics that set no policies themselves."""
+        """(existing namespace, topic) -> effective policies; topic is "" for topics without policies of their own."""
         self._followers: dict[str, dict[PolicyFollower, str]] = {}
         """Namespace -> its loaded topics, each with the topic name under which its policies are stored."""
         self._rollout = PolicyRollout(self.of_topic)
 
     async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
-        """Read and watch the open store, and seed it if no region has yet. StorageError when seeding fails."""
+        """Read and watch the open store, and seed it if no region has seeded it. StorageError when seeding fails."""
         for change in self._metadata.list(""):
             if change.path.startswith(_WITH_POLICIES):
                 self._read_document(change)
@@ -250,14 +251,14 @@ class Policies:
 
     async def set(self, path: StoredKey, policy: Policy[T], value: T | None) -> int:
         """Set a policy of a namespace, a topic or the broker; None unsets it (PO2). Return the revision once the change
-        is durable and applied to the loaded topics of this region. StorageError."""
+        is durable and applied to the loaded topics of this region. ProtocolError as in `change`, StorageError."""
         return await self.change(path, policy, lambda present: value)
 
     async def change(
         self, path: StoredKey, policy: Policy[T], compute: Callable[[T | None], T | None]
     ) -> int:
-        """Set a policy atomically to a value that depends on the current one. ProtocolError when the namespace was
-        deleted meanwhile: a change must not create it again."""
+        """Set a policy atomically to the value that `compute` returns for the current one (None: not set).
+        ProtocolError when the namespace does not exist: a change must not create it. StorageError."""
 
         def change(present: bytes | None) -> bytes:
             if present is None and isinstance(path, NamespacePath):
@@ -293,7 +294,7 @@ class Policies:
                 self._topic_changed(topic)
 
     def _topic_changed(self, policy_topic: str) -> None:
-        """Apply changed policies that are stored under a topic's name."""
+        """Apply changed policies of a topic, and of its partitions."""
         try:
             namespace = TopicName.parse(policy_topic).full_namespace
         except ValueError:
@@ -329,7 +330,7 @@ class Policies:
 
 
 def _policies_from_topology(namespace: NamespaceConfig) -> dict[str, Any]:
-    """Return a namespace's settings in the topology, as policies."""
+    """Return the policies that the topology declares for a namespace, by name, as JSON."""
     policies: dict[str, Any] = {
         "replication_clusters": list(namespace.regions),
         "deduplication": namespace.deduplication,

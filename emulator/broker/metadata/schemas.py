@@ -95,10 +95,11 @@ class Schemas:
     # Queries.
 
     def of(self, topic: TopicName) -> Versions:
+        """Return all versions of a topic, deletions included."""
         return self._versions.get(schema_key(topic), _NONE)
 
     def newest(self, topic: TopicName) -> Version | None:
-        """Return the newest version; None for a topic without a schema."""
+        """Return the topic's current schema; None if it has none, or it was deleted."""
         return self.of(topic).newest
 
     async def at(self, topic: TopicName, number: int) -> Version | None:
@@ -128,7 +129,8 @@ class Schemas:
 
     async def register(self, topic: TopicName, schema: Schema, *, may_add: bool = True) -> int:
         """Return the version number of a schema, and register the schema if it is new. ProtocolError
-        (IncompatibleSchema) for an invalid or incompatible schema; StorageError."""
+        (IncompatibleSchema) for an invalid schema, and for a new one that is incompatible, exceeds the maximum number
+        of versions, or comes without `may_add`. StorageError."""
         self.check_form(schema)
         is_fresh = False
         while True:
@@ -150,7 +152,8 @@ class Schemas:
             is_fresh = True
 
     async def _add(self, topic: TopicName, version: Version) -> bool:
-        """Write a version. Return False if its number was used meanwhile. The mirror is up to date in both cases."""
+        """Write a version. Return False if its number was used meanwhile. The mirror has the version with this number
+        in both cases. StorageError."""
         path = SchemaPath.of(schema_key(topic), version.number)
         try:
             await self._metadata.put(path.text, version.encode(), expected=-1)
@@ -186,7 +189,8 @@ class Schemas:
         )
 
     async def check_consumer(self, topic: TopicName, schema: Schema) -> None:
-        """Raise ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
+        """Raise ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic, or the topic
+        has no schema (PIP-44). With ALWAYS_COMPATIBLE only the form of the schema is checked."""
         self.check_form(schema)
         strategy = self.strategy(topic)
         if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
@@ -207,7 +211,8 @@ class Schemas:
             raise _incompatible(reason)
 
     async def why_incompatible(self, topic: TopicName, schema: Schema) -> str:
-        """Return why a schema cannot be the next version now; empty if it can."""
+        """Return why a schema cannot be registered now; empty if it can, or is registered. ProtocolError for an invalid
+        schema."""
         self.check_form(schema)
         if self.of(topic).find(schema) is not None:
             return ""
@@ -216,7 +221,8 @@ class Schemas:
     async def _incompatibility(
         self, present: list[Version], schema: Schema, strategy: CompatibilityStrategy
     ) -> str:
-        """Return why a schema is incompatible with these versions, compared newest first; empty if it is compatible."""
+        """Compare a schema with these versions, newest first. Return why it is incompatible with one; empty if it is
+        compatible with all."""
         identity = identity_of(schema)
         for version in reversed(present):
             if version.schema is None or version.identity == identity:
@@ -233,8 +239,8 @@ class Schemas:
     # Deleting.
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
-        """Delete the topic's schema. Versions that existing messages name stay readable, unless `force` is set. Return
-        the version number of the deletion; -1 if there was nothing to delete. StorageError."""
+        """Delete the topic's schema. Its versions stay readable for existing messages, unless `force` is set. Return
+        the version number of the deletion, also of an earlier one; -1 if the topic never had a schema. StorageError."""
         while self.newest(topic) is not None:
             number = self.of(topic).next_number
             if await self._add(topic, Version(number, None, self._wall_clock_ms())):
@@ -252,5 +258,5 @@ class Schemas:
 
 
 def _incompatible(sentence: str) -> ProtocolError:
-    """Return the error, with a sentence of limited length: clients choose the names in it."""
+    """Return the error, with a sentence of limited length, because clients choose the names in it."""
     return ProtocolError(ServerError.IncompatibleSchema, sentence[:SENTENCE_LENGTH_MAX])

@@ -32,7 +32,9 @@ RETRY_SECONDS_MAX = 1.0
 class SharedPaths(Protocol):
     """The paths that clusters synchronise, and the changes of these paths (docs/components/metadata-sync.md)."""
 
-    def covers(self, path: str) -> bool: ...
+    def covers(self, path: str) -> bool:
+        """Whether a path is synchronised."""
+        ...
 
     def changing(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
@@ -42,14 +44,14 @@ class SharedPaths(Protocol):
 
 
 class ChangePublisher(Protocol):
-    """Publishes a change to other clusters before a shared path is changed."""
+    """Runs before a shared path is changed: publishes the change, or checks that it can be published."""
 
     async def publish(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Callable[[ConfigurationRows], None]:
-        """Publish a change, and return the work of the transaction that makes the change. `of`: the version of the path
-        on which the change is based (-1: none). Conflict, before anything is published, when that version is outdated;
-        StorageError."""
+        """Publish or check a change, and return the work of the transaction that makes it. `of`: the version of the
+        path on which the change is based (-1: the path did not exist; None: any). Conflict when that version is
+        outdated, before the change is published: here or in the transaction. StorageError, ProtocolError."""
         ...
 
 
@@ -68,13 +70,13 @@ class Metadata:
         """Awaited revisions, each with the future of its caller."""
         self._retry_seconds = RETRY_SECONDS
         self.away: StorageError | None = None
-        """Why the store is unavailable, so that the mirror may be outdated; None if its last read succeeded."""
+        """Why the store is unavailable, so that the mirror may be outdated; None if the last read did not fail."""
         self._on_availability: list[Callable[[StorageError | None], None]] = []
         self._closed = False
         self.shared: SharedPaths | None = None
         """The paths shared with other clusters; None without metadata sync."""
         self.publisher: ChangePublisher | None = None
-        """Publisher of changes before they are made; None if they are published afterwards."""
+        """Called before shared paths are changed; None if changes are only published afterwards."""
 
     async def open(self) -> None:
         """Read the whole store once, and listen for later changes. StorageError when the store is not available."""
@@ -96,7 +98,8 @@ class Metadata:
         return self._mirror.list(prefix)
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
-        """Call `on_change` for each change of a path with `prefix`, by revision, after the mirror has it (M3)."""
+        """Call `on_change` for each change of a path with `prefix`, by revision, after the mirror has it (M3). If the
+        store no longer has all changes, only the newest one of each path is passed."""
         return self._mirror.watch(prefix, lambda change: self._notify(on_change, change))
 
     def _notify(self, on_change: OnChange, change: Change) -> None:
@@ -122,7 +125,8 @@ class Metadata:
         is_seed: bool = False,
         touched: Iterable[str] = (),
     ) -> int:
-        """Set a path, or delete it (None). Return the revision once it is durable and the mirror has it (M1).
+        """Set a path, or delete it (None). Return a revision that contains the change, once it is durable and in the
+        mirror (M1).
 
         `expected`: the version that the path must have; -1: the path must not exist. Conflict contains the current
         version. StorageError has `definite` set if the change was certainly not made. For shared paths: `is_seed` marks
@@ -154,7 +158,9 @@ class Metadata:
     async def update(
         self, path: str, change: Callable[[bytes | None], bytes | None], *, touched: Iterable[str] = ()
     ) -> int:
-        """Set a path atomically to the result of `change` for its current value."""
+        """Set a path atomically to the result of `change` for its current value; None deletes it, and stands for a
+        missing path. `change` may be called repeatedly. Return a revision as `put` does. StorageError, and errors of
+        `change`."""
         current = self._mirror.get(path)
         while True:
             value = change(None if current is None else current.value)
@@ -168,13 +174,14 @@ class Metadata:
                 current = conflict.current
 
     async def refresh(self) -> None:
-        """Update the mirror with all changes committed before the call. StorageError when the store is unavailable."""
+        """Wait until the mirror has all changes committed before the call. StorageError when the store is
+        unavailable."""
         reading = await self._medium.read(self._mirror.revision)
         await self._wait_for(reading.revision)
 
     async def _wait_for(self, revision: int) -> None:
-        """Wait until the mirror has a revision. StorageError when the store becomes unavailable meanwhile: then the
-        change was made, but this region cannot confirm it."""
+        """Wait until the mirror has a revision. StorageError when a read of the store fails meanwhile: then a change of
+        that revision was made, but this region cannot confirm it."""
         if self._mirror.revision >= revision:
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -185,7 +192,7 @@ class Metadata:
     # Following.
 
     def _start_reading(self) -> None:
-        """Read the store again: there may be new commits."""
+        """Start to read the store, which may have new commits; if a read is running, read again after it."""
         if self._reading:
             self._read_again = True
         elif not self._closed:
@@ -201,7 +208,7 @@ class Metadata:
                 failure if isinstance(failure, StorageError) else StorageError(str(failure), definite=False)
             )
             if not isinstance(failure, StorageError):
-                raise  # the loop reports it; the store is read again all the same
+                raise  # the loop reports the error; the store is nevertheless read again
             return
         self._reading = False
         if self.away is not None:
@@ -218,7 +225,7 @@ class Metadata:
             self._start_reading()
 
     def _handle_failure(self, failure: StorageError) -> None:
-        """Handle an unavailable store: fail waiting callers, retry later, and continue with the mirror (M2)."""
+        """Fail waiting callers, and schedule the next read; reads continue to use the mirror (M2)."""
         if self._closed:
             return
         if self.away is None:

@@ -1,8 +1,8 @@
 """Creates and deletes tenants and namespaces while the regions of their cluster run.
 
-Tenants, namespaces and topics are separate documents and logs, of which no two can be changed atomically. So after its
-write, the creator of a child checks again that the parent exists, and the deleter of a parent that it has no new
-children. If the check fails, the change is undone and an error raised.
+A tenant and its namespaces are separate documents, which are not changed atomically together. So `create_namespace`
+checks after its write that the tenant still exists, and `delete_tenant` that no namespace was created meanwhile. If the
+check fails, the change is undone and an error raised. A namespace that is being deleted is in `closing` instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AlreadyExists(Exception):
 
 
 class NotEmpty(Exception):
-    """The tenant or namespace is not empty, or is being deleted."""
+    """The tenant or namespace is not empty, or the namespace is being deleted."""
 
 
 class Tenant(NamedTuple):
@@ -58,7 +58,7 @@ class Tenancy:
         self._partitioned = partitioned
         self._schemas = schemas
         self.closing: set[str] = set()
-        """Namespaces that this region is deleting, in which it creates no topic."""
+        """Namespaces that this region is deleting; it creates no topics in them."""
 
     # Tenants.
 
@@ -88,7 +88,7 @@ class Tenancy:
         await self._metadata.update(TenantPath(name).text, replaced)
 
     async def delete_tenant(self, name: str, *, force: bool) -> None:
-        """Delete a tenant; with `force` its namespaces, too. NotFound, NotEmpty, StorageError."""
+        """Delete a tenant; with `force` its namespaces, too. NotFound, NotEmpty, ProtocolError, StorageError."""
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
             raise NotFound("Tenant does not exist")
@@ -124,7 +124,8 @@ class Tenancy:
             raise NotFound("Tenant does not exist")
 
     async def delete_namespace(self, name: str, *, force: bool) -> None:
-        """Delete a namespace; with `force` its topics, too. NotFound, NotEmpty, ProtocolError, StorageError."""
+        """Delete a namespace, its topics' policies and schemas; with `force` its topics, too. NotFound, NotEmpty,
+        ProtocolError, StorageError."""
         if self._metadata.get(NamespacePath(name).text) is None:
             raise NotFound("Namespace does not exist")
         if name in self.closing:
@@ -139,7 +140,8 @@ class Tenancy:
             self.closing.discard(name)
 
     async def delete_topics(self, name: str, *, force: bool) -> None:
-        """Delete all topics of a namespace. NotEmpty when it has topics and `force` is not set."""
+        """Delete all topics of a namespace. NotEmpty when it has topics and `force` is not set. ProtocolError,
+        StorageError."""
         while True:
             topics, partitioned = self._topics_of(name), self._partitioned.names(name)
             if not topics and not partitioned:
@@ -155,7 +157,7 @@ class Tenancy:
         return [*self._directory.names(namespace), *self._directory.non_persistent_names(namespace)]
 
     def _policies_paths(self, namespace: str) -> list[StoredKey]:
-        """Return the paths of the policies of a namespace's topics."""
+        """Return the paths of the policies of a namespace's topics, for all regions."""
         found: list[StoredKey] = []
         for prefix in (TopicPoliciesPath.prefix(), RegionTopicPoliciesPath.prefix()):
             for change in self._metadata.list(prefix):

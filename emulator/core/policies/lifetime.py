@@ -22,7 +22,7 @@ class Retention(NamedTuple):
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is ever let go."""
+        """Whether acknowledged messages are ever deleted."""
         return self.minutes >= 0 or self.megabytes >= 0
 
     @property
