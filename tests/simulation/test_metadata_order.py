@@ -48,13 +48,13 @@ def test_a_change_that_the_store_refused_takes_effect_only_where_it_is_published
 def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
     async def scenario(world: World, us: Region) -> None:
         assert us.synchronizer is not None
-        before = us.synchronizer.figures.sent
+        before = us.synchronizer.metrics.sent
         for value in (True, False, True):
             await us.policies.set(NAMESPACE, DEDUPLICATION, value)
             await soon(world, lambda v=value: is_known(world.regions["eu"].broker) == v)  # type: ignore[misc]
         await region(world, "eu").metadata.put(TENANT, THEIRS)
         await soon(world, lambda: roles(world) == {"theirs"})
-        assert us.synchronizer.figures.sent == before, "the sync leader found nothing unsent"
+        assert us.synchronizer.metrics.sent == before, "the sync leader found nothing unsent"
 
     run_in_world(scenario, proposal=True)
 

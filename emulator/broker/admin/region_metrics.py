@@ -158,28 +158,28 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
     synchronizer = region.synchronizer
     if synchronizer is None:
         return
-    figures, leader = synchronizer.figures, synchronizer.leader
+    metrics, leader = synchronizer.metrics, synchronizer.leader
     for name, help_, value in (
-        ("sent", "Metadata events that this region published to other clusters.", figures.sent),
-        ("applied", "Metadata events of other clusters that were applied here.", figures.won),
-        ("lost", "Metadata events of other clusters that lost to a later one.", figures.lost),
-        ("undone", "Changes of this cluster that lost to a later one of another cluster.", figures.undone),
+        ("sent", "Metadata events that this region published to other clusters.", metrics.sent),
+        ("applied", "Metadata events of other clusters that were applied here.", metrics.won),
+        ("lost", "Metadata events of other clusters that lost to a later one.", metrics.lost),
+        ("undone", "Changes of this cluster that lost to a later one of another cluster.", metrics.undone),
         (
             "refused",
             "Messages of the event topic that are not valid events of their sender.",
-            figures.refused,
+            metrics.refused,
         ),
         (
             "ahead",
             "Metadata events further in the future than metadata_sync_clock_ahead_ms_max.",
-            figures.from_the_future,
+            metrics.from_the_future,
         ),
     ):
         yield f"geoemu_metadata_events_{name}_total", help_, value
     damaged = "Rows of metadata sync in the configuration store that could not be decoded."
     yield "geoemu_metadata_rows_damaged_total", damaged, synchronizer.damage.count
     failed = "Unexpected errors after which metadata sync began again."
-    yield "geoemu_metadata_sync_failures_total", failed, figures.failures
+    yield "geoemu_metadata_sync_failures_total", failed, metrics.failures
     carries = "1 if this region is the sync leader of its cluster."
     yield "geoemu_metadata_sync_leader", carries, 0 if leader is None else 1
     waits = "Messages of the event topic that this region has not applied yet."
@@ -189,7 +189,7 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
     unlike = _excluding_others(region.metadata, synchronizer.settings)
     yield "geoemu_metadata_clusters_with_other_exclusions", differ, unlike
     lags = "Delay between the newest applied change of another cluster and its application, by the clocks."
-    yield "geoemu_metadata_lag_seconds", lags, round(figures.lag_ms / 1000, 3)
+    yield "geoemu_metadata_lag_seconds", lags, round(metrics.lag_ms / 1000, 3)
 
 
 def _excluding_others(metadata: Metadata, settings: SyncSettings) -> int:

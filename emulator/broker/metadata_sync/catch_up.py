@@ -45,7 +45,7 @@ class VersionReports:
         self._reported_losses: dict[str, int] = {}
         """The declarations of lost clusters in the last report."""
         self._due_at: float | None = 0.0
-        self._asks = True
+        self._requests_reports = True
         """Whether the next report requests the reports of the other clusters."""
         self._pending: PendingReport | None = None
         """The report that is sent as soon as the own changes before it are published."""
@@ -58,9 +58,9 @@ class VersionReports:
         """Send a report if it is due. `published`: the number up to which own changes are published. StorageError,
         ProtocolError."""
         state, now = self._state, asyncio.get_running_loop().time()
-        own, has, declared = state.own_origin, state.vector(), state.losses.declared
-        if self._reported is not None and (_others(has, own), declared) == (
-            _others(self._reported, own),
+        own, vector, declared = state.own_origin, state.vector(), state.losses.declared
+        if self._reported is not None and (_without_origin(vector, own), declared) == (
+            _without_origin(self._reported, own),
             self._reported_losses,
         ):
             self._due_at = self._pending = None
@@ -69,27 +69,27 @@ class VersionReports:
             self._due_at = now + REPORT_SECONDS
         if now < self._due_at:
             return
-        self._pending = self._pending or PendingReport(has, state.clock.sequence)
+        self._pending = self._pending or PendingReport(vector, state.clock.sequence)
         if published < self._pending.own_sequence:
             return
-        has = {**self._pending.vector, own: published}
+        vector = {**self._pending.vector, own: published}
         here, excluded = state.settings.here.cluster, state.settings.excluded
-        report = messages.VersionReport(here, has, self._asks, declared, excluded)
+        report = messages.VersionReport(here, vector, self._requests_reports, declared, excluded)
         await self._channel.publish([messages.encode(report)])
-        self._reported, self._reported_losses = has, declared
-        self._asks, self._due_at, self._pending = False, None, None
+        self._reported, self._reported_losses = vector, declared
+        self._requests_reports, self._due_at, self._pending = False, None, None
 
 
 class CatchUp:
     """Requests the events that this cluster lacks, and sends other clusters the events that they lack."""
 
     def __init__(
-        self, state: ClusterState, channel: EventTopic, inbox: EventInbox, figures: SyncMetrics
+        self, state: ClusterState, channel: EventTopic, inbox: EventInbox, metrics: SyncMetrics
     ) -> None:
         self._state = state
         self._channel = channel
         self._inbox = inbox
-        self._figures = figures
+        self._metrics = metrics
         self._behind_since = 0.0
         self._vector: dict[str, int] = {}
         """The version vector at the last call."""
@@ -99,53 +99,54 @@ class CatchUp:
     async def request(self) -> None:
         """Request missing events that other clusters have, if they do not arrive within BEHIND_SECONDS. StorageError,
         ProtocolError."""
-        now, mine = asyncio.get_running_loop().time(), self._state.vector()
-        unseen = self._unseen
-        if unseen and now >= self._requested_until:
-            cluster = unseen[
-                int(now / ANSWER_SECONDS) % len(unseen)
-            ]  # in turn, because one of them may be down
+        now, own_vector = asyncio.get_running_loop().time(), self._state.vector()
+        declarers = self._unprocessed_losses
+        if declarers and now >= self._requested_until:
+            # In turn, because one of them may be unavailable.
+            cluster = declarers[int(now / ANSWER_SECONDS) % len(declarers)]
             logger.info("cluster %s had declared this cluster lost; all its metadata is requested", cluster)
             await self._request(cluster, {}, now)
             return
-        if mine != self._vector:
-            self._vector, self._behind_since = mine, now
+        if own_vector != self._vector:
+            self._vector, self._behind_since = own_vector, now
             self._requested_until = min(self._requested_until, now + BEHIND_SECONDS)
-        if await self._recover(mine, now):
+        if await self._request_all(own_vector, now):
             return
         lost = self._state.losses.lost
         lacks = {
-            source: missing(mine, has) for source, has in self._inbox.reported.items() if source not in lost
+            source: missing(own_vector, vector)
+            for source, vector in self._inbox.reported.items()
+            if source not in lost
         }
         if not any(lacks.values()):
             self._behind_since = now
         elif now - self._behind_since >= BEHIND_SECONDS and now >= self._requested_until:
             cluster = max(sorted(lacks), key=lambda source: len(lacks[source]))
             logger.info("cluster %s: the metadata that this cluster lacks is requested", cluster)
-            await self._request(cluster, mine, now)
+            await self._request(cluster, own_vector, now)
 
-    async def _recover(self, mine: dict[str, int], now: float) -> bool:
+    async def _request_all(self, own_vector: dict[str, int], now: float) -> bool:
         """Request all events that another cluster has, including events of this cluster, after a record was damaged.
         Return whether a request was sent. Other missing events have every second turn, since a cluster may be down."""
         state = self._state
-        row = incomplete(state.metadata.get(SYNC_INCOMPLETE_PATH.text))
+        incomplete_clusters = incomplete(state.metadata.get(SYNC_INCOMPLETE_PATH.text))
         turn = int(now / ANSWER_SECONDS)
-        clusters = sorted(state.losses.expected.intersection(row))
+        clusters = sorted(state.losses.expected.intersection(incomplete_clusters))
         if not clusters or turn % 2 or now < self._requested_until:
             return False
         cluster, number = clusters[turn // 2 % len(clusters)], state.settings.draw() or 1
         logger.info("cluster %s: all its metadata is requested, because a record here was damaged", cluster)
         self._inbox.recoveries[cluster] = number
-        await self._request(cluster, {**mine, state.own_origin: 0}, now, number)
+        await self._request(cluster, {**own_vector, state.own_origin: 0}, now, number)
         return True
 
-    async def _request(self, cluster: str, has: dict[str, int], now: float, number: int = 0) -> None:
-        request = messages.CatchUpRequest(self._state.settings.here.cluster, cluster, has, number)
+    async def _request(self, cluster: str, vector: dict[str, int], now: float, number: int = 0) -> None:
+        request = messages.CatchUpRequest(self._state.settings.here.cluster, cluster, vector, number)
         await self._channel.publish([messages.encode(request)])
         self._requested_until = now + ANSWER_SECONDS
 
     @property
-    def _unseen(self) -> list[str]:
+    def _unprocessed_losses(self) -> list[str]:
         """Clusters whose newest declaration that this cluster is lost has not been processed here."""
         declared, losses = self._inbox.declared, self._state.losses
         return sorted(source for source, times in declared.items() if times > losses.seen_to(source))
@@ -154,7 +155,7 @@ class CatchUp:
         """Send all events that the requester lacks, of any origin. After this cluster was declared lost, it may have
         paths that all others deleted: until it has caught up, others answer. StorageError, ProtocolError."""
         state = self._state
-        if self._unseen and request.vector:
+        if self._unprocessed_losses and request.vector:
             return
         events = [
             event
@@ -171,8 +172,8 @@ class CatchUp:
             for part, its in enumerate(parts)
         ]
         await self._channel.publish([messages.encode(answer) for answer in answers])
-        self._figures.answers += 1
+        self._metrics.answers += 1
 
 
-def _others(vector: dict[str, int], own: str) -> dict[str, int]:
+def _without_origin(vector: dict[str, int], own: str) -> dict[str, int]:
     return {origin: sequence for origin, sequence in vector.items() if origin != own}

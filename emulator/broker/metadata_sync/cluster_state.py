@@ -84,14 +84,14 @@ class ClusterState:
         return f"{self.settings.here.cluster}:{self.clock.incarnation}"
 
     @property
-    def drawn(self) -> PendingChanges:
+    def prepared(self) -> PendingChanges:
         """Own changes that are prepared but not made yet."""
         return read_pending(self.metadata.get(SYNC_PENDING_PATH.text))
 
     @property
     def settled(self) -> int:
         """The number up to which each own change is applied, or never will be."""
-        return settled(self.clock, self.drawn)
+        return settled(self.clock, self.prepared)
 
     def vector(self) -> dict[str, int]:
         """Return the version vector of this cluster."""
@@ -109,7 +109,7 @@ class ClusterState:
         """Return the newest stored version vector of another cluster; empty before its first report."""
         return stored_vector(self.metadata.get(SyncPeerPath(cluster).text))
 
-    def published(self) -> int:
+    def received_by_all(self) -> int:
         """Return the number up to which every other cluster has this cluster's own events."""
         own = self.own_origin
         return min((self.vector_of_peer(one).get(own, 0) for one in self.losses.expected), default=0)
@@ -149,8 +149,10 @@ class Tombstones:
         checked_with = (mine, known, len(self._paths), tuple(undecided))
         if checked_with == self._checked_with:
             return
-        is_had = self._rule(mine, known)
-        ready = (path for path in self._paths if path not in undecided and self._has_one(path, is_had))
+        is_removable = self._removable(mine, known)
+        ready = (
+            path for path in self._paths if path not in undecided and self._has_removable(path, is_removable)
+        )
         paths = list(islice(ready, TOMBSTONES_AT_ONCE))
         if not paths:
             self._checked_with = checked_with
@@ -158,19 +160,21 @@ class Tombstones:
 
         def work(transaction: MetadataTransaction) -> None:
             for path in paths:
-                transaction.let_go(path, is_had)
+                transaction.let_go(path, is_removable)
 
         await state.metadata.transact(state.settings.transaction(work))
         for path in paths:
             self.note(state.record(path))
 
-    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
+    def _removable(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
         """Return the predicate for removable tombstones. Removing one advances the clock to its time, which is
         forbidden for times too far in the future (INV-81)."""
         settings = self._state.settings
-        is_had = may_go(mine, known)
+        is_removable = may_go(mine, known)
         latest_ms = settings.wall_clock_ms() + settings.here.clock_ahead_ms_max
-        return lambda stamp: stamp.time_ms <= latest_ms and is_had(stamp)
+        return lambda stamp: stamp.time_ms <= latest_ms and is_removable(stamp)
 
-    def _has_one(self, path: str, is_had: Callable[[SyncStamp], bool]) -> bool:
-        return any(event.is_deleted and is_had(event.stamp) for event in self._state.record(path).events())
+    def _has_removable(self, path: str, is_removable: Callable[[SyncStamp], bool]) -> bool:
+        return any(
+            event.is_deleted and is_removable(event.stamp) for event in self._state.record(path).events()
+        )

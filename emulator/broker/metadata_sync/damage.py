@@ -73,22 +73,22 @@ class DamagedRows:
         self.count = 0
         """Number of damaged rows found since the region started."""
 
-    def follow(self) -> None:
+    def begin(self) -> None:
         """Check all rows now, and each again when it changes."""
         for prefix in _PREFIXES:
-            self._metadata.watch(prefix, self._look_at)
+            self._metadata.watch(prefix, self._check)
             for change in self._metadata.list(prefix):
-                self._look_at(change)
+                self._check(change)
 
-    def _look_at(self, change: Change) -> None:
-        before = self.found.pop(change.path, "")
+    def _check(self, change: Change) -> None:
+        former_problem = self.found.pop(change.path, "")
         problem = problem_of(change)
         if problem:
             self.found[change.path] = problem
             self.count += 1
             logger.error("%s", problem)
-        elif before:
-            self._report(change.path, before)
+        elif former_problem:
+            self._report(change.path, former_problem)
 
     def _report(self, path: str, problem: str) -> None:
         self.reports.pop(path, None)
@@ -104,7 +104,7 @@ class DamagedRows:
         return bool(paths)
 
     def _work(self, paths: list[str]) -> Callable[[ConfigurationRows], None]:
-        own = self._own_sequences()
+        own = self._own_stamps()
         replacement = _Replacement(self._settings, own)
 
         def work(rows: ConfigurationRows) -> None:
@@ -114,7 +114,7 @@ class DamagedRows:
 
         return work
 
-    def _own_sequences(self) -> list[SyncStamp]:
+    def _own_stamps(self) -> list[SyncStamp]:
         """Return the stamps of this cluster's own events that are still current."""
         stamps = []
         for change in self._metadata.list(SyncRecordPath.prefix()):
@@ -186,17 +186,17 @@ class _Replacement:
 
 def incomplete(change: Change | None) -> list[str]:
     """Return the clusters from which all events must be requested, including those of this cluster. StorageDamaged."""
-    return decoded(change, _names, [])
+    return decoded(change, _decode_names, [])
 
 
-def _names(value: bytes) -> list[str]:
+def _decode_names(value: bytes) -> list[str]:
     names = json.loads(value)
     if not isinstance(names, list) or any(not isinstance(one, str) for one in names):
         raise ValueError(f"{str(names)[:80]!r} is not a list of clusters")
     return names
 
 
-_STATES: dict[StoredKey, Callable[[Change], object]] = {
+_READERS: dict[StoredKey, Callable[[Change], object]] = {
     SYNC_LEASE_PATH: StoredLease.stored,
     SYNC_CLOCK_PATH: lambda change: decoded(change, OwnClock.decode, None),
     SYNC_APPLIED_PATH: stored_vector,
@@ -204,7 +204,7 @@ _STATES: dict[StoredKey, Callable[[Change], object]] = {
     SYNC_PENDING_PATH: read_pending,
     SYNC_INCOMPLETE_PATH: incomplete,
 }
-_KINDS: dict[type[StoredKey], Callable[[Change], object]] = {
+_READERS_BY_TYPE: dict[type[StoredKey], Callable[[Change], object]] = {
     SyncRecordPath: lambda change: stored_record(change.path, change),
     SyncPeerPath: stored_vector,
     SyncLossPath: LossDeclaration.decode,
@@ -222,7 +222,7 @@ _PREFIXES = (
 def problem_of(change: Change) -> str:
     """Return why a row of metadata sync cannot be read; empty when it can, or when metadata sync has no such row."""
     key = parse_path(change.path)
-    read = None if key is None else _STATES.get(key) or _KINDS.get(type(key))
+    read = None if key is None else _READERS.get(key) or _READERS_BY_TYPE.get(type(key))
     try:
         if read is not None:
             read(change)

@@ -28,7 +28,7 @@ from emulator.storage.configuration.contract import ConfigurationRows, check_exp
 
 UNPUBLISHED_SECONDS = 1.0
 """Seconds that the sync leader waits to receive a change that its region should publish, before it publishes it."""
-DRAWN_SECONDS = 2.0
+PREPARED_SECONDS = 2.0
 """Seconds in which a region must publish and make a change that it prepared; then the sync leader finishes it."""
 
 Work = Callable[[ConfigurationRows], None]
@@ -53,28 +53,30 @@ class EventPublisher:
         longer has version `of`. A published change is made even if a concurrent one was made meanwhile: if both were
         prepared again because of each other, they would be published for ever."""
         if self._settings.publishes_first:
-            return await self._published(path, value, tuple(touched), of)
+            return await self._prepare_and_publish(path, value, tuple(touched), of)
         await self._probe()
-        return _checked(path, of, self._settings.changing(path, value, is_seed=False, touched=touched))
+        return _with_version_check(
+            path, of, self._settings.changing(path, value, is_seed=False, touched=touched)
+        )
 
-    async def _published(
+    async def _prepare_and_publish(
         self, path: str, value: bytes | None, touched: tuple[str, ...], of: int | None
     ) -> Work:
         channel = await self._open()  # before sequence numbers are taken
-        drawn: list[list[SyncEvent]] = []
+        prepared: list[list[SyncEvent]] = []
 
-        def draw_up(transaction: MetadataTransaction) -> None:
-            drawn.append(transaction.draw_up(path, value, touched=touched))
+        def prepare(transaction: MetadataTransaction) -> None:
+            prepared.append(transaction.draw_up(path, value, touched=touched))
 
-        await self._metadata.transact(_checked(path, of, self._settings.transaction(draw_up)))
-        events = drawn[-1]
+        await self._metadata.transact(_with_version_check(path, of, self._settings.transaction(prepare)))
+        events = prepared[-1]
         if events:
-            await self._publish_drawn(channel, events)
+            await self._publish_prepared(channel, events)
         return self._settings.transaction(lambda transaction: transaction.make_drawn(path, events))
 
-    async def _publish_drawn(self, channel: EventTopic, events: list[SyncEvent]) -> None:
+    async def _publish_prepared(self, channel: EventTopic, events: list[SyncEvent]) -> None:
         try:
-            await channel.publish([_encoded(events, self._losses)])
+            await channel.publish([_encode(events, self._losses)])
         except (StorageError, ProtocolError) as problem:
             # Withdraw only a change that is certainly not published; the sync leader finishes the others.
             if isinstance(problem, ProtocolError) or problem.definite:
@@ -91,7 +93,7 @@ class EventPublisher:
                 [messages.encode(messages.Events(self._settings.here.cluster, "-", 0, 0, ()))]
             )
         except (ProtocolError, StorageError) as problem:
-            raise self._refusal(problem) from problem
+            raise self._rejection(problem) from problem
 
     async def _open(self) -> EventTopic:
         async with self._opening:
@@ -99,10 +101,10 @@ class EventPublisher:
                 try:
                     self._channel = await EventTopic.open_to_publish(self._host, self._settings.topic)
                 except (ProtocolError, StorageError) as problem:
-                    raise self._refusal(problem) from problem
+                    raise self._rejection(problem) from problem
             return self._channel
 
-    def _refusal(self, problem: ProtocolError | StorageError) -> StorageError:
+    def _rejection(self, problem: ProtocolError | StorageError) -> StorageError:
         sentence = (
             f"cannot publish to the event topic {self._settings.topic}, so the change is not made: {problem}"
         )
@@ -112,13 +114,13 @@ class EventPublisher:
 class LocalChanges:
     """Publishes, for the sync leader, the changes of its cluster that are made or prepared and not published yet."""
 
-    def __init__(self, state: ClusterState, channel: EventTopic, figures: SyncMetrics) -> None:
+    def __init__(self, state: ClusterState, channel: EventTopic, metrics: SyncMetrics) -> None:
         self._state = state
         self._channel = channel
-        self._figures = figures
+        self._metrics = metrics
         settings, incarnation = state.settings, state.clock.incarnation
-        self._outbox = settings.outbox(settings.here.cluster, incarnation, state.published())
-        self._drawn_since: dict[int, float] = {}
+        self._outbox = settings.outbox(settings.here.cluster, incarnation, state.received_by_all())
+        self._prepared_since: dict[int, float] = {}
         """Number of a prepared change -> loop time at which this region first saw it, or last published it."""
         self._due_at_sequence = -1
         self._due_since: float | None = None
@@ -128,14 +130,14 @@ class LocalChanges:
         """The number up to which own changes are published."""
         return self._outbox.published
 
-    def begin_with(self, record: DocumentRecord) -> None:
+    def load(self, record: DocumentRecord) -> None:
         self._outbox.begins_with(record)
 
     def note(self, record: DocumentRecord) -> None:
         """Note the unpublished changes of a record that has changed."""
         self._outbox.noted(record)
 
-    def received_back(self, pack: messages.Events) -> None:
+    def note_received(self, pack: messages.Events) -> None:
         """Note own events that were received from the event topic: they are published."""
         self._outbox.heard(pack)
 
@@ -148,12 +150,12 @@ class LocalChanges:
             return
         if not self._may_publish():
             return
-        made = outbox.packs(
+        packs = outbox.packs(
             map(state.record, due), upto, self._channel.pack_characters_max, state.losses.all_seen_to
         )
-        await self._channel.publish([messages.encode(pack) for pack in made])
-        outbox.sent(made, map(state.record, due))
-        self._figures.sent += sum(len(pack.events) for pack in made)
+        await self._channel.publish([messages.encode(pack) for pack in packs])
+        outbox.sent(packs, map(state.record, due))
+        self._metrics.sent += sum(len(pack.events) for pack in packs)
 
     def _may_publish(self) -> bool:
         """Whether to publish an unpublished change now. Where changes are published before they are made, most are
@@ -166,18 +168,22 @@ class LocalChanges:
         return now - self._due_since >= UNPUBLISHED_SECONDS
 
     async def finish(self) -> None:
-        """Finish prepared changes that are neither made nor received back after DRAWN_SECONDS: their region died, or
+        """Finish prepared changes that are neither made nor received back after PREPARED_SECONDS: their region died, or
         does not know whether they are published. Publish them, possibly again; they are made when they are received.
         StorageError, ProtocolError."""
-        now, drawn = asyncio.get_running_loop().time(), self._state.drawn
-        self._drawn_since = {number: self._drawn_since.get(number, now) for number in drawn}
-        late = [drawn[number] for number, since in self._drawn_since.items() if now - since >= DRAWN_SECONDS]
+        now, prepared = asyncio.get_running_loop().time(), self._state.prepared
+        self._prepared_since = {number: self._prepared_since.get(number, now) for number in prepared}
+        late = [
+            prepared[number]
+            for number, since in self._prepared_since.items()
+            if now - since >= PREPARED_SECONDS
+        ]
         for event in sorted(late, key=lambda one: one.stamp.sequence):
-            await self._channel.publish([_encoded([event], self._state.losses)])
-            self._drawn_since[event.stamp.sequence] = now
+            await self._channel.publish([_encode([event], self._state.losses)])
+            self._prepared_since[event.stamp.sequence] = now
 
 
-def _encoded(events: list[SyncEvent], losses: LostClusters) -> bytes:
+def _encode(events: list[SyncEvent], losses: LostClusters) -> bytes:
     """Encode own events with successive numbers as one message."""
     first, last = events[0].stamp, events[-1].stamp
     after, seen_to = first.sequence - 1, losses.all_seen_to
@@ -186,7 +192,7 @@ def _encoded(events: list[SyncEvent], losses: LostClusters) -> bytes:
     )
 
 
-def _checked(path: str, of: int | None, work: Work) -> Work:
+def _with_version_check(path: str, of: int | None, work: Work) -> Work:
     """Return the work, preceded by a check that the path has version `of`."""
 
     def whole(rows: ConfigurationRows) -> None:

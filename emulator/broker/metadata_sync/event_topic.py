@@ -28,7 +28,7 @@ from emulator.wire.message_metadata import scan_entry
 
 PERMITS = 50
 """Maximum number of messages that are dispatched and not acknowledged."""
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """Seconds between two checks whether the topic is still loaded, while a publish waits for the store."""
 RECEIPT_SECONDS = 5.0
 
@@ -65,7 +65,7 @@ class EventTopic:
         self._frames = FrameBuffer(0x7FFFFFFF)
         self._consumer: ConnectedConsumer | None = None
         self._closed = False
-        self._unanswered: deque[asyncio.Future[None]] = deque()
+        self._receipts: deque[asyncio.Future[None]] = deque()
         self.received: deque[ReceivedEvent] = deque()
         """Messages that were dispatched and that the sync leader has not taken yet."""
 
@@ -124,10 +124,10 @@ class EventTopic:
         for payload in payloads:
             self._admit(payload)
             last = asyncio.get_running_loop().create_future()
-            self._unanswered.append(last)
+            self._receipts.append(last)
         self._topic.flush()
         if last is not None:
-            await self._answered(last)
+            await self._wait_for_receipt(last)
 
     def _admit(self, payload: bytes) -> None:
         topic = self._topic
@@ -139,22 +139,22 @@ class EventTopic:
         self._sequence += 1
         topic.publish(self, None, data, cast(CheckedEntry, info), None)
 
-    async def _answered(self, last: asyncio.Future[None]) -> None:
-        for _ in range(round(RECEIPT_SECONDS / LOOK_SECONDS)):
+    async def _wait_for_receipt(self, last: asyncio.Future[None]) -> None:
+        for _ in range(round(RECEIPT_SECONDS / CHECK_SECONDS)):
             if last.done():
                 return
             if not self.is_open:
                 break
-            await asyncio.wait([last], timeout=LOOK_SECONDS)
+            await asyncio.wait([last], timeout=CHECK_SECONDS)
         if not last.done():
             self.close()
             raise StorageError(f"{self._topic.full_name} did not acknowledge the event", definite=False)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         for _ in publishes:
-            answered = self._unanswered.popleft()
-            if not answered.done():
-                answered.set_result(None)
+            receipt = self._receipts.popleft()
+            if not receipt.done():
+                receipt.set_result(None)
 
     # Consuming.
 
@@ -167,14 +167,14 @@ class EventTopic:
                 self.received.append(ReceivedEvent(decode_message(command).entry, region, payload))
         self._on_received()
 
-    def acknowledge(self, taken: Sequence[ReceivedEvent]) -> None:
+    def acknowledge(self, messages: Sequence[ReceivedEvent]) -> None:
         """Acknowledge messages that were applied durably."""
         subscription, consumer = self._subscription, self._consumer
-        if subscription is None or consumer is None or not taken:
+        if subscription is None or consumer is None or not messages:
             return
-        last = (self._topic.ledger_id, taken[-1].entry_id, None)
+        last = (self._topic.ledger_id, messages[-1].entry_id, None)
         subscription.acknowledge(consumer, [last], cumulative=True)
-        subscription.flow(consumer, len(taken))
+        subscription.flow(consumer, len(messages))
 
     def close(self) -> None:
         """Detach the consumer; its unacknowledged messages are redelivered to the next one."""

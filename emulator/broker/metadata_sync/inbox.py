@@ -91,13 +91,13 @@ class EventInbox:
     """Checks, merges and applies the messages that the sync leader receives from the event topic."""
 
     def __init__(
-        self, metadata: Metadata, settings: SyncSettings, figures: SyncMetrics, losses: LostClusters
+        self, metadata: Metadata, settings: SyncSettings, metrics: SyncMetrics, losses: LostClusters
     ) -> None:
         self._losses = losses
         self._metadata = metadata
         self._settings = settings
-        self._figures = figures
-        self._unfinished: dict[str, PartialAnswer] = {}
+        self._metrics = metrics
+        self._partial_answers: dict[str, PartialAnswer] = {}
         """Cluster -> its newest answer, until all parts are applied. One entry per cluster: `_check` rejects unknown
         sources, and a cluster sends the parts of an answer one after the other."""
         self.reported: dict[str, dict[str, int]] = {}
@@ -112,19 +112,19 @@ class EventInbox:
     ) -> EventBatch:
         """Apply messages durably in one transaction. StorageError when the store fails: all or nothing was applied, and
         applying the messages again has no further effect."""
-        batch = self._sorted(received)
-        knew = dict(self.reported)
+        batch = self._decode_batch(received)
+        vectors_before = dict(self.reported)
         for pack in batch.packs:
             self._note_reported(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
         for report in batch.reports.values():
             self._note_reported(report.source, dict(report.vector))
             self.declared[report.source] = report.declared.get(self._settings.here.cluster, 0)
         if batch.packs or batch.own or batch.answered or batch.reports:
-            self._count(await self._metadata.transact(self._work(batch, shared_paths)), knew)
-            self._forget_finished(batch.answered)
+            self._count(await self._metadata.transact(self._work(batch, shared_paths)), vectors_before)
+            self._drop_finished(batch.answered)
         if batch.packs and batch.events:
             made_ms = max(event.stamp.time_ms for event in batch.events)
-            self._figures.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
+            self._metrics.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
         return batch
 
     def _note_reported(self, source: str, vector: dict[str, int]) -> None:
@@ -133,13 +133,13 @@ class EventInbox:
     def _work(
         self, batch: EventBatch, shared_paths: Callable[[], list[str]]
     ) -> Callable[[ConfigurationRows], MergeCounts]:
-        tallies: list[MergeCounts] = []
-        completed = [answer for answer in batch.answered if self._is_complete(answer)]
+        counts: list[MergeCounts] = []
+        completed = [answer for answer in batch.answered if self._record_part(answer)]
         whole = [(answer, frozenset(self._stamps_of(answer))) for answer in completed if answer.is_whole]
         paths = shared_paths() if whole else []
 
         def work(transaction: MetadataTransaction) -> None:
-            tallies.append(transaction.apply(batch.events))
+            counts.append(transaction.apply(batch.events))
             for pack in batch.packs:
                 origin = f"{pack.source}:{pack.incarnation}"
                 if pack.after <= transaction.applied().get(origin, 0):
@@ -152,58 +152,58 @@ class EventInbox:
 
         in_transaction = self._settings.transaction(work)
 
-        def rows_too(rows: ConfigurationRows) -> MergeCounts:
+        def work_on_rows(rows: ConfigurationRows) -> MergeCounts:
             in_transaction(rows)
             for answer, _ in whole:
                 note_seen(rows, answer.source, answer.declared)
             for answer in completed:
                 if self.recoveries.get(answer.source) == answer.number:
-                    _no_longer_incomplete(rows, answer.source)
+                    _mark_recovered(rows, answer.source)
             for report in batch.reports.values():
                 vector = json.dumps(dict(report.vector), sort_keys=True).encode()
                 rows.put(SyncPeerPath(report.source).text, vector)
                 excluded = rows.get(SyncExcludedPath(report.source).text)
                 if stored_excluded(excluded) != report.excluded:
                     rows.put(SyncExcludedPath(report.source).text, encode_excluded(report.excluded))
-            return tallies[-1]
+            return counts[-1]
 
-        return rows_too
+        return work_on_rows
 
-    def _is_complete(self, answer: CatchUpResponse) -> bool:
+    def _record_part(self, answer: CatchUpResponse) -> bool:
         """Record a received part of an answer, and return whether all parts have been received. A repeated part counts
         once."""
-        unfinished = self._unfinished.get(answer.source)
-        if unfinished is None or unfinished.number != answer.number:
-            unfinished = self._unfinished[answer.source] = PartialAnswer(answer.number)
-        unfinished.received.add(answer.part)
+        partial = self._partial_answers.get(answer.source)
+        if partial is None or partial.number != answer.number:
+            partial = self._partial_answers[answer.source] = PartialAnswer(answer.number)
+        partial.received.add(answer.part)
         if answer.is_whole:
-            unfinished.stamps.update(event.stamp for event in answer.events)
-        unfinished.is_complete = len(unfinished.received) == answer.parts
-        return unfinished.is_complete and len(unfinished.stamps) <= ANSWER_EVENTS_MAX
+            partial.stamps.update(event.stamp for event in answer.events)
+        partial.is_complete = len(partial.received) == answer.parts
+        return partial.is_complete and len(partial.stamps) <= ANSWER_EVENTS_MAX
 
     def _stamps_of(self, answer: CatchUpResponse) -> set[SyncStamp]:
-        return self._unfinished[answer.source].stamps
+        return self._partial_answers[answer.source].stamps
 
-    def _forget_finished(self, answered: Iterable[CatchUpResponse]) -> None:
+    def _drop_finished(self, answered: Iterable[CatchUpResponse]) -> None:
         for answer in answered:
-            unfinished = self._unfinished.get(answer.source)
-            if unfinished is not None and unfinished.is_over:
-                del self._unfinished[answer.source]
+            partial = self._partial_answers.get(answer.source)
+            if partial is not None and partial.is_over:
+                del self._partial_answers[answer.source]
 
-    def _count(self, tally: MergeCounts, knew: Mapping[str, Vector]) -> None:
+    def _count(self, counts: MergeCounts, vectors_before: Mapping[str, Vector]) -> None:
         """Count results. `undone` counts own changes replaced by events of a cluster that had not received them."""
-        self._figures.won += tally.won
-        self._figures.lost += tally.lost
-        self._figures.from_the_future += len(tally.from_the_future)
-        for event in tally.from_the_future[:10]:
+        self._metrics.won += counts.won
+        self._metrics.lost += counts.lost
+        self._metrics.from_the_future += len(counts.from_the_future)
+        for event in counts.from_the_future[:10]:
             sentence = "metadata event %s is dated in the future (%s): the clock of its cluster or of this one is wrong"
             logger.warning(sentence, event.full_path, event.stamp)
         undone = [
             (event, ours)
-            for event, ours in tally.replaced
-            if not covers(knew.get(event.stamp.source, {}), ours)
+            for event, ours in counts.replaced
+            if not covers(vectors_before.get(event.stamp.source, {}), ours)
         ]
-        self._figures.undone += len(undone)
+        self._metrics.undone += len(undone)
         for event, ours in undone[:10]:
             logger.info(
                 "metadata path %s: the local change %s is replaced by the newer %s",
@@ -214,18 +214,18 @@ class EventInbox:
 
     # Checks of received messages.
 
-    def _sorted(self, received: Iterable[ReceivedEvent]) -> EventBatch:
+    def _decode_batch(self, received: Iterable[ReceivedEvent]) -> EventBatch:
         batch = EventBatch()
         for one in received:
             try:
                 message = decode(one.payload)
                 self._check(one, message)
             except (ValueError, RecursionError) as problem:
-                self._figures.refused += 1
+                self._metrics.refused += 1
                 logger.warning("entry %d of the event topic is ignored: %s", one.entry_id, problem)
                 continue
             if message.source != self._settings.here.cluster:
-                if self._may_be_obeyed(message):
+                if self._may_process(message):
                     self._add(message, batch)
             elif isinstance(message, Events) and self._settings.publishes_first:
                 batch.own.append(message)
@@ -240,7 +240,7 @@ class EventInbox:
                 f"region {region} sent an event of cluster {message.source}, to which it does not belong"
             )
 
-    def _may_be_obeyed(self, message: Message) -> bool:
+    def _may_process(self, message: Message) -> bool:
         """Whether a message of a possibly lost cluster is processed (INV-82). A skipped message is sent again after its
         source has processed the declaration that it is lost."""
         if not isinstance(message, Events | CatchUpResponse) or self._may_apply(message):
@@ -278,7 +278,7 @@ class EventInbox:
         ]
 
 
-def _no_longer_incomplete(rows: ConfigurationRows, cluster: str) -> None:
+def _mark_recovered(rows: ConfigurationRows, cluster: str) -> None:
     """Record that a cluster has sent all its events, including those of this cluster."""
     before = incomplete(rows.get(SYNC_INCOMPLETE_PATH.text))
     after = [one for one in before if one != cluster]

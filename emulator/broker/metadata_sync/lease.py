@@ -1,6 +1,6 @@
 """The lease of a cluster's sync leader: a row of the cluster's store with the name of the leading region.
 
-The holder renews its lease every BEAT_SECONDS. A region that sees no renewal for SILENCE_SECONDS takes the lease; it
+The holder renews its lease every RENEWAL_SECONDS. A region that sees no renewal for EXPIRY_SECONDS takes the lease; it
 measures that time by its own event loop, so wall clocks do not matter. Two regions that lead for a moment do no harm:
 events are idempotent.
 """
@@ -18,8 +18,8 @@ from emulator.model.stored_keys import SYNC_LEASE_PATH
 from emulator.model.values import Change
 from emulator.storage.configuration.contract import ConfigurationRows
 
-BEAT_SECONDS = 0.4
-SILENCE_SECONDS = 1.2
+RENEWAL_SECONDS = 0.4
+EXPIRY_SECONDS = 1.2
 """Seconds without renewal after which another region takes the lease: it leads within two seconds, startup included."""
 
 
@@ -55,9 +55,9 @@ class Lease:
         self._metadata = metadata
         self._region = region
         self._is_alone = is_alone
-        self._seen: StoredLease | None = None
-        self._seen_at = asyncio.get_running_loop().time()
-        self._beat_at = 0.0
+        self._last_seen: StoredLease | None = None
+        self._last_seen_at = asyncio.get_running_loop().time()
+        self._renewed_at = 0.0
         self._number = -1
         """The lease's `number` while this region holds it; -1 otherwise."""
 
@@ -78,23 +78,23 @@ class Lease:
     def _stored(self) -> StoredLease | None:
         return StoredLease.stored(self._metadata.get(SYNC_LEASE_PATH.text))
 
-    async def look(self) -> None:
+    async def renew_or_acquire(self) -> None:
         """Renew the lease, or take an expired one. StorageError when the store is unavailable: then no other region can
         take the lease either, and the holder continues."""
         if self._is_alone:
             return
         now, held = asyncio.get_running_loop().time(), self._stored()
-        if held != self._seen:
-            self._seen, self._seen_at = held, now
+        if held != self._last_seen:
+            self._last_seen, self._last_seen_at = held, now
         if self.is_held:
-            if now - self._beat_at >= BEAT_SECONDS:
-                self._beat_at = now
-                await self._put(held)
-        elif held is None or held.region == self._region or now - self._seen_at >= SILENCE_SECONDS:
-            await self._put(held)
-            self._beat_at = now
+            if now - self._renewed_at >= RENEWAL_SECONDS:
+                self._renewed_at = now
+                await self._write(held)
+        elif held is None or held.region == self._region or now - self._last_seen_at >= EXPIRY_SECONDS:
+            await self._write(held)
+            self._renewed_at = now
 
-    async def _put(self, seen: StoredLease | None) -> None:
+    async def _write(self, seen: StoredLease | None) -> None:
         region, own = self._region, self._number
 
         def work(rows: ConfigurationRows) -> int:
@@ -110,7 +110,7 @@ class Lease:
 
         self._number = await self._metadata.transact(work)
 
-    async def give_up(self) -> None:
+    async def release(self) -> None:
         """Release the lease of a region that stops, so that other regions need not wait. StorageError."""
         if not self._is_alone and self.is_held:
             await self._metadata.put(SYNC_LEASE_PATH.text, None)

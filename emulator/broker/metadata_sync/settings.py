@@ -85,7 +85,7 @@ class SyncSettings:
             is_hybrid=config.settings.metadata_sync_hybrid_clocks,
             clock_ahead_ms_max=config.settings.metadata_sync_clock_ahead_ms_max,
         )
-        excluded = _listed(config.settings.metadata_sync_excluded_paths)
+        excluded = _split(config.settings.metadata_sync_excluded_paths)
         return cls(
             here,
             str(TopicName.parse(topic)),
@@ -95,7 +95,7 @@ class SyncSettings:
             wall_clock_ms,
             draw,
             publishes_first=compatibility.follows_upstream("metadata_order"),
-            lost_clusters=_listed(config.settings.metadata_sync_lost_clusters),
+            lost_clusters=_split(config.settings.metadata_sync_lost_clusters),
             outbox=outbox,
             requires_topic=config.settings.metadata_sync_requires_event_topic,
         )
@@ -124,9 +124,9 @@ class SyncSettings:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     def covers(self, path: str) -> bool:
-        return is_synced(path) and not self._is_own(path)
+        return is_synced(path) and not self._is_excluded(path)
 
-    def _is_own(self, path: str) -> bool:
+    def _is_excluded(self, path: str) -> bool:
         """Whether a path is excluded by the setting, or needed by the event topic itself: deleting such a path in one
         cluster would cut the others off from all further events."""
         topic = TopicName.parse(self.topic)
@@ -156,7 +156,7 @@ class SyncSettings:
         return whole
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _split(text: str) -> tuple[str, ...]:
     """Return the parts of a comma-separated list."""
     return tuple(filter(None, (one.strip() for one in text.split(","))))
 
@@ -222,7 +222,7 @@ class LostClusters:
     def declared(self) -> dict[str, int]:
         """Other cluster -> how often this cluster has declared it lost; only those declared at least once."""
         times = {cluster: self.of(cluster).times for cluster in sorted(self._settings.clusters)}
-        return {cluster: often for cluster, often in times.items() if often}
+        return {cluster: count for cluster, count in times.items() if count}
 
     async def declare(self, cluster: str, *, lost: bool) -> None:
         """Declare a cluster lost, or no longer lost, for an operator. StorageError."""
@@ -236,7 +236,7 @@ class LostClusters:
 
         await self._metadata.transact(work)
 
-    async def obey_topology(self) -> None:
+    async def declare_losses_of_topology(self) -> None:
         """Declare the clusters lost that the topology names, and revoke the declarations of those that it no longer
         names. StorageError."""
         for cluster in sorted(self._settings.clusters):

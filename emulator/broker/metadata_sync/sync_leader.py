@@ -33,20 +33,20 @@ class SyncLeader:
     """The sync leader of a cluster. It exists from when its region acquires the lease until the region loses the lease,
     or the event topic is unloaded."""
 
-    def __init__(self, state: ClusterState, figures: SyncMetrics, channel: EventTopic) -> None:
+    def __init__(self, state: ClusterState, metrics: SyncMetrics, channel: EventTopic) -> None:
         self._state = state
         self.channel = channel
-        self.inbox = EventInbox(state.metadata, state.settings, figures, state.losses)
-        self._taken: list[ReceivedEvent] = []
+        self.inbox = EventInbox(state.metadata, state.settings, metrics, state.losses)
+        self._batch: list[ReceivedEvent] = []
         """Messages taken from the event topic that are not applied yet."""
-        self._changes = LocalChanges(state, channel, figures)
+        self._changes = LocalChanges(state, channel, metrics)
         self._reports = VersionReports(state, channel)
-        self._catch_up = CatchUp(state, channel, self.inbox, figures)
+        self._catch_up = CatchUp(state, channel, self.inbox, metrics)
         self._tombstones = Tombstones(state)
         self._differences: dict[str, str] = {}
         """Cluster -> the difference in excluded paths that was logged last."""
         for record in map(state.record, state.shared_paths()):
-            self._changes.begin_with(record)
+            self._changes.load(record)
             self._tombstones.note(record)
         self._watch = state.metadata.watch(SyncRecordPath.prefix(), self._record_changed)
 
@@ -56,17 +56,17 @@ class SyncLeader:
         host: EventTopicHost,
         metadata: Metadata,
         settings: SyncSettings,
-        figures: SyncMetrics,
-        on_news: Callable[[], None],
+        metrics: SyncMetrics,
+        on_received: Callable[[], None],
     ) -> SyncLeader:
         """Open the event topic and become the leader. ProtocolError or StorageError when the topic or the store is not
         available now."""
         state = ClusterState(metadata, settings)
-        channel = await EventTopic.open(host, settings.topic, on_news)
+        channel = await EventTopic.open(host, settings.topic, on_received)
         try:
             await state.adopt()
-            await state.losses.obey_topology()
-            return cls(state, figures, channel)
+            await state.losses.declare_losses_of_topology()
+            return cls(state, metrics, channel)
         except BaseException:  # a consumer that stays attached would take further messages
             channel.close()
             raise
@@ -82,7 +82,7 @@ class SyncLeader:
         await self._changes.finish()
         await self._reports.send(self._changes.published)
         await self._catch_up.request()
-        undecided = {event.path for event in self._state.drawn.values()}
+        undecided = {event.path for event in self._state.prepared.values()}
         await self._tombstones.delete(self.inbox.reported, undecided)
         self._log_differences()
 
@@ -101,24 +101,24 @@ class SyncLeader:
         key = parse_path(change.path)
         if isinstance(key, SyncRecordPath) and change.value is not None:
             with suppress(StorageDamaged):  # `DamagedRows` replaces the damaged row
-                self._note(stored_record(key.of, change))
+                self._note_record(stored_record(key.of, change))
 
-    def _note(self, record: DocumentRecord) -> None:
+    def _note_record(self, record: DocumentRecord) -> None:
         self._changes.note(record)
         self._tombstones.note(record)
 
     async def _apply(self) -> None:
         while True:
-            while self.channel.received and len(self._taken) < MESSAGES_AT_ONCE:
-                self._taken.append(self.channel.received.popleft())
-            if not self._taken:
+            while self.channel.received and len(self._batch) < MESSAGES_AT_ONCE:
+                self._batch.append(self.channel.received.popleft())
+            if not self._batch:
                 return
-            batch = await self.inbox.apply(self._taken, self._state.shared_paths)
+            batch = await self.inbox.apply(self._batch, self._state.shared_paths)
             await asyncio.sleep(0)
-            self.channel.acknowledge(self._taken)
-            self._taken = []
+            self.channel.acknowledge(self._batch)
+            self._batch = []
             for pack in batch.own:
-                self._changes.received_back(pack)
+                self._changes.note_received(pack)
             for request in batch.requests:
                 await self._catch_up.answer(request)
             if any(report.asks for report in batch.reports.values()):

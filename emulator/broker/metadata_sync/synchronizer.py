@@ -17,9 +17,9 @@ from emulator.errors import ProtocolError, StorageError
 
 logger = logging.getLogger(__name__)
 
-FAILED_SECONDS = 1.0
+RESTART_SECONDS = 1.0
 """Seconds before a restart after an unexpected error."""
-LOOK_SECONDS = 0.2
+STEP_SECONDS = 0.2
 """Maximum seconds to wait for an event before the next step."""
 
 
@@ -35,7 +35,7 @@ class Synchronizer:
     def __init__(self, host: SyncHost, settings: SyncSettings) -> None:
         self._host = host
         self.settings = settings
-        self.figures = SyncMetrics()
+        self.metrics = SyncMetrics()
         self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
         self.losses = LostClusters(host.metadata, settings)
         self.damage = DamagedRows(host.metadata, settings)
@@ -43,39 +43,39 @@ class Synchronizer:
         """The sync leader while this region leads; None otherwise."""
         self.failure = ""
         """Why the last step failed; empty without a failure."""
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._closed = False
 
     async def run(self) -> None:
         """Run metadata sync until `close`."""
-        self._host.metadata.watch("", lambda change: self._news.set())
-        self.damage.follow()
+        self._host.metadata.watch("", lambda change: self._wakeup.set())
+        self.damage.begin()
         while not self._closed:
-            self._news.clear()
+            self._wakeup.clear()
             try:
                 await self._step()
                 self._report("")
             except (StorageError, ProtocolError) as problem:
                 self._report(str(problem))
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(STEP_SECONDS)
             except Exception as problem:  # any: an unexpected error must not end the sync
-                await self._begin_again_after(problem)
-            await self._until_news()
+                await self._restart_after(problem)
+            await self._wait()
 
-    async def _begin_again_after(self, problem: Exception) -> None:
-        self.figures.failures += 1
+    async def _restart_after(self, problem: Exception) -> None:
+        self.metrics.failures += 1
         failure = f"{type(problem).__name__}: {problem}"
         if failure != self.failure:
             logger.error("metadata sync failed and is restarted", exc_info=problem)
         self.failure = failure
         self._resign()
-        await asyncio.sleep(FAILED_SECONDS)
+        await asyncio.sleep(RESTART_SECONDS)
 
     async def _step(self) -> None:
         if await self.damage.replace():
             self._resign()
-            self._news.set()
-        await self.lease.look()
+            self._wakeup.set()
+        await self.lease.renew_or_acquire()
         if not self.lease.is_held:
             self._resign()
             return
@@ -83,7 +83,7 @@ class Synchronizer:
             self._resign()
             host = self._host
             self.leader = await SyncLeader.begin(
-                host, host.metadata, self.settings, self.figures, self._news.set
+                host, host.metadata, self.settings, self.metrics, self._wakeup.set
             )
             self._report("")  # the former failure is over, even before the first step completes
             logger.info(
@@ -101,10 +101,10 @@ class Synchronizer:
             self.leader.close()
             self.leader = None
 
-    async def _until_news(self) -> None:
+    async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await self._news.wait()
+            async with asyncio.timeout(STEP_SECONDS):
+                await self._wakeup.wait()
         except TimeoutError:
             pass
 
@@ -114,6 +114,6 @@ class Synchronizer:
         self._resign()
         try:
             async with asyncio.timeout(1.0):
-                await self.lease.give_up()
+                await self.lease.release()
         except (StorageError, TimeoutError) as failure:
             logger.warning("the metadata sync lease could not be released: %s", failure or "no answer")

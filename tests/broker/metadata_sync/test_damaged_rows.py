@@ -131,9 +131,9 @@ async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
             at_work.set()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
+        monkeypatch.setattr(synchronizer(world.running["us-west"]).lease, "renew_or_acquire", None)
         with monkeypatch.context() as broken:
-            broken.setattr(synchronizer(us).lease, "look", None)
+            broken.setattr(synchronizer(us).lease, "renew_or_acquire", None)
             await soon(lambda: "TypeError" in synchronizer(us).failure)
             monkeypatch.setattr(SyncLeader, "step", step)
         await at_work.wait()
@@ -150,9 +150,9 @@ async def test_an_unexpected_error_does_not_end_metadata_sync(monkeypatch: pytes
         await create(us)
         await soon(lambda: are_alike(world))
         with monkeypatch.context() as broken:
-            broken.setattr(synchronizer(us).lease, "look", None)
-            broken.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
-            await soon(lambda: synchronizer(us).figures.failures > 0)
+            broken.setattr(synchronizer(us).lease, "renew_or_acquire", None)
+            broken.setattr(synchronizer(world.running["us-west"]).lease, "renew_or_acquire", None)
+            await soon(lambda: synchronizer(us).metrics.failures > 0)
             assert "TypeError" in synchronizer(us).failure
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
@@ -186,7 +186,7 @@ async def test_the_failure_of_a_region_that_is_not_the_leader_is_no_reason(
         await settled(world)
         await soon(lambda: synchronizer(us).lease.is_held or synchronizer(west).lease.is_held)
         other = west if synchronizer(us).lease.is_held else us
-        monkeypatch.setattr(synchronizer(other).lease, "look", None)
+        monkeypatch.setattr(synchronizer(other).lease, "renew_or_acquire", None)
         await us.policies.set(NAMESPACE, DEDUPLICATION, True)
         await soon(lambda: "TypeError" in synchronizer(other).failure)
         await soon(lambda: "did not confirm" in why(other, NAMESPACE.text))

@@ -151,7 +151,7 @@ async def test_an_event_far_in_the_future_does_not_block_later_changes(hybrid: b
         forged = event(f"{NAMESPACE.text}/policies/deduplication", True, lastUpdatedTimestamp=NUMBER_MAX)
         await publish_forged(us, pack(forged))
         await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
-        figures = synchronizer(eu).figures
+        figures = synchronizer(eu).metrics
         await soon(lambda: figures.from_the_future == 1)  # a moment after it was applied
         await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
         assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
@@ -204,13 +204,13 @@ async def test_an_inbox_remembers_one_unfinished_answer_of_each_cluster() -> Non
         eu = world.running["eu"]
         for number in range(50):
             inbox = await take(eu, *[answer(number, part, 3) for part in range(3)])
-        assert not inbox._unfinished, "every response is complete"
+        assert not inbox._partial_answers, "every response is complete"
         for number in range(50, 100):
             await take(eu, answer(number, 0, 3))
-        assert [one.number for one in inbox._unfinished.values()] == [99]
-        assert len(inbox._unfinished["americas"].stamps) == 3
+        assert [one.number for one in inbox._partial_answers.values()] == [99]
+        assert len(inbox._partial_answers["americas"].stamps) == 3
         await take(eu, answer(99, 1, 3), answer(99, 1, 3), answer(99, 2, 3))
-        assert not inbox._unfinished, "a repeated part counts once"
+        assert not inbox._partial_answers, "a repeated part counts once"
 
 
 async def test_invented_origins_are_bounded() -> None:

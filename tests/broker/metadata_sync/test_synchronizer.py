@@ -79,7 +79,7 @@ async def test_the_race_of_the_proposal_converges() -> None:
 
 
 def undone(world: Regions, name: str) -> int:
-    return synchronizer(world.running[name]).figures.undone
+    return synchronizer(world.running[name]).metrics.undone
 
 
 async def test_a_region_added_in_one_cluster_is_replicated_to_from_all() -> None:
@@ -209,7 +209,7 @@ async def test_an_invalid_message_in_the_event_topic_is_skipped() -> None:
         channel.close()
         await create(eu)
         await soon(lambda: us.policies.has_namespace("acme/orders"))
-        figures = synchronizer(us).figures
+        figures = synchronizer(us).metrics
         await soon(lambda: figures.refused == 4)
 
 
