@@ -1,11 +1,11 @@
-"""The storage contract that every backend fulfils, and what it does not promise.
+"""The storage contract: the guarantees of every backend, and their limits.
 
 A store belongs to one region and has two parts: logs (one per topic) and a small key-value part
 (cursors, progress, checkpoints). Writes to both follow the same order:
 
     issued ──▶ durable ──▶ the future resolves ──▶ visible to readers and acknowledged to clients
 
-Promises (numbered, because code and tests refer to them):
+Guarantees (code and tests refer to their numbers):
 
 S1  Order. Appends to one log become durable in the order in which they were issued, each as a whole
     or not at all. Puts of one key likewise. Nothing is promised ACROSS logs or keys: a caller that
@@ -14,11 +14,11 @@ S2  Durability. A resolved future means the data survives `kill -9` of the regio
 S3  Positions come from the store. Entry ids of one log only grow and are never used twice, not even
     after a crash, a failed append or a trim. Ids inside one append are consecutive; BETWEEN appends
     they may jump (a backend may keep records of its own), so no reader may count on `id + 1`.
-S4  Group commit. Everything issued while a commit runs goes into the next one: one durability point
-    (one fsync, one produce request) per group, however many logs and keys it touches.
+S4  Group commit. What is issued while a commit runs goes into the next one, up to a limit of bytes: one durability
+    point (one fsync; one produce request to each Kafka broker) per group, however many logs and keys it touches.
 S5  Failure. When an append fails, every later append to that log that was already issued fails too,
     so that no entry is stored after a lost one. The log is then poisoned: it refuses appends until
-    it is opened again, which reads the surviving entries from the store. The same holds for a key's puts,
+    it is opened again, with the entries that were stored. The same holds for a key's puts and deletions,
     which are refused until the next `get` of that key.
     `StorageError.definite` states whether the data certainly was not stored.
 S6  One owner. A store opened by a newer owner fences the older one: its writes fail with StorageFenced.
@@ -27,8 +27,8 @@ S7  Reads see only what is durable. `next_entry_id` is the durable end of the lo
 S8  Loss of the unsynced tail. After a crash a log is a prefix of the issued appends that contains
     every acknowledged one; a torn or corrupt tail is cut off, never served.
 
-All methods are called from one asyncio event loop. Futures resolve on it, per log in append order.
-Cancelling the wait on a future does not cancel the write.
+All methods are called from one asyncio event loop, on which futures resolve; those of accepted appends to one log in
+append order. Cancelling the wait on a future does not cancel the write.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Log(Protocol):
 
     @property
     def ledger_id(self) -> int:
-        """Id unique in this store, never reused: a topic deleted and created again has a larger one."""
+        """Id that is unique in this store and never reused: a deleted topic that is created again has a larger one."""
         ...
 
     @property
@@ -91,8 +91,8 @@ class Log(Protocol):
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Return all durable entries with id >= `from_entry_id`, in order, until a limit is reached.
 
-        At most `max_entries`; stops after the entry with which `max_bytes` is reached, so that at least one
-        entry is returned if there is one. Ids below `first_entry_id` are skipped. Empty at the end of the log.
+        At most `max_entries`; stops after the entry with which `max_bytes` is reached, so that a limit of bytes
+        never prevents the first entry. Ids below `first_entry_id` are skipped. Empty at the end of the log.
         """
         ...
 
@@ -127,7 +127,7 @@ class Store(Protocol):
         ...
 
     def get(self, key: str) -> Versioned | None:
-        """Return the durable value of `key`."""
+        """Return the durable value of `key`. After a failed write, the key accepts writes again (S5)."""
         ...
 
     def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
@@ -137,7 +137,7 @@ class Store(Protocol):
     def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
         """Set `key`; the future resolves to its new version once durable.
 
-        `expected_version`: the version the key must have (-1: it must not exist), counting puts already
+        `expected_version`: the version that the key must have (-1: it must not exist), counting writes already
         issued; otherwise the future fails with a definite StorageError and nothing changes.
         Without it, puts of one key issued within one group may be coalesced to the last.
         """
@@ -148,13 +148,14 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Make all issued writes durable, then release the store. Harmless when called twice."""
+        """Wait until the issued writes are durable or have failed, then release the store. A second call has no
+        effect."""
         ...
 
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A store whose owner can be replaced without notice (S6). It checks for that periodically."""
+    """A store whose owner can be fenced by a newer one at any time (S6), for which it checks periodically."""
 
     @property
     def fenced(self) -> asyncio.Future[StorageFenced]:

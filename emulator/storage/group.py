@@ -26,7 +26,7 @@ _ROOM_FOR_CHECKSUM = bytes(4)
 
 
 def encode_group(entries: Sequence[bytes]) -> bytearray:
-    """Return one record with `entries`, at least one. Each byte is copied once: entries may be large."""
+    """Encode one record of at least one entry. Each byte is copied once, because entries may be large."""
     assert entries, "a group has at least one entry"
     lengths = struct.pack(f">{len(entries) + 1}I", len(entries), *map(len, entries))
     record = bytearray().join((lengths, *entries, _ROOM_FOR_CHECKSUM))
@@ -63,7 +63,7 @@ def slice_group(
 
 
 def entries_within(lengths: Sequence[int], max_bytes: int) -> int:
-    """Return the number of entries in a read of `max_bytes`, including the one that reaches the limit."""
+    """Return the number of entries that a read of `max_bytes` returns, including the one that reaches the limit."""
     for index, total in enumerate(accumulate(lengths), start=1):
         if total >= max_bytes:
             return index
@@ -71,7 +71,7 @@ def entries_within(lengths: Sequence[int], max_bytes: int) -> int:
 
 
 def entry_lengths(data: bytes, place: str = "commit group") -> tuple[int, ...]:
-    """Return the lengths of the entries of a record, after checking that the record is intact."""
+    """Return the lengths of the entries of a record. Raises StorageError if the record is damaged."""
     if len(data) < RECORD_OVERHEAD_BYTES:
         raise _damaged(place, f"{len(data)} bytes are too few for a record")
     if crc32c(memoryview(data)[:-4]) != _U32.unpack_from(data, len(data) - 4)[0]:

@@ -1,10 +1,10 @@
 """Lanes, the units of order (S1) and of failure (S5); and the keys and log names of a store, for every backend.
 
-A log is a lane, and so is a key with writes in flight. When a write fails, its lane is broken: the writer refuses
-the later writes of the lane, and the event loop refuses new ones once it processes the failure.
+A log is a lane, and so is a key with writes in flight. When a write fails, its lane is broken: the writer fails the
+issued writes behind it in the lane, and the event loop refuses new ones once it processes the failure.
 
-Each key has a durable value, a version after all issued writes (compared with `expected_version`), and a refusal if
-a write failed, until the key is read again with `get`. `KeyLane` contains the last two.
+Each key has a durable value, a version after all issued writes (compared with `expected_version`), and after a failed
+write a refusal, until the next `get` of the key. `KeyLane` contains the last two.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ ABSENT = -1
 
 class Lane(Protocol):
     broken: StorageError | None
-    """Error that ended the writes of the lane; None: no error. Only the writer sets it."""
+    """Error with which a write of the lane failed; None: no error. Only the writer sets it."""
 
     def failed(self, error: StorageError) -> None:
-        """Handle a failed write of the lane. Called on the loop."""
+        """Handle a failed write of the lane. Called on the event loop."""
         ...
 
 
 def behind(error: StorageError) -> StorageError:
-    """Return the error of a write that was refused because of `error`: it certainly was not stored."""
+    """Return the error of a write that is not stored because an earlier one of its lane failed with `error`."""
     return StorageError(f"not written, because a write before it failed: {error}", definite=True)
 
 
@@ -52,7 +52,7 @@ class LogLane:
 
 
 class KeyLane:
-    """The lane of a key. It exists only while writes are in flight or refused; each write refers to it."""
+    """The lane of a key. It exists only while writes are in flight or new ones are refused; each write refers to it."""
 
     __slots__ = ("_values", "broken", "in_flight", "issued_version", "key", "refusal")
 
@@ -86,7 +86,7 @@ class StoredValues:
         self.values = values
         """Key -> durable value; changed by `set` only."""
         self._sorted: list[str] | None = None
-        """All keys, sorted, from the first scan on: the cost of a scan depends only on what it finds."""
+        """All keys, sorted; None until the first scan. With it, the cost of a scan depends only on what it finds."""
         self._lanes: dict[str, KeyLane] = {}
 
     def get(self, key: str) -> Versioned | None:
@@ -118,7 +118,8 @@ class StoredValues:
             self.values[key] = value
 
     def issue_put(self, key: str, expected_version: int | None) -> tuple[KeyLane, int]:
-        """Register a put; return its lane and its version. StorageError if refused."""
+        """Register a put; return its lane and the new version. Raises StorageError if the lane refuses writes or the
+        version differs from `expected_version`."""
         lane = self._open_lane(key)
         if expected_version is not None and expected_version != lane.issued_version:
             if not lane.in_flight:
@@ -132,14 +133,14 @@ class StoredValues:
         return lane, lane.issued_version
 
     def issue_delete(self, key: str) -> KeyLane:
-        """Register a deletion; return its lane. StorageError if refused."""
+        """Register a deletion; return its lane. Raises StorageError if the lane refuses writes."""
         lane = self._open_lane(key)
         lane.issued_version = ABSENT
         lane.in_flight += 1
         return lane
 
     def forget(self, lane: KeyLane) -> None:
-        """Remove a lane without writes in flight."""
+        """Remove a lane that has no writes in flight, unless `get` has removed it already."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
@@ -195,7 +196,7 @@ class KeyedStore(ABC):
 
     @abstractmethod
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
-        """Issue a put, or a deletion if `value` is None. The future resolves to the version."""
+        """Issue a put, or a deletion if `value` is None. The future resolves to the new version, or None."""
 
 
 def _spell(version: int) -> str:

@@ -1,11 +1,10 @@
 """A store in memory, made of dictionaries and lists: the reference for the other backends.
 
 Its `MemoryDisk` outlives it: a second store opened on the disk has the state of a region after a restart. The
-writes issued in one tick of the loop are one group, which becomes durable or fails as a whole at the start of the
-next tick.
+writes issued in one tick of the loop are one group, which becomes durable or fails as a whole in the next tick.
 
-For tests of its users: `hold` and `release` delay durability, `fail_next_group`, `crash`, and `id_gap` leaves
-ids unused between appends, as S3 allows.
+Tests of its users delay durability with `hold` and `release`, inject failures with `fail_next_group` and `crash`, and
+leave ids unused between appends with `id_gap`, as S3 allows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from emulator.storage.lanes import KeyedStore, KeyLane, Lane, LogLane
 
 @dataclass(slots=True)
 class LogEntries:
-    """One log on the disk, changed only when a group becomes durable."""
+    """One log on a MemoryDisk, changed only when a group becomes durable."""
 
     name: str
     ledger_id: int
@@ -69,7 +68,7 @@ class MemoryDisk:
     values: dict[str, Versioned] = field(default_factory=dict)
     next_ledger_id: int = 1
     owner: str | None = None
-    """Region of the open store (S6); None: no store is open."""
+    """Region whose store is open (S6); None: no store is open."""
 
 
 class _Write(NamedTuple):
@@ -142,7 +141,7 @@ class MemoryStore(KeyedStore):
         self.id_gap = id_gap
         """Number of ids left unused between two appends."""
         self.commits = 0
-        """Number of durability points so far."""
+        """Number of committed groups."""
         self._loop = asyncio.get_running_loop()
         self._logs: dict[str, MemoryLog] = {}
         self._group: list[_Write] = []
@@ -209,7 +208,7 @@ class MemoryStore(KeyedStore):
         self._held = True
 
     def release(self) -> None:
-        """Make the held writes durable in the next tick, as one group."""
+        """Make the held writes durable in the next tick, as one group; later writes are not held."""
         self._held = False
         if self._group:
             self._loop.call_soon(self._commit)

@@ -4,10 +4,10 @@ The regions of one cluster share one store: a file that they all open, a remote 
 may be unavailable; a region reads from its mirror (`broker/metadata/store.py`).
 
 M1  A resolved `write` is durable: it survives `kill -9` of every region at any later moment.
-M3  Revisions grow by one with each change of any path; `read` returns every change once, in that order.
+M3  Revisions grow by one with each change of any path; `read` returns changes in that order, without a gap, except M5.
 M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whatever region wrote it.
-M5  Old changes may be discarded. A reader that requests discarded ones gets all values instead, never a gap.
-M6  After every commit, of any region, the function passed to `listen` is called.
+M5  Old changes may be discarded. A reader that requests discarded ones gets all current values instead.
+M6  After a commit of any region, the function passed to `listen` is called; once for several commits in succession.
 M7  The changes of a `transact` are atomic: no other write comes between its reads and its writes, and readers see all
     of them or none.
 
@@ -26,7 +26,7 @@ ABSENT = -1
 """Version of a path without a value."""
 T = TypeVar("T")
 CHANGES_KEPT = 10_000
-"""Number of changes kept; a region that missed more gets all values (M5)."""
+"""Number of stored changes; a region that missed more gets all current values (M5)."""
 
 
 class Conflict(StorageError):
@@ -46,7 +46,7 @@ class ConfigurationRead(NamedTuple):
     changes: Sequence[Change]
     """Changes in the order of their revisions."""
     whole: bool
-    """Whether `changes` are all current values, not the changes since the requested revision."""
+    """Whether `changes` are all current values instead of the changes after the requested revision."""
 
 
 class ConfigurationRows(Protocol):
@@ -63,15 +63,16 @@ class ConfigurationMedium(Protocol):
     """One region's access to the configuration store. Implementations inherit `write`."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
-        """Call `on_commit` on the loop after each commit, also own ones; there may be extra calls."""
+        """Call `on_commit` on the event loop after commits of any region (M6), until `close`; also without a commit."""
         ...
 
     async def read(self, after: int) -> ConfigurationRead:
-        """Return the changes after a revision; -1: all values. StorageError when the store is unavailable."""
+        """Return the changes after a revision; -1: all current values. StorageError if the store is unavailable."""
         ...
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        """Set a path, or delete it; return the revision. Conflict, or StorageError (`definite`)."""
+        """Set a path, or delete it (None); return the store's revision. Raises Conflict (M4), or StorageError, which is
+        `definite` if nothing was changed."""
 
         def put(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))
@@ -81,12 +82,13 @@ class ConfigurationMedium(Protocol):
         return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
-        """Change several paths atomically (M7); return the revision and the result of `work`, which may run on any
-        thread and must not block; an exception in it undoes its changes. StorageError (`definite`)."""
+        """Change several paths atomically (M7); return the store's revision and the result of `work`. `work` may run on
+        any thread and must not block; an exception that it raises undoes its changes. Raises StorageError, which is
+        `definite` if nothing was changed."""
         ...
 
     async def close(self) -> None:
-        """Release the store. Harmless when called twice."""
+        """Release the store. A second call has no effect."""
         ...
 
 

@@ -27,7 +27,7 @@ class ConfigurationMemory:
         """The newest changes, in order."""
         self.changes_kept = changes_kept
         self.on_commit: dict[object, Callable[[], None]] = {}
-        """Listener -> callback after each write."""
+        """Listener -> callback after each transaction with changes."""
 
     def read(self, after: int) -> ConfigurationRead:
         first = self.changes[0].revision if self.changes else self.revision + 1
@@ -81,7 +81,7 @@ class MemoryConfiguration(ConfigurationMedium):
     def __init__(self, memory: ConfigurationMemory | None = None) -> None:
         self.memory = memory or ConfigurationMemory()
         self.away: StorageError | None = None
-        """Error of all reads and writes; None: the store is available. For tests."""
+        """Error that all reads and writes raise; None: the store is available. For tests, and after `close`."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()

@@ -64,9 +64,10 @@ CREATE TABLE IF NOT EXISTS changes (
 async def open_sqlite_configuration(
     path: Path, cluster: str, *, known: str | None = None, changes_kept: int = CHANGES_KEPT
 ) -> SqliteConfiguration:
-    """Open the file. StorageError when it cannot be opened or belongs to another store.
+    """Open the store. Raises StorageError if its file is unusable, of another format or of another cluster.
 
-    `known`: identity of the store that this region used before; None: it used none, and a missing file is created.
+    `known`: identity of the store that this region used before; a missing file or another identity is then a
+    StorageError. None: the region used none, and a missing file is created.
     """
     writer = ThreadPoolExecutor(1, thread_name_prefix=f"writer of {path}")
     try:
@@ -113,7 +114,7 @@ class SqliteConfiguration(ConfigurationMedium):
         self._watcher = opened.watcher
         self._changes_kept = changes_kept
         self._seen: object = None
-        """Data version and identity check of the last poll."""
+        """Data version at the last poll, and whether the files were in place."""
         self._on_commit: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -157,11 +158,11 @@ class SqliteConfiguration(ConfigurationMedium):
         return await self._run(self._writer, whole, "written")
 
     def _is_in_place(self) -> bool:
-        """Whether the names still refer to the open files. Takes 3 µs per file."""
+        """Return whether the file names still refer to the open files. Takes 3 µs per file."""
         return _files(self._path) == self._files
 
     def _check_place(self, *, definite: bool) -> None:
-        """Raise StorageError when other processes that open the store would not see this region's writes."""
+        """Raise StorageError if the file names do not refer to the open files: other regions may not see writes."""
         if not self._is_in_place():
             raise StorageError(
                 f"{self._path} is no longer the file that this region opened: it was renamed, removed or replaced; "
@@ -254,7 +255,7 @@ def _open_first(path: Path, cluster: str, known: str | None) -> tuple[sqlite3.Co
 
 
 def _create(connection: sqlite3.Connection, path: Path, cluster: str, known: str | None) -> str:
-    """Create missing tables; return the identity. StorageError when it is not the expected store."""
+    """Create missing tables; return the identity. Raises StorageError if it is not the expected store."""
     with _Transaction(connection):
         for statement in TABLES.split(";")[:-1]:
             connection.execute(statement)

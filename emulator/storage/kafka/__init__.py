@@ -1,11 +1,11 @@
 """A region's logs and keys in Kafka: the broker itself stores nothing durably (docs/KAFKA.md).
 
     settings     the settings in `log.options`
-    names        names of Kafka topics, and of keys in the one that holds the key-value part
+    names        names of Kafka topics, and of keys in the key topic
     records      encoding and decoding of record batches
     connection   one socket to one Kafka broker
     cluster      all connections: leaders, topics, fetches, retries
-    writer       group commits: one produce request at a time, resent until Kafka responds
+    writer       group commits: one group at a time, resent until Kafka responds
     reader       reads of batches, in pages
     ownership    how a new owner fences the older one and reads its records
     log          one topic's entries

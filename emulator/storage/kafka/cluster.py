@@ -1,8 +1,8 @@
 """A Kafka cluster: the leader of each topic, and requests to the leaders.
 
-Each leader has two connections, one for writes and one for everything else, so that a large response never delays
-an acknowledgement. Requests wait for an unavailable Kafka. The log file gets one line when it becomes unavailable and
-one when it responds again.
+Each broker has two connections, one for writes and one for everything else, so that a large response never delays
+an acknowledgement. `retry` repeats a request while Kafka is unavailable. One line is logged when Kafka stops
+responding, and one when it responds again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from emulator.storage.kafka.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
 
-# Version of each request: the newest that Kafka 2.8 supports and that identifies topics by name.
+# Version of each request. Kafka 2.8 supports all of them, and all identify topics by name.
 _VERSIONS: dict[Any, int] = {
     ApiVersionsRequest: 0,
     ProduceRequest: 9,
@@ -59,8 +59,8 @@ class Fetched(NamedTuple):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later."""
-    # A broker that is stopping responds with an unknown error.
+    """Return whether the same request may succeed later."""
+    # A broker that is stopping responds with UnknownError.
     return isinstance(error, (NoResponse, kafka.errors.UnknownError)) or bool(
         getattr(error, "retriable", False)
     )
@@ -92,7 +92,8 @@ class KafkaCluster:
     ) -> T:
         """Repeat `attempt` until it succeeds, and return its result. The leaders of `topics` are refreshed in between.
 
-        Raises StorageError when Kafka's error is final, or it does not respond for `timeout_seconds`.
+        Raises StorageError for an error that is not retriable, for any error once `timeout_seconds` have passed
+        (None: no limit), and for any error after `close`.
         """
         deadline = None if timeout_seconds is None else _now() + timeout_seconds
         pause = BACKOFF_SECONDS
@@ -115,13 +116,13 @@ class KafkaCluster:
             await self.look_up(topics)
 
     def note_failure(self, error: BaseException) -> None:
-        """Log once that no broker responds, if that is the error."""
+        """Log that Kafka does not respond, if that is the error and it is not logged yet."""
         if self._away_since is None and isinstance(error, NoResponse):
             self._away_since = _now()
             logger.warning("Kafka does not respond; retrying: %s", error)
 
     def note_success(self) -> None:
-        """A broker responded: log it, if none did before."""
+        """Log that Kafka responds again, if `note_failure` logged that it does not."""
         if self._away_since is not None:
             logger.warning("Kafka responds again after %.1f s", _now() - self._away_since)
             self._away_since = None
@@ -135,7 +136,8 @@ class KafkaCluster:
         return await connection.send(request[_VERSIONS[request]](**content))
 
     async def send_to_any(self, request: Any, **content: Any) -> Any:
-        """Send the request to the known and configured brokers in turn; return the first response."""
+        """Send the request to one broker after another, known ones before configured ones, until one responds.
+        Raises NoResponse if none does."""
         failure = NoResponse("no broker is known")
         for host, port in dict.fromkeys((*self._nodes.values(), *self.settings.addresses)):
             try:
@@ -167,7 +169,7 @@ class KafkaCluster:
         return self._leaders.get(topic)
 
     async def look_up(self, topics: Iterable[str]) -> None:
-        """Refresh the leaders of these topics. When no broker responds they stay unknown, without an error."""
+        """Forget the leaders of these topics and request them again. An error is not raised: leaders stay unknown."""
         for topic in topics:
             self._leaders.pop(topic, None)
         try:
@@ -213,7 +215,7 @@ class KafkaCluster:
                 )
 
     async def create_topic(self, name: str, config: dict[str, str]) -> None:
-        """Create a topic of one partition; no error when it exists. Returns when it has a leader."""
+        """Create a topic of one partition, and wait until it has a leader; no error if the topic exists."""
         kind = CreateTopicsRequest.CreatableTopic
         configs = [kind.CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
         factor = self.settings.options.replication_factor
@@ -245,7 +247,7 @@ class KafkaCluster:
     # Records
 
     async def init_producer(self, transactional_id: str) -> ProducerId:
-        """Return the producer id of `transactional_id`, with a larger epoch than all before."""
+        """Return a producer id for `transactional_id`: the same as before with a larger epoch, or a new id."""
         answer = await self.send_to_any(FindCoordinatorRequest, key=transactional_id, key_type=1)
         check(answer.error_code, answer.error_message)
         answer = await self.send_to_node(
@@ -278,7 +280,7 @@ class KafkaCluster:
         return {topic: (r.error_code, r.error_message, r.base_offset) for topic, r in results.items()}
 
     async def fetch(self, topic: str, offset: int, bytes_max: int) -> Fetched:
-        """Fetch whole batches from the one with `offset` on, at least one if there is one."""
+        """Fetch batches from the one that contains `offset`. The first is complete; the last may be truncated."""
         kind = FetchRequest.FetchTopic
         partition = kind.FetchPartition(
             partition=0,

@@ -18,11 +18,12 @@ CLIENT_ID = "geoemu"
 
 
 class NoResponse(Exception):
-    """Kafka sent no response; the request may have been executed."""
+    """No response of Kafka arrived. If the request was sent, it may have been executed."""
 
 
 async def connect(settings: KafkaSettings, host: str, port: int) -> KafkaConnection:
-    """Return an authenticated connection. NoResponse; KafkaError when the credentials are rejected."""
+    """Connect to a broker, and authenticate if SASL is configured. Raises NoResponse if the broker cannot be reached,
+    and KafkaError if its certificate or the credentials are rejected."""
     timeout = settings.options.request_timeout_ms / 1000
     loop = asyncio.get_running_loop()
     try:
@@ -56,7 +57,7 @@ class KafkaConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def send(self, request: Any) -> Any:
-        """Send a request; return its response. After NoResponse the connection is unusable."""
+        """Send a request; return its response. Raises NoResponse, after which the connection is unusable."""
         if self.lost is not None:
             raise self.lost
         assert self._transport is not None

@@ -36,7 +36,7 @@ class LogState:
     next_entry_id: int = 0
     bytes_before_next: int = 0
     known_up_to: int = 0
-    """No entry has next_entry_id <= id < known_up_to; a new owner examines the records from there on."""
+    """No entry has next_entry_id <= id < known_up_to; a new owner examines only the records from `known_up_to` on."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -51,7 +51,7 @@ class LogState:
 
 
 async def find_end(cluster: KafkaCluster, state: LogState, fence: int) -> None:
-    """Update `state` to the fence of a new owner, searching for the last entries backwards from it."""
+    """Search backwards from the fence of a new owner for the last entries, and update `state`."""
     offset = fence - 1
     while offset >= state.known_up_to:
         batch = (await read_page(cluster, state.topic, offset, 1))[0]
@@ -107,7 +107,7 @@ class KafkaLog(LogLane):
         return self._state.topic
 
     def opened_again(self) -> KafkaLog:
-        """Return a new object after a failure. The state is still valid: failed writes certainly were not stored."""
+        """Return a new object after a failed append, with the same state: the append certainly was not stored."""
         return KafkaLog(self.name, self._state, self.partition, self._writer, self._keys, self._pages)
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
@@ -148,7 +148,7 @@ class KafkaLog(LogLane):
         return found
 
     async def _page(self, start: int, bytes_max: int) -> Page | None:
-        """Return the page with `start`; None: it was trimmed or deleted."""
+        """Return a page that contains entry id `start`; None: it was trimmed, or the log was deleted."""
         page = self._pages.find(self.ledger_id, start)
         if page is not None:
             return page
@@ -159,7 +159,7 @@ class KafkaLog(LogLane):
             if self.first_entry_id > start or self.gone is not None:
                 return None
             raise
-        end = self.next_entry_id  # a batch without a response to its produce request is not durable yet
+        end = self.next_entry_id  # later batches are not acknowledged by Kafka yet
         entries = [entry for batch in batches for entry in batch.entries if entry.entry_id < end]
         page = Page(
             start, min(batches[-1].next_offset, end), [entry for entry in entries if entry.entry_id >= start]
@@ -177,7 +177,7 @@ class KafkaLog(LogLane):
             if before <= self.first_entry_id:
                 return
             bytes_before = await self._bytes_before(before)
-            # The record first, which Kafka rejects from a fenced owner; it would accept the deletion.
+            # The record is written first: Kafka rejects it from a fenced owner, but would accept the deletion.
             trimmed = replace(self._state, first_entry_id=before, bytes_before_first=bytes_before)
             await self._writer.issue_record(self._keys, trimmed.record(self.name))
             self._state.first_entry_id = before

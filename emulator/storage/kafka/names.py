@@ -1,16 +1,16 @@
 """Names in Kafka.
 
-A region has one topic for its key-value part and one for each Pulsar topic that was ever created:
+A region has one topic for its key-value part, the key topic, and one for the log of each Pulsar topic:
 
     <prefix>.<region>.keys
     <prefix>.<region>.<ledger id>.<name of the Pulsar topic>
 
-The ledger id gives a topic that is deleted and created again another name: Kafka removes a deleted topic
+The ledger id gives a Pulsar topic that is deleted and created again another name: Kafka removes a deleted topic
 asynchronously, and no caller has to wait for that. Kafka allows letters, digits, '.', '_' and '-'. Everything else,
 and '.' and '_' themselves (Kafka treats names as equal that differ in these two only), is written as '_' and two
 hexadecimal digits for each byte of UTF-8, so that the name can be decoded.
 
-Keys in the key-value topic: `value/<key>`, `log/<Pulsar topic>`, `ledger_id`, `fence`, `buried`.
+Keys in the key topic: `value/<key>`, `log/<Pulsar topic>`, `ledger_id`, `fence`, `buried`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NAME_LENGTH_MAX = 249
 _HASH_LENGTH = 16
 
 FENCE_KEY = b"fence"
-"""Key of the fence of an owner, in every topic. In a log, any record with a key is no entry."""
+"""Key of the fence of an owner, in every topic. A record of a log that has a key is no entry."""
 BURIED_KEY = b"buried"
-"""Key of the record that fences a predecessor that Kafka would not reject (ownership.py)."""
+"""Key of the record that fences an older owner with another producer id (ownership.py)."""
 LEDGER_ID_KEY = b"ledger_id"
 """Key of the largest ledger id assigned so far."""
 VALUE_PREFIX = b"value/"
@@ -33,12 +33,12 @@ LOG_PREFIX = b"log/"
 
 
 def is_legal(prefix: str) -> bool:
-    """Whether topic names may begin with a prefix."""
+    """Return whether a topic prefix is valid: 1 to 60 letters, digits, '.' and '-', not only dots."""
     return re.fullmatch(r"[A-Za-z0-9.-]{1,60}", prefix) is not None and prefix.strip(".") != ""
 
 
 def encode(name: str) -> str:
-    """`persistent://a/b/c` -> `persistent_3a_2f_2fa_2fb_2fc`."""
+    """Escape a name: `persistent://a/b/c` -> `persistent_3a_2f_2fa_2fb_2fc`."""
     return re.sub(r"[^A-Za-z0-9-]", lambda odd: "".join(f"_{byte:02x}" for byte in odd[0].encode()), name)
 
 
@@ -59,7 +59,7 @@ def keys_topic(region_prefix: str) -> str:
 
 
 def log_topic(region_prefix: str, ledger_id: int, name: str) -> str:
-    """Return the topic of a log. A name too long for Kafka is cut; the full one is in the key-value topic."""
+    """Return the topic of a log. A name too long for Kafka is cut and gets a digest; the key topic has the full one."""
     topic = f"{region_prefix}{ledger_id}.{encode(name)}"
     if len(topic) <= NAME_LENGTH_MAX:
         return topic

@@ -2,18 +2,19 @@
 
     1  InitProducerId with the region's transactional id: the same producer id as the owner before, a larger epoch.
     2  Write a fence, a record with that epoch, to every topic of the region: first to the key topic, then to all logs
-       that it lists, in one request.
-    3  Read each topic up to the new fence. After it Kafka rejects the smaller epoch, so no later record is missed.
+       that it lists.
+    3  Read the key topic up to the new fence; a log is read when it is opened. After a fence, Kafka rejects the smaller
+       epoch, so no later record is missed.
 
 Appends of the older owner between 1 and 2 lie before the fence, so they are read as valid. An owner that Kafka
 rejects is the older one, and stops.
 
 In two cases Kafka would not reject an older owner. Both are handled here:
 
-*   The fence is forgotten. A Kafka forgets a producer's epoch some time after its last record in a topic
-    (`producer.id.expiration.ms`, a day; our own Kafkas never). A paused owner that resumes later than that would be
-    accepted. So after OWNER_RECHECK_SECONDS without a successful append an owner reads the records of the key topic
-    after its own last one; if it finds another owner's fence, it stops.
+*   The fence is forgotten. Kafka forgets a producer's epoch some time after its last record in a topic
+    (`producer.id.expiration.ms`, a day; the Kafkas that geoemu starts never do). A paused owner that resumes later than
+    that would be accepted. So before a write, after OWNER_RECHECK_SECONDS without an accepted one, an owner reads the
+    records of the key topic after its own last one; if it finds another owner's fence or burial, it stops.
 *   Another producer id. When the transactional id is forgotten (`transactional.id.expiration.ms`, 7 days) or all
     32 767 epochs are used up, the new owner gets a new producer id, and epochs of two ids are never compared. The
     last fence before its own shows this: if its id differs, the new owner first *buries* the older owner. It writes a
@@ -42,7 +43,8 @@ from emulator.storage.kafka.writer import KafkaWriter, TopicPartition
 logger = logging.getLogger(__name__)
 
 OWNER_RECHECK_SECONDS = 60.0
-"""Time after which an owner checks for another one; well below any `producer.id.expiration.ms`."""
+"""Time without an accepted write after which an owner checks for another one; well below any
+`producer.id.expiration.ms`."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -90,13 +92,13 @@ class RegionOwner:
         self._accepted_at = self._clock()
 
     async def check(self) -> None:
-        """Raise StorageFenced when another owner took over during a long time without a successful append."""
+        """After `recheck_seconds` without an accepted write, raise StorageFenced if another owner has taken over."""
         if self._clock() - self._accepted_at > self._recheck_seconds and self._keys.next_offset:
             await self.poll_owner()
             self.write_accepted()
 
     async def poll_owner(self) -> None:
-        """Raise StorageFenced when another owner's fence follows our last record in the key topic."""
+        """Raise StorageFenced if another owner's fence or burial follows this owner's last record in the key topic."""
         await self._cluster.retry(self._read_new_fences, self._keys.topic)
 
     async def _read_new_fences(self) -> None:
@@ -122,9 +124,9 @@ class Possession:
     keys: TopicPartition
     content: KeyTopicState
     logs: dict[str, tuple[TopicPartition, int]]
-    """Topic of each log -> its partition, and the offset of our fence."""
+    """Topic of each log -> its partition, and the offset of this owner's fence."""
     orphans: list[str]
-    """Topics without a registered log: its creation was not completed, or it was deleted."""
+    """Topics of logs that are not registered: their creation was not completed, or they were deleted."""
 
 
 async def take_over(
@@ -174,7 +176,8 @@ async def _read_keys(cluster: KafkaCluster, topic: str, content: KeyTopicState, 
 async def _bury_predecessor(
     cluster: KafkaCluster, topic: str, owner: RegionOwner, content: KeyTopicState
 ) -> KafkaWriter | None:
-    """Bury the previous owner in the key topic if Kafka would not reject it. Return the writer for that, or None."""
+    """Bury the previous owner in the key topic if it had another producer id. Return the writer with the old id, or
+    None."""
     before = [fence for fence in content.fences if fence["owner"] != owner.id]
     if not before or before[-1]["id"] == owner.producer.id:
         return None

@@ -16,18 +16,19 @@ from emulator.storage.kafka.records import RecordBatch, decode_batches
 PAGE_BYTES = 1024 * 1024
 """Size that one fetch requests; Kafka returns a larger batch as a whole."""
 PAGES_BYTES = 16 * 1024 * 1024
-"""Maximum size of the cached pages: reads of a few entries do not fetch the same batch each time."""
+"""Maximum size of the cache of pages, with which reads of a few entries do not fetch the same batch each time."""
 
 
 async def read_page(
     cluster: KafkaCluster, topic: str, offset: int, bytes_max: int = PAGE_BYTES
 ) -> list[RecordBatch]:
-    """Return the batches from the one with `offset` on, which must exist."""
+    """Return batches, beginning with the one that contains `offset`; retry until Kafka returns it. Raises StorageError
+    for an error that is not retriable."""
 
     async def attempt() -> list[RecordBatch]:
         data = (await cluster.fetch(topic, offset, bytes_max)).data
         batches = [batch for batch in decode_batches(data, topic) if batch.next_offset > offset]
-        if not batches:  # a new leader that does not know the high watermark yet
+        if not batches:  # a new leader does not know the high watermark yet
             raise kafka.errors.OffsetNotAvailableError(f"{topic} at {offset}")
         return batches
 
@@ -46,7 +47,7 @@ async def read_through(
 
 
 class Page(NamedTuple):
-    """All entries in first_offset <= id < next_offset."""
+    """All entries of a log with first_offset <= id < next_offset."""
 
     first_offset: int
     next_offset: int
@@ -64,7 +65,7 @@ class Pages:
         self._bytes = 0
 
     def find(self, ledger_id: int, entry_id: int) -> Page | None:
-        """Return the cached page with `entry_id`."""
+        """Return the cached page that contains `entry_id`, or None."""
         page, _ = self._pages.get(ledger_id, (None, 0))
         if page is None or not page.first_offset <= entry_id < page.next_offset:
             return None

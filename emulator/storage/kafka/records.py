@@ -1,7 +1,7 @@
 """Encode and decode Kafka's record batches.
 
-Kafka stores a batch atomically, so each append lies in one batch. The first record of a batch of entries carries a
-header with the bytes of all entries before it in the log: an owner that opens a log reads its size from its last
+Kafka stores a batch atomically, so an append is never divided between batches. The first record of a batch of entries
+has a header with the bytes of all entries before it in the log: an owner that opens a log reads its size from its last
 batch. Entries have no key; a record with one, such as a fence, is no entry.
 """
 
@@ -21,9 +21,10 @@ from emulator.errors import StorageError
 from emulator.storage.contract import Entry
 
 BYTES_BEFORE = "bytes_before"
-"""Header of the first record of a batch of entries: bytes of all entries before, in decimal digits."""
+"""Header of the first record of a batch of entries: bytes of all entries before, trimmed ones included, in decimal
+digits."""
 VERSION = "version"
-"""Header of a value: its version, decimal digits."""
+"""Header of a value: its version, in decimal digits."""
 
 _HEAD = struct.Struct(">qiibI")
 """Base offset, length, leader epoch, magic, checksum: Kafka fills in the first and the third."""
@@ -56,7 +57,7 @@ class RecordBatch(NamedTuple):
     first_offset: int
     next_offset: int
     records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]]
-    """Offset, key, value, headers; a compacted batch lacks some."""
+    """(offset, key, value, headers) of each record; Kafka's compaction may have removed some."""
 
     @property
     def holds_entries(self) -> bool:
@@ -69,12 +70,12 @@ class RecordBatch(NamedTuple):
 
     @property
     def bytes_before(self) -> int:
-        """Bytes of the log's entries before this batch. Only if it `holds_entries`."""
+        """Bytes of the log's entries before this batch, which must hold entries."""
         return int(dict(self.records[0][3])[BYTES_BEFORE])
 
 
 def encode_entries(producer: ProducerId, sequence: int, entries: Sequence[bytes], bytes_before: int) -> bytes:
-    """Return a batch of entries: the same bytes as from kafka-python, in a third of the time."""
+    """Encode a batch of entries: the same bytes as kafka-python produces, in a third of the time."""
     header = _string(BYTES_BEFORE.encode()) + _string(b"%d" % bytes_before)
     parts = [_entry(0, entries[0], b"\x02" + header)]  # one header
     parts += [_entry(index, entry, b"\x00") for index, entry in enumerate(entries[1:], 1)]
@@ -97,7 +98,7 @@ def _string(text: bytes) -> bytes:
 
 @lru_cache(maxsize=8192)
 def _varint(number: int) -> bytes:
-    """Return the varint of a number that is not negative, in the format for signed numbers."""
+    """Encode a number >= 0 as a zigzag varint."""
     number <<= 1
     encoded = bytearray()
     while number > 0x7F:
@@ -108,7 +109,7 @@ def _varint(number: int) -> bytes:
 
 
 def encode_records(producer: ProducerId, sequence: int, records: Sequence[ProducedRecord]) -> bytes:
-    """Return a batch of records that are no entries."""
+    """Encode a batch of records that are no entries."""
     builder = _builder(producer, sequence)
     now_ms = int(time.time() * 1000)
     for index, record in enumerate(records):
@@ -121,7 +122,7 @@ def _builder(producer: ProducerId, sequence: int) -> DefaultRecordBatchBuilder:
 
 
 def decode_batches(data: bytes, place: str) -> Iterator[RecordBatch]:
-    """Yield the whole batches of a fetch, without a torn one at its end. StorageError for a damaged one."""
+    """Yield the complete batches of a fetch; a truncated last one is ignored. StorageError for a damaged one."""
     remaining = MemoryRecords(data)
     while remaining.has_next():
         batch = remaining.next_batch()

@@ -27,9 +27,9 @@ class Options:
     topic_config: dict[str, str] = field(default_factory=dict)
     """Settings of created topics, e.g. `flush.messages: "1"`: fsync before acknowledging."""
     open_timeout_ms: int = 30_000
-    """Timeout of a starting region that waits for a response of Kafka."""
+    """Time for which a starting region waits for Kafka until its key topic exists."""
     request_timeout_ms: int = 10_000
-    """Timeout of a response, after which the connection is closed and the request resent."""
+    """Timeout of connecting and of a response, after which the connection is closed and the request sent again."""
     security_protocol: str = "PLAINTEXT"
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
@@ -52,7 +52,7 @@ class KafkaSettings:
 
     @classmethod
     def read(cls, region: str, bootstrap_servers: str, options: Mapping[str, Any]) -> KafkaSettings:
-        """Validate settings. ConfigurationError with all problems."""
+        """Validate settings. ConfigurationError with all unknown and mistyped options, or else with all invalid ones."""
         problems: list[Problem] = []
 
         def wrong(key: str, value: object, rule: str, suggestion: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """The storage contract on Kafka: logs, keys, and the register of logs.
 
-All state is in Kafka. A region that opens the store takes it over (ownership.py), and reads the whole key topic and
-each log's last batch.
+All state is in Kafka. A region that opens the store takes it over (ownership.py) and reads the whole key topic. When
+it opens a log, it reads the last batch.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from emulator.storage.lanes import KeyedStore, KeyLane
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
-"""Timeout of `close` when Kafka does not acknowledge the issued writes."""
+"""Time for which `close` waits for Kafka to acknowledge the issued writes, and then for deletions of topics."""
 APPEND_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum size of one append. Kafka's default is 1 MB; a topic may set another."""
+"""Maximum size of a batch, and so of one append: `max.message.bytes` of our topics."""
 OWNER_POLL_SECONDS = 2.0
 """Interval at which a store checks whether another owner has taken it over."""
 
@@ -61,8 +61,9 @@ async def open_kafka(
 ) -> KafkaStore:
     """Take over the store of `region`, creating it if missing.
 
-    The previous owner is fenced. Raises ConfigurationError for invalid options, and StorageError when no Kafka
-    responds within `open_timeout_ms` or it rejects the request.
+    The previous owner is fenced. Raises ConfigurationError for invalid options, StorageError if Kafka rejects a request
+    or does not respond within `open_timeout_ms`, and StorageFenced if a newer owner takes over meanwhile. The timeout
+    applies to each step until the key topic exists; the takeover waits for Kafka without a limit.
     """
     settings = KafkaSettings.read(region, bootstrap_servers, options)
     cluster = KafkaCluster(settings)
@@ -95,7 +96,7 @@ class KafkaStore(KeyedStore):
         self._pages = Pages()
         self._key_partition = possession.keys
         self._fences = possession.logs
-        """Topic of each log not opened yet -> its partition, and the offset of our fence."""
+        """Topic of each log not opened yet -> its partition, and the offset of this owner's fence."""
         self._logs: dict[str, KafkaLog] = {}
         """The newest object of each log that was opened."""
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -122,7 +123,7 @@ class KafkaStore(KeyedStore):
 
     @property
     def commits(self) -> int:
-        """Number of durability points so far."""
+        """Number of committed groups."""
         return self._writer.commits
 
     # Logs
@@ -145,7 +146,7 @@ class KafkaStore(KeyedStore):
             raise StorageError(what, definite=True)
         partition, fence = self._fences.pop(state.topic)
         await find_end(self.cluster, state, fence)
-        # Saves the next owner a scan. No caller waits for it.
+        # Saves the next owner a scan; not awaited.
         self._issue_record(state.record(name))
         return self._log(name, state, partition)
 
@@ -192,7 +193,7 @@ class KafkaStore(KeyedStore):
         await asyncio.shield(self._closing)
 
     async def _watch_owner(self) -> None:
-        """Detect a new owner while the store is idle; a write detects it at once."""
+        """Detect a new owner every OWNER_POLL_SECONDS, also while no write is issued, and resolve `fenced`."""
         said = ""
         while self._writer.ended is None:
             await asyncio.sleep(OWNER_POLL_SECONDS)
@@ -218,7 +219,7 @@ class KafkaStore(KeyedStore):
         return self._writer.issue_record(self._key_partition, record)
 
     async def _delete_topics(self, topics: list[str]) -> None:
-        """Delete the topics of logs that are no longer registered. If it fails, the next owner does it."""
+        """Delete the topics of logs that are no longer registered. After a failure, the next owner deletes them."""
         try:
             await self.cluster.delete_topics(topics)
         except (NoResponse, kafka.errors.KafkaError) as error:

@@ -1,11 +1,11 @@
-"""Group commits: all writes issued while one produce request is in flight are sent in the next.
+"""Group commits: the writes issued while one group is in flight are sent in the next, up to REQUEST_BYTES.
 
-One request is in flight, with one batch for each topic, which ensures S1. A batch is encoded once and resent as it
-is until Kafka returns its outcome; Kafka deduplicates it by producer id, epoch and sequence number. So a lost
-response, a restart of Kafka or a new leader only cost time.
+One group is in flight, with one batch for each topic and one produce request to each leader, which ensures S1. A batch
+is encoded once and resent unchanged until Kafka returns its outcome; Kafka deduplicates it by producer id, epoch and
+sequence number. So a lost response, a restart of Kafka or a new leader only cost time.
 
-A final error (too large, not allowed) breaks the lanes in that batch (S5); the sequence number is then
-free for the next. Being fenced is final: all pending writes fail, and no request is sent any more (S6).
+An error that is not retriable (too large, not allowed) breaks the lanes in that batch (S5); the next batch gets its
+sequence number. After StorageFenced all pending writes fail, and no request is sent any more (S6).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from emulator.storage.lanes import Lane, behind
 BATCH_BYTES = 1024 * 1024
 """Size at which a batch is full. Reading one entry costs reading its batch."""
 REQUEST_BYTES = 16 * 1024 * 1024
-"""Size at which a request is full. Kafka accepts 100 MB (`socket.request.max.bytes`)."""
+"""Size at which a group is full. Kafka accepts requests of 100 MB (`socket.request.max.bytes`)."""
 
 _FENCED = (kafka.errors.InvalidProducerEpochError, kafka.errors.ProducerFencedError)
 _TOO_LARGE = (kafka.errors.MessageSizeTooLargeError, kafka.errors.RecordListTooLargeError)
 
 
 class KafkaWrite:
-    """One issued write. `stored` or `failed` is called, in the order of issue."""
+    """One issued write. `stored` or `failed` is called once."""
 
     __slots__ = ("future", "lane", "size")
 
@@ -55,7 +55,7 @@ class KafkaWrite:
         self.size = size
 
     def stored(self, offset: int) -> Any:
-        """Handle durability with the first record at `offset`; return the result of the future."""
+        """Handle the durable write, whose first record is at `offset`; return the result of the future."""
 
     def failed(self, error: StorageError) -> None:
         if self.lane is not None:
@@ -99,22 +99,22 @@ class RecordWrite(KafkaWrite):
 
 
 class TopicPartition:
-    """The partition of a topic, with the state of its writer."""
+    """The only partition of a topic, with the state of its writer."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.sequence = 0
         """Sequence number of the next batch; Kafka rejects one that does not follow the last."""
         self.next_offset = 0
-        """Offset after the last record of this owner."""
+        """Offset after the last record of this owner; 0: it has not written yet."""
         self.bytes_before = 0
-        """Bytes of all entries so far."""
+        """Bytes of all entries written so far, trimmed ones included."""
         self.pending: deque[KafkaWrite] = deque()
         self.gone: StorageError | None = None
-        """Error of all further writes, set when the log is deleted."""
+        """Error with which all later writes fail, set when the log is deleted."""
 
     def take(self, producer: ProducerId) -> _Batch | None:
-        """Return the next batch; writes of broken lanes fail."""
+        """Remove pending writes up to BATCH_BYTES and return them as a batch. Writes of broken lanes fail."""
         taken: list[KafkaWrite] = []
         size = 0
         while self.pending and size < BATCH_BYTES:
@@ -175,7 +175,7 @@ class OwnerCheck(Protocol):
     """A check that this process is still the owner."""
 
     async def check(self) -> None:
-        """Raise StorageFenced if it is not. Called before each attempt to write."""
+        """Raise StorageFenced if this process may no longer be the owner. Called before each produce request."""
 
     def write_accepted(self) -> None:
         """Note that Kafka has accepted a write."""
@@ -190,12 +190,12 @@ class KafkaWriter:
         """Number of committed groups."""
         self.cluster = cluster
         self.ended: StorageError | None = None
-        """Error after which no request is sent; None: no error."""
+        """Error with which the writer has stopped; None: it still sends requests."""
         self.closed: StorageError | None = None
         """Error with which new writes are refused after `shut`."""
         self._owner = owner
         self._dirty: dict[TopicPartition, None] = {}
-        """Partitions with pending writes, the one that waits longest first."""
+        """Partitions with pending writes, in the order of their turns."""
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -210,7 +210,7 @@ class KafkaWriter:
         return write.future
 
     def issue_record(self, partition: TopicPartition, record: ProducedRecord) -> asyncio.Future[int]:
-        """Write a record that is no entry. The future resolves to its offset."""
+        """Issue the write of a record that is no entry. The future resolves to its offset."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return self.issue(partition, RecordWrite(None, future, record))
 
@@ -224,7 +224,7 @@ class KafkaWriter:
             raise self.closed
 
     async def close(self, timeout_seconds: float) -> None:
-        """Send the issued writes. Those that Kafka does not acknowledge in time may or may not be stored."""
+        """Refuse new writes and send the issued ones. Those not acknowledged in time fail, but may have been stored."""
         self.shut()
         done, _ = await asyncio.wait([self._task], timeout=timeout_seconds)
         if not done:
@@ -250,7 +250,7 @@ class KafkaWriter:
                     return
 
     def _take(self) -> list[_Batch]:
-        """Return the batches of the next group."""
+        """Remove the writes of the next group from their partitions, and return them as batches."""
         batches: list[_Batch] = []
         size = 0
         for partition in list(self._dirty):
@@ -258,7 +258,7 @@ class KafkaWriter:
                 break
             batch = partition.take(self.producer)
             del self._dirty[partition]
-            if partition.pending:  # the rest waits behind the other partitions
+            if partition.pending:  # its next turn is after all other partitions
                 self._dirty[partition] = None
             if batch is not None:
                 batches.append(batch)
@@ -279,7 +279,7 @@ class KafkaWriter:
                     await self.cluster.look_up([batch.partition.topic for batch in left])
         except StorageFenced as fenced:
             self._end(left, fenced)
-        except BaseException as error:  # no error may leave a caller waiting
+        except BaseException as error:  # every future must resolve
             self._end(left, self.ended or StorageError(f"writing to Kafka ended: {error!r}", definite=False))
             raise
         self.commits += 1

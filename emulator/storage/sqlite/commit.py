@@ -1,7 +1,7 @@
 """Commit a group of writes as one transaction; manage the WAL; sweep deleted entries.
 
-A write that fails breaks its *lane*, the log or the key it was for, and later writes of that lane are
-refused (S5). A transaction holds one group, so all lanes in it break together.
+A write that fails breaks its *lane*, the log or the key that it changes, and later writes of that lane are
+refused (S5). A group is one transaction; if that fails, all its lanes break.
 
 Entries are not deleted at once. Trimming and deleting change one row of `logs`; the entries that became garbage
 are deleted in small portions between commits, or by the next owner.
@@ -28,7 +28,7 @@ CHECKPOINT_BYTES = file.WAL_BYTES // 2
 WAL_BYTES_MAX = 8 * file.WAL_BYTES
 """Size of the WAL at which a commit waits for the checkpoint."""
 SWEEP_ROWS = 16
-"""Garbage rows deleted at once: few, because a commit may be waiting."""
+"""Maximum number of garbage rows deleted at once: small, because a commit may be waiting."""
 
 _BYTES_PER_COMMIT = 3 * file.PAGE_BYTES
 """Bytes of the pages that each commit changes, independent of its data."""
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class SqliteWrite:
-    """One issued write. `stored` or `failed` is called on the loop, in the order of issue."""
+    """One issued write. `stored` or `failed` is called on the event loop, in the order of issue."""
 
     __slots__ = ("error", "future", "lane")
 
@@ -45,7 +45,7 @@ class SqliteWrite:
         self.lane = lane
         self.future = future
         self.error: StorageError | None = None
-        """Error if the write did not become durable."""
+        """Error of a write that did not become durable; None: it did, once the group is committed."""
 
     def stored(self) -> Any:
         """Handle durability; return the result of the future."""
@@ -95,7 +95,7 @@ class SqlitePut(SqliteWrite):
 
 
 class SqliteChange(SqliteWrite):
-    """Any other write of the transaction: `work` changes the file, `finish` then the state on the loop.
+    """Any other write of the transaction: `work` changes the file; once durable, `finish` runs on the event loop.
 
     `work` raises before its first change, or not at all.
     """
@@ -115,7 +115,7 @@ class SqliteChange(SqliteWrite):
 
 
 class Committer:
-    """The owner of the file, used by one thread at a time."""
+    """Commits writes to the file that this process owns. Used by one thread at a time."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str]) -> None:
         self.path = path
@@ -193,7 +193,7 @@ class Committer:
                 write.lane.broken = error
 
     def sweep(self) -> None:
-        """Delete a few rows that are no longer readable."""
+        """Delete up to SWEEP_ROWS rows of trimmed or deleted entries."""
         log_id = next(iter(self.garbage))
         self.connection.execute("PRAGMA synchronous = NORMAL")  # no fsync: a lost sweep is repeated
         try:
@@ -207,7 +207,7 @@ class Committer:
         self.wal.grows_by(file.PAGE_BYTES * swept)
 
     def close(self) -> None:
-        """Copy the WAL into the file, and release the file to the next owner."""
+        """Copy the WAL into the file if possible, and release the file to the next owner."""
         self.wal.close()
         with contextlib.suppress(sqlite3.Error):  # a full disk or an open reader: the WAL stays and is read
             self.connection.execute("PRAGMA busy_timeout = 100")
@@ -219,7 +219,7 @@ class Committer:
 
 
 class Wal:
-    """Keeps the WAL short without delaying commits.
+    """Keeps the WAL short without delaying commits, unless it exceeds WAL_BYTES_MAX.
 
     A checkpoint by a second connection runs concurrently with commits, but does not copy what they add
     meanwhile. So a thread repeats such checkpoints until little is left, which the writer copies itself
@@ -243,13 +243,14 @@ class Wal:
 
     @property
     def is_due(self) -> bool:
-        """Whether `keep_short` has work to do."""
+        """Whether `keep_short` begins or finishes a checkpoint."""
         if self._running is None:
             return self._bytes_left >= CHECKPOINT_BYTES
         return self._running.done() or self._bytes >= WAL_BYTES_MAX
 
     def keep_short(self) -> None:
-        """Begin or finish a checkpoint if one is due. Called between two commits."""
+        """Begin or finish a checkpoint if one is due. Called between two commits; waits for the thread if the WAL
+        exceeds WAL_BYTES_MAX."""
         if not self.is_due:
             return
         if self._running is None:

@@ -1,4 +1,4 @@
-"""The file of a SQLite store: its tables, its owner, its opening and its errors.
+"""Open the file of a SQLite store: its tables, its lock, its connections and its errors.
 
 The tables are described in docs/ARCHITECTURE.md, "What is on disk". Two remarks:
 
@@ -49,8 +49,8 @@ CREATE TABLE key_values (key TEXT PRIMARY KEY, value BLOB, version INTEGER);
 
 
 def take_ownership(path: Path, region: str) -> IO[str]:
-    """Lock `<path>.lock`, or raise an error that names the holder. The lock ends when the returned file is closed or
-    its process ends, also after a kill."""
+    """Lock `<path>.lock`. Raises StorageError, which names the holder, if another process or store holds the lock. It
+    is released when the returned file is closed or the process ends, also by a kill."""
     lock = open(f"{path}.lock", "a+", encoding="utf-8")  # noqa: SIM115 (closed by the owner)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +66,8 @@ def take_ownership(path: Path, region: str) -> IO[str]:
 
 
 def open_for_writing(path: Path, region: str) -> sqlite3.Connection:
-    """Return the owner's connection to the file, which is created if missing and checked otherwise."""
+    """Return the owner's connection to the file, which is created if missing. Raises StorageError if the file has
+    another format or belongs to another region."""
     connection = _connect(path, "rwc")
     try:
         # The first statement that reads the file: it fails if the file is no database.
@@ -113,7 +114,7 @@ def open_for_checkpoints(path: Path) -> sqlite3.Connection:
 
 
 def storage_error(error: Exception, what: str, *, definite: bool) -> StorageError:
-    """Convert an error of SQLite into a StorageError."""
+    """Convert an error of SQLite into a StorageError; StorageFull if the disk is full."""
     if isinstance(error, StorageError):
         return error
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:

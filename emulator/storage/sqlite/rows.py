@@ -46,7 +46,7 @@ def row_place(log_id: int, first: int) -> str:
 
 
 def group_rows(log_id: int, first: int, entries: Iterable[bytes]) -> list[Row]:
-    """Return the rows of one log in one group."""
+    """Encode entries of one log, with consecutive ids from `first` on, as rows of about ROW_BYTES."""
     rows: list[Row] = []
     row: list[bytes] = []
     size = 0
@@ -80,7 +80,7 @@ def write_keys(values: dict[str, Versioned | None]) -> list[Statement]:
 
 
 def _many(statement: str, row: str, rows: Sequence[tuple[Any, ...]]) -> list[Statement]:
-    """Return few statements with many rows each: every statement competes for the interpreter lock."""
+    """Return statements with up to ROWS_PER_STATEMENT rows each: every statement competes for the interpreter lock."""
     parts = [rows[i : i + ROWS_PER_STATEMENT] for i in range(0, len(rows), ROWS_PER_STATEMENT)]
     return [(_sql(statement, row, len(part)), [value for row in part for value in row]) for part in parts]
 
@@ -96,7 +96,8 @@ def _sql(statement: str, row: str, count: int) -> str:
 def read_entries(
     connection: sqlite3.Connection, log_id: int, start: int, end: int, max_entries: int, max_bytes: int
 ) -> list[Entry]:
-    """Return entries with start <= id < end until a limit is reached, without those of deleted rows."""
+    """Return the entries with start <= id < end, in order, until a limit is reached; rows that are swept are missing.
+    Raises StorageError for a damaged row or a gap between rows."""
     found: list[Entry] = []
     rows = connection.execute(
         "SELECT first_entry_id, data FROM entry_groups"
@@ -170,7 +171,7 @@ def create_log(connection: sqlite3.Connection, name: str) -> LogFacts:
 
 
 def delete_log(connection: sqlite3.Connection, name: str) -> int | None:
-    """Delete a log; return its id, whose rows are garbage now. None: there was no such log."""
+    """Delete a log; return its id, whose rows `sweep` deletes later. None: there was no such log."""
     found = connection.execute("SELECT log_id FROM logs WHERE name = ?", (name,)).fetchone()
     if found is None:
         return None
@@ -180,7 +181,7 @@ def delete_log(connection: sqlite3.Connection, name: str) -> int | None:
 
 
 def trim_log(connection: sqlite3.Connection, log_id: int, before: int, floor: int) -> int:
-    """Set the first id to `before`, mark ids below `floor` as used; return the bytes trimmed."""
+    """Raise the first id to `before`, and the lower bound of the log's end to `floor`; return the bytes trimmed."""
     (first,) = connection.execute("SELECT first_entry_id FROM logs WHERE log_id = ?", (log_id,)).fetchone()
     trimmed_bytes = bytes_between(connection, log_id, first, before)
     connection.execute(
@@ -192,7 +193,7 @@ def trim_log(connection: sqlite3.Connection, log_id: int, before: int, floor: in
 
 
 def write_ends(connection: sqlite3.Connection) -> None:
-    """Bring `logs.next_entry_id` up to date."""
+    """Raise `logs.next_entry_id` of all logs to their ends."""
     connection.execute(
         "UPDATE logs SET next_entry_id = max(next_entry_id, coalesce(("
         "  SELECT first_entry_id + entry_count FROM entry_groups"
@@ -213,7 +214,7 @@ def logs_with_rows(connection: sqlite3.Connection) -> set[int]:
 
 
 def sweep(connection: sqlite3.Connection, log_id: int, max_rows: int) -> int:
-    """Delete rows that are trimmed or whose log is deleted; return their number."""
+    """Delete up to `max_rows` rows that are trimmed or whose log is deleted; return their number."""
     found = connection.execute("SELECT first_entry_id FROM logs WHERE log_id = ?", (log_id,)).fetchone()
     end = found[0] if found else 2**62
     return connection.execute(

@@ -4,9 +4,9 @@
     writer   when and in which thread a group is committed; reading
     commit   the commit of a group; the WAL; sweeping trimmed entries
     rows     the layout of entries in the tables
-    file     the file: its tables, its owner, its errors
+    file     the file: its tables, its lock, its errors
 
-A `SqliteLog` is a lane (S5): once broken it stays broken, and opening the log again creates a new one from the
+A `SqliteLog` is a lane (S5): once broken it stays broken, and opening the log again creates a new object from the
 file.
 """
 
@@ -158,7 +158,7 @@ class SqliteStore(KeyedStore):
 
     @property
     def commits(self) -> int:
-        """Number of durability points so far."""
+        """Number of committed groups."""
         return self._committer.commits
 
     async def open_log(self, name: str, *, create: bool = True) -> SqliteLog | None:
@@ -220,7 +220,7 @@ class SqliteStore(KeyedStore):
         return write.future
 
     async def change(self, work: Callable[[Committer], T], finish: Callable[[T], R]) -> R:
-        """Issue a change that is neither an append nor a put; return the result of `finish`."""
+        """Issue a change that is no append and no write of a key; when it is durable, return the result of `finish`."""
         outcome: R = await self.issue(SqliteChange(self.new_future(), work, finish))
         return outcome
 
@@ -236,7 +236,7 @@ class SqliteStore(KeyedStore):
             raise file.storage_error(error, what, definite=True) from error
 
     def remember(self, log: SqliteLog, append: SqliteAppend) -> None:
-        """Keep a durable append in memory, and drop the oldest ones above the limit."""
+        """Keep a durable append in memory, and drop the oldest ones above RECENT_BYTES."""
         size = append.size_bytes + _OBJECT_BYTES * (2 + len(append.entries))
         log.recent.append((append.first, append.entries))
         self._recent.append((log, size))

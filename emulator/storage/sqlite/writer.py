@@ -8,7 +8,7 @@ the loop is not blocked for long.
     event loop     issues writes; commits small groups; resolves futures
         │ queue of writes            ▲ one callback per group
         ▼                            │
-    writer         commits the writes issued while it was busy; sweeps, keeps the WAL short
+    writer         commits large groups, and those issued while it is busy; sweeps, keeps the WAL short
     reader         reads entries that are not in memory any more; sees only committed rows (S7)
 
 A process whose loop is never idle must release the interpreter lock quickly, or the thread starves: see
@@ -33,13 +33,14 @@ from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange
 HERE_BYTES_MAX = 64 * 1024
 """Maximum size of a group that is committed on the loop."""
 HERE_SECONDS_MAX = 0.001
-"""Duration of a commit on the loop above which the following ones are passed to the thread."""
+"""Duration of a commit on the loop after which the next ones are passed to the thread for a while."""
 HERE_PAUSE_FACTOR = 20
-"""Multiple of it for which commits use the thread: a slow disk costs the loop a twentieth of its time."""
+"""Factor of that commit's duration for which the thread commits: a slow disk blocks the loop for at most a twentieth of
+the time."""
 
 
 class SqliteWriter:
-    """Takes issued writes and resolves their futures. Methods run on the event loop unless documented otherwise."""
+    """Commits issued writes and resolves their futures. Methods run on the event loop unless documented otherwise."""
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class SqliteWriter:
         self._tick.append(write)
 
     def close(self, last: SqliteWrite) -> None:
-        """Commit the issued writes, close the file, then resolve `last`. No write may be issued afterwards."""
+        """Commit the issued writes and close the file in the thread, which then resolves `last`. No write may be issued
+        afterwards."""
         self._last = last
         self._give_to_thread([*self._tick, last])
         self._tick = []
@@ -130,7 +132,7 @@ class SqliteWriter:
                 return
 
     def _tidy_up(self) -> None:
-        """Checkpoint and sweep between two commits, longer while there is nothing to commit."""
+        """Checkpoint if due, and sweep until a write is queued."""
         with self._turn:
             self._committer.wal.keep_short()
         while self._committer.garbage:
@@ -140,7 +142,7 @@ class SqliteWriter:
                 break
 
     def _next_group(self) -> list[SqliteWrite]:
-        """Wait for a write; return all writes in the queue."""
+        """Wait until the queue is not empty; return its writes, maybe none."""
         first = self._queue.get()
         rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
         return [write for write in (first, *rest) if write is not None]
