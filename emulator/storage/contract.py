@@ -163,10 +163,10 @@ class Replaceable(Protocol):
         ...
 
 
-_STARTS = 9_973
-_APART = 1_000
+_BASES = 9_973
+_BASE_INTERVAL = 1_000
 
 
-def last_before_first(region: str) -> int:
+def ledger_id_base(region: str) -> int:
     """Return the number before a region's first ledger id, which depends on its name only."""
-    return (crc32(region.encode()) % _STARTS + 1) * _APART
+    return (crc32(region.encode()) % _BASES + 1) * _BASE_INTERVAL

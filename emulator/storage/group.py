@@ -35,9 +35,9 @@ def encode_group(entries: Sequence[bytes]) -> bytearray:
     return record
 
 
-def decode_group(data: bytes, place: str = "commit group") -> list[bytes]:
-    """Return all entries of a record. `place` names the record in errors."""
-    return slice_group(data, 0, place=place)
+def decode_group(data: bytes, location: str = "commit group") -> list[bytes]:
+    """Return all entries of a record. `location` names the record in errors."""
+    return slice_group(data, 0, location=location)
 
 
 def slice_group(
@@ -45,13 +45,13 @@ def slice_group(
     skip: int,
     max_entries: int | None = None,
     max_bytes: int | None = None,
-    place: str = "commit group",
+    location: str = "commit group",
 ) -> list[bytes]:
     """Return entries from index `skip` on: at most `max_entries`, ending with the one that reaches `max_bytes`.
 
     Only returned entries are copied; the checksum is verified over the whole record.
     """
-    lengths = entry_lengths(data, place)
+    lengths = entry_lengths(data, location)
     if len(lengths) == 1:  # frequent with slow producers
         return [] if skip or max_entries == 0 else [data[8:-4]]
     at = ENTRY_OVERHEAD_BYTES * (1 + len(lengths)) + sum(lengths[:skip])
@@ -70,23 +70,23 @@ def entries_within(lengths: Sequence[int], max_bytes: int) -> int:
     return len(lengths)
 
 
-def entry_lengths(data: bytes, place: str = "commit group") -> tuple[int, ...]:
+def entry_lengths(data: bytes, location: str = "commit group") -> tuple[int, ...]:
     """Return the lengths of the entries of a record. Raises StorageError if the record is damaged."""
     if len(data) < RECORD_OVERHEAD_BYTES:
-        raise _damaged(place, f"{len(data)} bytes are too few for a record")
+        raise _damaged(location, f"{len(data)} bytes are too few for a record")
     if crc32c(memoryview(data)[:-4]) != _U32.unpack_from(data, len(data) - 4)[0]:
-        raise _damaged(place, "its checksum does not match its bytes")
+        raise _damaged(location, "its checksum does not match its bytes")
     (count,) = _U32.unpack_from(data)
     room = len(data) - RECORD_OVERHEAD_BYTES
     if not 0 < count <= room // ENTRY_OVERHEAD_BYTES:
-        raise _damaged(place, f"{count} entries do not fit into {len(data)} bytes")
+        raise _damaged(location, f"{count} entries do not fit into {len(data)} bytes")
     lengths = struct.unpack_from(f">{count}I", data, 4)
     if sum(lengths) != room - count * ENTRY_OVERHEAD_BYTES:
         raise _damaged(
-            place, f"its {count} lengths add up to {sum(lengths)} bytes, which differs from the record"
+            location, f"its {count} lengths add up to {sum(lengths)} bytes, which differs from the record"
         )
     return lengths
 
 
-def _damaged(place: str, what: str) -> StorageError:
-    return StorageError(f"{place} is damaged: {what}", definite=True)
+def _damaged(location: str, what: str) -> StorageError:
+    return StorageError(f"{location} is damaged: {what}", definite=True)

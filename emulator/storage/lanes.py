@@ -43,7 +43,7 @@ class LogLane:
         self.broken: StorageError | None = None
         self.refusal: StorageError | None = None
         """Error with which the event loop refuses new appends; None: it accepts them."""
-        self.gone: StorageError | None = None
+        self.deleted: StorageError | None = None
         """Error with which reads are refused after the log was deleted."""
 
     def failed(self, error: StorageError) -> None:

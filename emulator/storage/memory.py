@@ -123,8 +123,8 @@ class MemoryLog(LogLane):
         return self._store.issue(self, apply)
 
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
-        if self.gone is not None:
-            raise self.gone
+        if self.deleted is not None:
+            raise self.deleted
         return self._stored.read(from_entry_id, self.next_entry_id, max_entries, max_bytes)
 
     async def trim(self, before_entry_id: int) -> None:
@@ -187,7 +187,7 @@ class MemoryStore(KeyedStore):
         def apply() -> None:
             self.disk.logs.pop(name, None)
             if (log := self._logs.pop(name, None)) is not None:
-                log.refusal = log.gone = error
+                log.refusal = log.deleted = error
 
         await self.issue(None, apply)
 

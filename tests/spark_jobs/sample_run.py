@@ -16,7 +16,7 @@ from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.model.values import Position
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import payload_digest, transaction_text
-from emulator.storage.contract import last_before_first
+from emulator.storage.contract import ledger_id_base
 from emulator.storage.sqlite.store import open_sqlite
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication, with_transaction
@@ -28,7 +28,7 @@ START_MS = 1_763_712_000_000.0
 
 def place(region: str, entry: int) -> Position:
     """Return the position of an entry of a region's first topic."""
-    return Position(last_before_first(region) + 1, entry)
+    return Position(ledger_id_base(region) + 1, entry)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from emulator.errors import StorageError
-from emulator.storage.contract import Log, Store, last_before_first
+from emulator.storage.contract import Log, Store, ledger_id_base
 from emulator.storage.sqlite import commit as sqlite_commit
 from emulator.storage.sqlite import rows as sqlite_rows
 from emulator.storage.sqlite import store as sqlite
@@ -39,7 +39,7 @@ deletes = st.tuples(st.just("delete"), keys)
 
 def _nth(store: Store, log: Log) -> int:
     """Return the index of a region's log: the memory store counts from 1, SQLite from a number of the region's own."""
-    return log.ledger_id - (last_before_first("eu") if isinstance(store, SqliteStore) else 0)
+    return log.ledger_id - (ledger_id_base("eu") if isinstance(store, SqliteStore) else 0)
 
 
 class Stories(RuleBasedStateMachine):

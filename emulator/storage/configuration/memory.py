@@ -47,8 +47,8 @@ class ConfigurationMemory:
         if staged.changes:
             self.revision = staged.revision
             self.changes = [*self.changes, *staged.changes][-self.changes_kept :]
-            for tell in list(self.on_commit.values()):
-                tell()
+            for notify in list(self.on_commit.values()):
+                notify()
         return self.revision, outcome
 
 

@@ -129,7 +129,7 @@ class SqliteConfiguration(ConfigurationMedium):
         except sqlite3.Error:
             version = None  # unavailable; reads and writes raise
         try:
-            seen = (version, self._is_in_place())
+            seen = (version, self._files_are_in_place())
             if seen != self._seen:
                 self._seen = seen
                 self._on_commit()
@@ -138,32 +138,32 @@ class SqliteConfiguration(ConfigurationMedium):
 
     async def read(self, after: int) -> ConfigurationRead:
         def work() -> ConfigurationRead:
-            self._check_place(definite=True)
+            self._check_files(definite=True)
             return _read(self._reader, after)
 
         return await self._run(self._read_thread, work, "read")
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
-        def whole() -> tuple[int, T]:
-            self._check_place(definite=True)
+        def execute() -> tuple[int, T]:
+            self._check_files(definite=True)
             with _Transaction(self._connection):
                 outcome = work(SqliteRows(self._connection))
                 revision = _revision(self._connection)
                 self._connection.execute(
                     "DELETE FROM changes WHERE revision <= ?", (revision - self._changes_kept,)
                 )
-            self._check_place(definite=False)
+            self._check_files(definite=False)
             return revision, outcome
 
-        return await self._run(self._writer, whole, "written")
+        return await self._run(self._writer, execute, "written")
 
-    def _is_in_place(self) -> bool:
+    def _files_are_in_place(self) -> bool:
         """Return whether the file names still refer to the open files. Takes 3 µs per file."""
         return _files(self._path) == self._files
 
-    def _check_place(self, *, definite: bool) -> None:
+    def _check_files(self, *, definite: bool) -> None:
         """Raise StorageError if the file names do not refer to the open files: other regions may not see writes."""
-        if not self._is_in_place():
+        if not self._files_are_in_place():
             raise StorageError(
                 f"{self._path} is no longer the file that this region opened: it was renamed, removed or replaced; "
                 "restore it with its -wal and -shm files",

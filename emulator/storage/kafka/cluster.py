@@ -58,7 +58,7 @@ class Fetched(NamedTuple):
     data: bytes
 
 
-def is_passing(error: BaseException) -> bool:
+def is_retriable(error: BaseException) -> bool:
     """Return whether the same request may succeed later."""
     # A broker that is stopping responds with UnknownError.
     return isinstance(error, (NoResponse, kafka.errors.UnknownError)) or bool(
@@ -82,7 +82,7 @@ class KafkaCluster:
         self._leaders: dict[str, int] = {}
         self._connections: dict[tuple[str, int, str], KafkaConnection] = {}
         self._connecting: dict[tuple[str, int, str], asyncio.Lock] = {}
-        self._away_since: float | None = None
+        self._unavailable_since: float | None = None
         self._closed = False
 
     # Requests
@@ -101,7 +101,7 @@ class KafkaCluster:
             try:
                 result = await attempt()
             except (NoResponse, kafka.errors.KafkaError) as error:
-                if self._closed or not is_passing(error):
+                if self._closed or not is_retriable(error):
                     raise storage_error(error) from error
                 if deadline is not None and _now() >= deadline:
                     where = ", ".join(f"{host}:{port}" for host, port in self.settings.addresses)
@@ -113,19 +113,19 @@ class KafkaCluster:
                 return result
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
-            await self.look_up(topics)
+            await self.refresh_leaders(topics)
 
     def note_failure(self, error: BaseException) -> None:
         """Log that Kafka does not respond, if that is the error and it is not logged yet."""
-        if self._away_since is None and isinstance(error, NoResponse):
-            self._away_since = _now()
+        if self._unavailable_since is None and isinstance(error, NoResponse):
+            self._unavailable_since = _now()
             logger.warning("Kafka does not respond; retrying: %s", error)
 
     def note_success(self) -> None:
         """Log that Kafka responds again, if `note_failure` logged that it does not."""
-        if self._away_since is not None:
-            logger.warning("Kafka responds again after %.1f s", _now() - self._away_since)
-            self._away_since = None
+        if self._unavailable_since is not None:
+            logger.warning("Kafka responds again after %.1f s", _now() - self._unavailable_since)
+            self._unavailable_since = None
 
     async def send_to_node(self, node: int, request: Any, *, purpose: str = "read", **content: Any) -> Any:
         if node not in self._nodes:
@@ -168,7 +168,7 @@ class KafkaCluster:
         """Return the leader of a topic, or None when unknown."""
         return self._leaders.get(topic)
 
-    async def look_up(self, topics: Iterable[str]) -> None:
+    async def refresh_leaders(self, topics: Iterable[str]) -> None:
         """Forget the leaders of these topics and request them again. An error is not raised: leaders stay unknown."""
         for topic in topics:
             self._leaders.pop(topic, None)

@@ -106,7 +106,7 @@ class KafkaLog(LogLane):
     def topic(self) -> str:
         return self._state.topic
 
-    def opened_again(self) -> KafkaLog:
+    def reopened(self) -> KafkaLog:
         """Return a new object after a failed append, with the same state: the append certainly was not stored."""
         return KafkaLog(self.name, self._state, self.partition, self._writer, self._keys, self._pages)
 
@@ -131,8 +131,8 @@ class KafkaLog(LogLane):
         start, end = from_entry_id, self.next_entry_id
         while max_entries > 0:
             self._writer.refuse_if_closed()
-            if self.gone is not None:
-                raise self.gone
+            if self.deleted is not None:
+                raise self.deleted
             start = max(start, self.first_entry_id)
             if start >= end:
                 break
@@ -149,14 +149,14 @@ class KafkaLog(LogLane):
 
     async def _page(self, start: int, bytes_max: int) -> Page | None:
         """Return a page that contains entry id `start`; None: it was trimmed, or the log was deleted."""
-        page = self._pages.find(self.ledger_id, start)
+        page = self._pages.get(self.ledger_id, start)
         if page is not None:
             return page
         wanted = min(max(bytes_max, PAGE_BYTES // 16), PAGE_BYTES)
         try:
             batches = await read_page(self._writer.cluster, self.topic, start, wanted)
         except StorageError:
-            if self.first_entry_id > start or self.gone is not None:
+            if self.first_entry_id > start or self.deleted is not None:
                 return None
             raise
         end = self.next_entry_id  # later batches are not acknowledged by Kafka yet
@@ -164,7 +164,7 @@ class KafkaLog(LogLane):
         page = Page(
             start, min(batches[-1].next_offset, end), [entry for entry in entries if entry.entry_id >= start]
         )
-        self._pages.keep(self.ledger_id, page)
+        self._pages.put(self.ledger_id, page)
         return page
 
     # Trimming

@@ -116,7 +116,7 @@ class RegionOwner:
 
 
 @dataclass(slots=True)
-class Possession:
+class Takeover:
     """A region's topics after the takeover by a new owner."""
 
     owner: RegionOwner
@@ -135,7 +135,7 @@ async def take_over(
     region_prefix: str,
     clock: Callable[[], float],
     recheck_seconds: float,
-) -> Possession:
+) -> Takeover:
     """Become the owner. The key topic must exist. StorageFenced if a newer owner takes over meanwhile."""
     keys = TopicPartition(names.keys_topic(region_prefix))
     owner = RegionOwner(cluster, keys, clock, recheck_seconds)
@@ -145,18 +145,18 @@ async def take_over(
         fence = owner.fence(cluster.settings.region)
         content = KeyTopicState()
         await _read_keys(cluster, keys.topic, content, await writer.issue_record(keys, fence))
-        undertaker = await _bury_predecessor(cluster, keys.topic, owner, content)
+        old_writer = await _bury_predecessor(cluster, keys.topic, owner, content)
         registered = [
             json.loads(v)["topic"] for k, (v, _) in content.records.items() if k.startswith(names.LOG_PREFIX)
         ]
         found = set(await cluster.retry(lambda: cluster.topics(region_prefix)))
         partitions = [TopicPartition(topic) for topic in registered if topic in found]
-        if undertaker is not None:
+        if old_writer is not None:
             burial = _burial(owner)
             await asyncio.gather(
-                *(undertaker.issue_record(TopicPartition(p.topic), burial) for p in partitions)
+                *(old_writer.issue_record(TopicPartition(p.topic), burial) for p in partitions)
             )
-            await undertaker.close(1)
+            await old_writer.close(1)
         offsets = await asyncio.gather(*(writer.issue_record(partition, fence) for partition in partitions))
     except BaseException:
         writer.stop(StorageError("the store could not be opened", definite=True))
@@ -165,7 +165,7 @@ async def take_over(
         partition.topic: (partition, offset) for partition, offset in zip(partitions, offsets, strict=True)
     }
     of_logs = {topic for topic in found if names.ledger_id_of(region_prefix, topic) is not None}
-    return Possession(owner, writer, keys, content, logs, sorted(of_logs - set(registered)))
+    return Takeover(owner, writer, keys, content, logs, sorted(of_logs - set(registered)))
 
 
 async def _read_keys(cluster: KafkaCluster, topic: str, content: KeyTopicState, last_offset: int) -> None:
@@ -188,11 +188,11 @@ async def _bury_predecessor(
         old.id,
         owner.producer.id,
     )
-    undertaker = KafkaWriter(cluster, old)
+    old_writer = KafkaWriter(cluster, old)
     await _read_keys(
-        cluster, topic, content, await undertaker.issue_record(TopicPartition(topic), _burial(owner))
+        cluster, topic, content, await old_writer.issue_record(TopicPartition(topic), _burial(owner))
     )
-    return undertaker
+    return old_writer
 
 
 def _burial(owner: RegionOwner) -> ProducedRecord:

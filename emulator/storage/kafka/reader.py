@@ -64,7 +64,7 @@ class Pages:
         self._pages: OrderedDict[int, tuple[Page, int]] = OrderedDict()
         self._bytes = 0
 
-    def find(self, ledger_id: int, entry_id: int) -> Page | None:
+    def get(self, ledger_id: int, entry_id: int) -> Page | None:
         """Return the cached page that contains `entry_id`, or None."""
         page, _ = self._pages.get(ledger_id, (None, 0))
         if page is None or not page.first_offset <= entry_id < page.next_offset:
@@ -72,7 +72,7 @@ class Pages:
         self._pages.move_to_end(ledger_id)
         return page
 
-    def keep(self, ledger_id: int, page: Page) -> None:
+    def put(self, ledger_id: int, page: Page) -> None:
         self.forget(ledger_id)
         size = sum(len(entry.data) + 100 for entry in page.entries)
         self._pages[ledger_id] = page, size

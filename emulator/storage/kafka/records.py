@@ -121,13 +121,13 @@ def _builder(producer: ProducerId, sequence: int) -> DefaultRecordBatchBuilder:
     return DefaultRecordBatchBuilder(_MAGIC, 0, False, producer.id, producer.epoch, sequence, _NO_LIMIT)
 
 
-def decode_batches(data: bytes, place: str) -> Iterator[RecordBatch]:
+def decode_batches(data: bytes, location: str) -> Iterator[RecordBatch]:
     """Yield the complete batches of a fetch; a truncated last one is ignored. StorageError for a damaged one."""
     remaining = MemoryRecords(data)
     while remaining.has_next():
         batch = remaining.next_batch()
         if not isinstance(batch, DefaultRecordBatch) or not batch.validate_crc():
-            raise StorageError(f"{place} holds a damaged record batch", definite=True)
+            raise StorageError(f"{location} holds a damaged record batch", definite=True)
         first, end = batch.base_offset, batch.next_offset
         if batch.is_control_batch:  # of another program's transaction; geoemu uses none
             yield RecordBatch(first, end, [])

@@ -16,12 +16,12 @@ from typing import Any
 import kafka.errors
 
 from emulator.errors import StorageError, StorageFenced
-from emulator.storage.contract import Versioned, last_before_first
+from emulator.storage.contract import Versioned, ledger_id_base
 from emulator.storage.kafka import names
 from emulator.storage.kafka.cluster import KafkaCluster
 from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.log import KafkaLog, LogState, find_end
-from emulator.storage.kafka.ownership import OWNER_RECHECK_SECONDS, Possession, take_over
+from emulator.storage.kafka.ownership import OWNER_RECHECK_SECONDS, Takeover, take_over
 from emulator.storage.kafka.reader import Pages
 from emulator.storage.kafka.records import VERSION, ProducedRecord
 from emulator.storage.kafka.settings import KafkaSettings
@@ -75,27 +75,27 @@ async def open_kafka(
         await cluster.retry(
             lambda: cluster.create_topic(names.keys_topic(prefix), config), timeout_seconds=timeout
         )
-        possession = await take_over(cluster, prefix.rstrip("."), prefix, clock, recheck_seconds)
+        takeover = await take_over(cluster, prefix.rstrip("."), prefix, clock, recheck_seconds)
     except BaseException:
         cluster.close()
         raise
-    return KafkaStore(region, prefix, possession)
+    return KafkaStore(region, prefix, takeover)
 
 
 class KafkaStore(KeyedStore):
     """Implements `contract.Store`. Created by `open_kafka`."""
 
-    def __init__(self, region: str, prefix: str, possession: Possession) -> None:
+    def __init__(self, region: str, prefix: str, takeover: Takeover) -> None:
         values: dict[str, Versioned] = {}
         self._register: dict[str, LogState] = {}
         """Name -> state of all durable logs."""
         super().__init__(values, self._register)
         self._prefix = prefix
-        self._writer = possession.writer
-        self.cluster = possession.writer.cluster
+        self._writer = takeover.writer
+        self.cluster = takeover.writer.cluster
         self._pages = Pages()
-        self._key_partition = possession.keys
-        self._fences = possession.logs
+        self._key_partition = takeover.keys
+        self._fences = takeover.logs
         """Topic of each log not opened yet -> its partition, and the offset of this owner's fence."""
         self._logs: dict[str, KafkaLog] = {}
         """The newest object of each log that was opened."""
@@ -104,13 +104,13 @@ class KafkaStore(KeyedStore):
         self._closing: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.fenced: asyncio.Future[StorageFenced] = self.new_future()
-        self._owner = possession.owner
+        self._owner = takeover.owner
         self._watch = asyncio.get_running_loop().create_task(self._watch_owner())
         self._last_ledger_id = max(
-            (names.ledger_id_of(prefix, topic) or 0 for topic in possession.orphans),
-            default=last_before_first(region),
+            (names.ledger_id_of(prefix, topic) or 0 for topic in takeover.orphans),
+            default=ledger_id_base(region),
         )
-        for key, (value, headers) in possession.content.records.items():
+        for key, (value, headers) in takeover.content.records.items():
             if key.startswith(names.VALUE_PREFIX):
                 name = key.removeprefix(names.VALUE_PREFIX).decode()
                 values[name] = Versioned(value, int(dict(headers)[VERSION]))
@@ -118,8 +118,8 @@ class KafkaStore(KeyedStore):
                 self._register[key.removeprefix(names.LOG_PREFIX).decode()] = LogState.decode(value)
             elif key == names.LEDGER_ID_KEY:
                 self._last_ledger_id = max(self._last_ledger_id, int(value))
-        if possession.orphans:
-            self._in_background(self._delete_topics(possession.orphans))
+        if takeover.orphans:
+            self._in_background(self._delete_topics(takeover.orphans))
 
     @property
     def commits(self) -> int:
@@ -133,7 +133,7 @@ class KafkaStore(KeyedStore):
             self._writer.refuse_if_closed()
             log = self._logs.get(name)
             if log is not None and log.refusal is not None:
-                log = self._logs[name] = log.opened_again()
+                log = self._logs[name] = log.reopened()
             if log is None and name in self._register:
                 log = self._logs[name] = await self._open(name, self._register[name])
             if log is None and create:
@@ -180,7 +180,7 @@ class KafkaStore(KeyedStore):
             self._fences.pop(state.topic, None)
             self._pages.forget(state.ledger_id)
             if (log := self._logs.pop(name, None)) is not None:
-                log.refusal = log.gone = log.partition.gone = error
+                log.refusal = log.deleted = log.partition.deleted = error
             self._in_background(self._delete_topics([state.topic]))
 
     def _write_key(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
@@ -188,13 +188,13 @@ class KafkaStore(KeyedStore):
 
     async def close(self) -> None:
         if self._closing is None:
-            self._writer.shut()
+            self._writer.refuse_new_writes()
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     async def _watch_owner(self) -> None:
         """Detect a new owner every OWNER_POLL_SECONDS, also while no write is issued, and resolve `fenced`."""
-        said = ""
+        last_warning = ""
         while self._writer.ended is None:
             await asyncio.sleep(OWNER_POLL_SECONDS)
             try:
@@ -202,8 +202,8 @@ class KafkaStore(KeyedStore):
             except StorageFenced as fenced:
                 self._writer.stop(fenced)
             except StorageError as error:  # reads fail now; writes may still succeed
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != last_warning:
+                    last_warning = str(error)
                     logger.warning("cannot check whether %s has another owner: %s", self._prefix, error)
         if isinstance(self._writer.ended, StorageFenced):
             self.fenced.set_result(self._writer.ended)

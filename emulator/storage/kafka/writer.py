@@ -23,7 +23,7 @@ from emulator.storage.kafka.cluster import (
     BACKOFF_SECONDS_MAX,
     KafkaCluster,
     check,
-    is_passing,
+    is_retriable,
 )
 from emulator.storage.kafka.connection import NoResponse
 from emulator.storage.kafka.records import (
@@ -110,26 +110,26 @@ class TopicPartition:
         self.bytes_before = 0
         """Bytes of all entries written so far, trimmed ones included."""
         self.pending: deque[KafkaWrite] = deque()
-        self.gone: StorageError | None = None
+        self.deleted: StorageError | None = None
         """Error with which all later writes fail, set when the log is deleted."""
 
-    def take(self, producer: ProducerId) -> _Batch | None:
+    def next_batch(self, producer: ProducerId) -> _Batch | None:
         """Remove pending writes up to BATCH_BYTES and return them as a batch. Writes of broken lanes fail."""
-        taken: list[KafkaWrite] = []
+        writes: list[KafkaWrite] = []
         size = 0
         while self.pending and size < BATCH_BYTES:
             write = self.pending[0]
-            refusal = self.gone or (write.lane.broken if write.lane is not None else None)
+            refusal = self.deleted or (write.lane.broken if write.lane is not None else None)
             if refusal is not None:
                 fail(self.pending.popleft(), behind(refusal))
-            elif taken and size + write.size > BATCH_BYTES:
+            elif writes and size + write.size > BATCH_BYTES:
                 break
             else:
-                taken.append(self.pending.popleft())
+                writes.append(self.pending.popleft())
                 size += write.size
-        return self._make(producer, taken, size) if taken else None
+        return self._encode(producer, writes, size) if writes else None
 
-    def _make(self, producer: ProducerId, writes: list[KafkaWrite], size: int) -> _Batch:
+    def _encode(self, producer: ProducerId, writes: list[KafkaWrite], size: int) -> _Batch:
         if isinstance(writes[0], KafkaAppend):
             entries = [entry for write in writes if isinstance(write, KafkaAppend) for entry in write.entries]
             data = encode_entries(producer, self.sequence, entries, self.bytes_before)
@@ -192,7 +192,7 @@ class KafkaWriter:
         self.ended: StorageError | None = None
         """Error with which the writer has stopped; None: it still sends requests."""
         self.closed: StorageError | None = None
-        """Error with which new writes are refused after `shut`."""
+        """Error with which new writes are refused after `refuse_new_writes`."""
         self._owner = owner
         self._dirty: dict[TopicPartition, None] = {}
         """Partitions with pending writes, in the order of their turns."""
@@ -214,7 +214,7 @@ class KafkaWriter:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return self.issue(partition, RecordWrite(None, future, record))
 
-    def shut(self) -> None:
+    def refuse_new_writes(self) -> None:
         """Refuse new writes. `close` still sends the issued ones."""
         self.closed = self.closed or StorageError("the store is closed", definite=True)
         self._wake.set()
@@ -225,7 +225,7 @@ class KafkaWriter:
 
     async def close(self, timeout_seconds: float) -> None:
         """Refuse new writes and send the issued ones. Those not acknowledged in time fail, but may have been stored."""
-        self.shut()
+        self.refuse_new_writes()
         done, _ = await asyncio.wait([self._task], timeout=timeout_seconds)
         if not done:
             self.stop(StorageError("the store was closed before Kafka acknowledged it", definite=False))
@@ -244,19 +244,19 @@ class KafkaWriter:
         while self.closed is None or self._dirty:
             await self._wake.wait()
             self._wake.clear()
-            while batches := self._take():
+            while batches := self._next_batches():
                 await self._commit(batches)
                 if self.ended is not None:
                     return
 
-    def _take(self) -> list[_Batch]:
+    def _next_batches(self) -> list[_Batch]:
         """Remove the writes of the next group from their partitions, and return them as batches."""
         batches: list[_Batch] = []
         size = 0
         for partition in list(self._dirty):
             if size >= REQUEST_BYTES:
                 break
-            batch = partition.take(self.producer)
+            batch = partition.next_batch(self.producer)
             del self._dirty[partition]
             if partition.pending:  # its next turn is after all other partitions
                 self._dirty[partition] = None
@@ -267,20 +267,21 @@ class KafkaWriter:
 
     async def _commit(self, batches: Sequence[_Batch]) -> None:
         pause = 0.0
-        left = list(batches)
+        unacknowledged = list(batches)
         try:
-            while left:
+            while unacknowledged:
                 if self._owner is not None:
                     await self._owner.check()
-                left = await self._send(left)
-                if left:
+                unacknowledged = await self._send(unacknowledged)
+                if unacknowledged:
                     pause = min(2 * pause or BACKOFF_SECONDS, BACKOFF_SECONDS_MAX)
                     await asyncio.sleep(pause)
-                    await self.cluster.look_up([batch.partition.topic for batch in left])
+                    await self.cluster.refresh_leaders([batch.partition.topic for batch in unacknowledged])
         except StorageFenced as fenced:
-            self._end(left, fenced)
+            self._end(unacknowledged, fenced)
         except BaseException as error:  # every future must resolve
-            self._end(left, self.ended or StorageError(f"writing to Kafka ended: {error!r}", definite=False))
+            failure = self.ended or StorageError(f"writing to Kafka ended: {error!r}", definite=False)
+            self._end(unacknowledged, failure)
             raise
         self.commits += 1
 
@@ -291,22 +292,22 @@ class KafkaWriter:
 
     async def _send(self, batches: Sequence[_Batch]) -> list[_Batch]:
         """Send batches once; return those to be resent. Raises StorageFenced."""
-        again: list[_Batch] = []
+        retriable: list[_Batch] = []
         by_leader: dict[int, list[_Batch]] = {}
         for batch in batches:
             leader = self.cluster.leader(batch.partition.topic)
-            (again if leader is None else by_leader.setdefault(leader, [])).append(batch)
-        for left in await asyncio.gather(*(self._send_to(node, some) for node, some in by_leader.items())):
-            again += left
+            (retriable if leader is None else by_leader.setdefault(leader, [])).append(batch)
+        for some in await asyncio.gather(*(self._send_to(node, some) for node, some in by_leader.items())):
+            retriable += some
         if self.ended is not None:
             raise self.ended
-        kept = []
-        for batch in again:
-            if batch.partition.gone is not None:
-                batch.failed(behind(batch.partition.gone))
+        to_resend = []
+        for batch in retriable:
+            if batch.partition.deleted is not None:
+                batch.failed(behind(batch.partition.deleted))
             else:
-                kept.append(batch)
-        return kept
+                to_resend.append(batch)
+        return to_resend
 
     async def _send_to(self, node: int, batches: list[_Batch]) -> list[_Batch]:
         try:
@@ -317,26 +318,26 @@ class KafkaWriter:
             self.cluster.note_failure(error)
             return batches
         self.cluster.note_success()
-        again = []
+        retriable = []
         for batch in batches:
             code, message, offset = results[batch.partition.topic]
             try:
                 check(code, message)
             except _FENCED as error:
                 self.ended = StorageFenced(f"another process owns {batch.partition.topic}: {error}")
-                again.append(batch)
+                retriable.append(batch)
             except kafka.errors.KafkaError as error:
-                if is_passing(error):
-                    again.append(batch)
+                if is_retriable(error):
+                    retriable.append(batch)
                 else:
-                    batch.failed(_final(error, batch))
+                    batch.failed(_rejection(error, batch))
             else:
                 batch.stored(offset)
                 if self._owner is not None:
                     self._owner.write_accepted()
-        return again
+        return retriable
 
 
-def _final(error: kafka.errors.KafkaError, batch: _Batch) -> StorageError:
+def _rejection(error: kafka.errors.KafkaError, batch: _Batch) -> StorageError:
     what = f"{batch.partition.topic}: Kafka refused {len(batch.data)} bytes: {error}"
     return StorageFull(what) if isinstance(error, _TOO_LARGE) else StorageError(what, definite=True)

@@ -147,14 +147,14 @@ class Committer:
                 for sql, parameters in statements:
                     self.connection.execute(sql, parameters)
                 for change in changes:
-                    self._carry_out(change)
+                    self._apply(change)
                 committing = True
                 self.connection.execute("COMMIT")
         except Exception as error:  # any error: no write may stay unresolved
             what = f"{self.path} could not be written"
             failure = file.storage_error(error, what, definite=not committing)
             failure.__cause__ = error
-            self._break(accepted, failure)
+            self._fail(accepted, failure)
         else:
             self.commits += bool(accepted)
 
@@ -170,10 +170,10 @@ class Committer:
         for log_id, of_log in appends.items():
             entries = chain.from_iterable(append.entries for append in of_log)
             groups += rows.group_rows(log_id, of_log[0].first, entries)
-        self.wal.grows_by(sum(len(row[3]) for row in groups))
+        self.wal.note_growth(sum(len(row[3]) for row in groups))
         return [*rows.insert_groups(groups), *rows.write_keys(values)]
 
-    def _carry_out(self, change: SqliteChange) -> None:
+    def _apply(self, change: SqliteChange) -> None:
         """Apply a change. A failure, as on a damaged row, does not fail the rest of the group."""
         try:
             change.result = change.work(self)
@@ -183,7 +183,7 @@ class Committer:
             what = f"{self.path} could not be changed"
             change.error = file.storage_error(error, what, definite=True)
 
-    def _break(self, writes: list[SqliteWrite], error: StorageError) -> None:
+    def _fail(self, writes: list[SqliteWrite], error: StorageError) -> None:
         """Fail `writes` and break their lanes, so that no later write of these becomes durable."""
         with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
             self.connection.execute("ROLLBACK")
@@ -204,7 +204,7 @@ class Committer:
             self.connection.execute("PRAGMA synchronous = FULL")
         if swept < SWEEP_ROWS:
             self.garbage.discard(log_id)
-        self.wal.grows_by(file.PAGE_BYTES * swept)
+        self.wal.note_growth(file.PAGE_BYTES * swept)
 
     def close(self) -> None:
         """Copy the WAL into the file if possible, and release the file to the next owner."""
@@ -237,18 +237,18 @@ class Wal:
         self._bytes = self._bytes_left
         """Approximate bytes written since the WAL was last restarted."""
 
-    def grows_by(self, data_bytes: int) -> None:
+    def note_growth(self, data_bytes: int) -> None:
         self._bytes_left += data_bytes + _BYTES_PER_COMMIT
         self._bytes += data_bytes + _BYTES_PER_COMMIT
 
     @property
     def is_due(self) -> bool:
-        """Whether `keep_short` begins or finishes a checkpoint."""
+        """Whether `checkpoint_if_due` begins or finishes a checkpoint."""
         if self._running is None:
             return self._bytes_left >= CHECKPOINT_BYTES
         return self._running.done() or self._bytes >= WAL_BYTES_MAX
 
-    def keep_short(self) -> None:
+    def checkpoint_if_due(self) -> None:
         """Begin or finish a checkpoint if one is due. Called between two commits; waits for the thread if the WAL
         exceeds WAL_BYTES_MAX."""
         if not self.is_due:
@@ -266,9 +266,9 @@ class Wal:
 
     def _begin_round(self) -> None:
         self._bytes_left = 0
-        self._running = self._thread.submit(self._checkpoint_beside)
+        self._running = self._thread.submit(self._checkpoint_concurrently)
 
-    def _checkpoint_beside(self) -> None:
+    def _checkpoint_concurrently(self) -> None:
         if self._other_connection is None:
             self._other_connection = file.open_for_checkpoints(self._path)
         _checkpoint(self._other_connection)

@@ -19,7 +19,7 @@ from typing import IO
 from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
-from emulator.storage.contract import last_before_first
+from emulator.storage.contract import ledger_id_base
 
 FORMAT_VERSION = "1"
 PAGE_BYTES = 8192
@@ -135,7 +135,7 @@ def _create(connection: sqlite3.Connection, region: str) -> None:
     for statement in TABLES.split(";")[:-1]:
         connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", meta)
-    connection.execute("INSERT INTO sqlite_sequence VALUES ('logs', ?)", (last_before_first(region),))
+    connection.execute("INSERT INTO sqlite_sequence VALUES ('logs', ?)", (ledger_id_base(region),))
     connection.execute("COMMIT")
 
 

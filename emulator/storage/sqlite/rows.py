@@ -38,7 +38,7 @@ class LogFacts(NamedTuple):
     size_bytes: int
 
 
-def row_place(log_id: int, first: int) -> str:
+def describe_row(log_id: int, first: int) -> str:
     return f"row (log_id {log_id}, first_entry_id {first}) of entry_groups"
 
 
@@ -71,11 +71,11 @@ def write_keys(values: dict[str, Versioned | None]) -> list[Statement]:
         "INSERT INTO key_values VALUES {} "
         "ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = excluded.version"
     )
-    kept = [(key, *value) for key, value in values.items() if value is not None]
-    gone = [(key,) for key, value in values.items() if value is None]
+    puts = [(key, *value) for key, value in values.items() if value is not None]
+    deletions = [(key,) for key, value in values.items() if value is None]
     return [
-        *_many(upsert, "(?, ?, ?)", kept),
-        *_many("DELETE FROM key_values WHERE key IN ({})", "?", gone),
+        *_many(upsert, "(?, ?, ?)", puts),
+        *_many("DELETE FROM key_values WHERE key IN ({})", "?", deletions),
     ]
 
 
@@ -108,12 +108,12 @@ def read_entries(
     )
     try:
         for first, data in rows:
-            place = row_place(log_id, first)
+            row = describe_row(log_id, first)
             if found and first != found[-1].entry_id + 1:
-                raise StorageError(f"{place} should begin at entry {found[-1].entry_id + 1}", definite=True)
-            taken = slice_group(data, max(start - first, 0), max_entries - len(found), max_bytes, place)
-            found.extend(Entry(entry_id, entry) for entry_id, entry in enumerate(taken, max(start, first)))
-            max_bytes -= sum(map(len, taken))
+                raise StorageError(f"{row} should begin at entry {found[-1].entry_id + 1}", definite=True)
+            entries = slice_group(data, max(start - first, 0), max_entries - len(found), max_bytes, row)
+            found.extend(Entry(entry_id, entry) for entry_id, entry in enumerate(entries, max(start, first)))
+            max_bytes -= sum(map(len, entries))
             if len(found) == max_entries or max_bytes <= 0:
                 break
     finally:
@@ -155,7 +155,7 @@ def bytes_between(connection: sqlite3.Connection, log_id: int, start: int, end: 
             (log_id, edge),
         ).fetchone()
         if row is not None and row[0] + row[1] > edge:
-            cut[row[0]] = entry_lengths(row[2], row_place(log_id, row[0]))
+            cut[row[0]] = entry_lengths(row[2], describe_row(log_id, row[0]))
     return int(whole) + sum(
         sum(lengths[max(start - first, 0) : max(end - first, 0)]) for first, lengths in cut.items()
     )

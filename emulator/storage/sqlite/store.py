@@ -89,17 +89,17 @@ class SqliteLog(LogLane):
         return self._store.issue(SqliteAppend(self, future, self.ledger_id, first, tuple(entries)))
 
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
-        if self.gone is not None:
-            raise self.gone
+        if self.deleted is not None:
+            raise self.deleted
         start, end = max(from_entry_id, self.first_entry_id), self.next_entry_id
         if start >= end or max_entries <= 0:
             return []
         if self.recent and start >= self.recent[0][0]:
             return self._read_recent(start, max_entries, max_bytes)
         found = await self._store.read_rows(self, start, end, max_entries, max_bytes)
-        if self.gone is None and self.first_entry_id > start:  # trimmed during the read
+        if self.deleted is None and self.first_entry_id > start:  # trimmed during the read
             return await self.read(start, max_entries, max_bytes)
-        if self.gone is None and not (found and found[0].entry_id == start):
+        if self.deleted is None and not (found and found[0].entry_id == start):
             raise StorageError(f"log {self.name!r} lacks entry {start}", definite=True)
         return found
 
@@ -137,7 +137,7 @@ class SqliteLog(LogLane):
         """Update the log after a durable append; return its first id."""
         self.next_entry_id = append.first + len(append.entries)
         self.size_bytes += append.size_bytes
-        self._store.remember(self, append)
+        self._store.cache_append(self, append)
         return append.first
 
 
@@ -197,7 +197,7 @@ class SqliteStore(KeyedStore):
         def finish(_: None) -> None:
             self._names.discard(name)
             if (log := self._logs.pop(name, None)) is not None:
-                log.refusal = log.gone = error
+                log.refusal = log.deleted = error
 
         await self.change(work, finish)
 
@@ -235,7 +235,7 @@ class SqliteStore(KeyedStore):
             what = f"log {log.name!r} cannot be read from entry {start}"
             raise file.storage_error(error, what, definite=True) from error
 
-    def remember(self, log: SqliteLog, append: SqliteAppend) -> None:
+    def cache_append(self, log: SqliteLog, append: SqliteAppend) -> None:
         """Keep a durable append in memory, and drop the oldest ones above RECENT_BYTES."""
         size = append.size_bytes + _OBJECT_BYTES * (2 + len(append.entries))
         log.recent.append((append.first, append.entries))

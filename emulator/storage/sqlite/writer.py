@@ -53,11 +53,11 @@ class SqliteWriter:
         self.reader = SqliteReader(committer.path)
         self._resolve = resolve
         """Called on the loop with each group, in order."""
-        self._turn = threading.Lock()
+        self._committer_lock = threading.Lock()
         """Held by the thread that uses the committer."""
         self._tick: list[SqliteWrite] = []
         """Writes issued in this tick. Invariant: empty while the thread has writes."""
-        self._with_thread = 0
+        self._in_thread = 0
         """Number of writes passed to the thread and not resolved yet."""
         self._thread_until = 0.0
         self._queue: SimpleQueue[SqliteWrite | None] = SimpleQueue()
@@ -66,8 +66,8 @@ class SqliteWriter:
         threading.Thread(target=self._run, name=f"writer of {committer.path}", daemon=True).start()
 
     def issue(self, write: SqliteWrite) -> None:
-        if self._with_thread:
-            self._give_to_thread([write])
+        if self._in_thread:
+            self._enqueue([write])
             return
         if not self._tick:
             self._loop.call_soon(self._end_tick)
@@ -77,7 +77,7 @@ class SqliteWriter:
         """Commit the issued writes and close the file in the thread, which then resolves `last`. No write may be issued
         afterwards."""
         self._last = last
-        self._give_to_thread([*self._tick, last])
+        self._enqueue([*self._tick, last])
         self._tick = []
 
     def _end_tick(self) -> None:
@@ -85,10 +85,10 @@ class SqliteWriter:
         if not group:
             return  # closed meanwhile
         here = _is_small(group) and time.perf_counter() >= self._thread_until
-        if here and self._turn.acquire(blocking=False):
+        if here and self._committer_lock.acquire(blocking=False):
             self._commit_here(group)
         else:
-            self._give_to_thread(group)
+            self._enqueue(group)
 
     def _commit_here(self, group: list[SqliteWrite]) -> None:
         begin = time.perf_counter()
@@ -96,7 +96,7 @@ class SqliteWriter:
             self._committer.commit(group)
             thread_is_needed = self._committer.garbage or self._committer.wal.is_due
         finally:
-            self._turn.release()
+            self._committer_lock.release()
         end = time.perf_counter()
         if end - begin > HERE_SECONDS_MAX:
             self._thread_until = end + HERE_PAUSE_FACTOR * (end - begin)
@@ -104,13 +104,13 @@ class SqliteWriter:
             self._queue.put(None)
         self._resolve(group)
 
-    def _give_to_thread(self, group: list[SqliteWrite]) -> None:
-        self._with_thread += len(group)
+    def _enqueue(self, group: list[SqliteWrite]) -> None:
+        self._in_thread += len(group)
         for write in group:
             self._queue.put(write)
 
-    def _thread_is_done(self, group: list[SqliteWrite]) -> None:
-        self._with_thread -= len(group)
+    def _resolve_from_thread(self, group: list[SqliteWrite]) -> None:
+        self._in_thread -= len(group)
         self._resolve(group)
 
     # The writer's thread
@@ -118,25 +118,25 @@ class SqliteWriter:
     def _run(self) -> None:
         closing = False
         while not closing:
-            self._tidy_up()
+            self._maintain()
             group = self._next_group()
             closing = bool(group) and group[-1] is self._last
-            with self._turn:
+            with self._committer_lock:
                 self._committer.commit(group)
                 if closing:
-                    self._let_go()
+                    self._close_file()
             try:
-                self._loop.call_soon_threadsafe(self._thread_is_done, group)
+                self._loop.call_soon_threadsafe(self._resolve_from_thread, group)
             except RuntimeError:  # the loop was closed, and the store was not
-                self._let_go()
+                self._close_file()
                 return
 
-    def _tidy_up(self) -> None:
+    def _maintain(self) -> None:
         """Checkpoint if due, and sweep until a write is queued."""
-        with self._turn:
-            self._committer.wal.keep_short()
+        with self._committer_lock:
+            self._committer.wal.checkpoint_if_due()
         while self._committer.garbage:
-            with self._turn:
+            with self._committer_lock:
                 self._committer.sweep()
             if not self._queue.empty():
                 break
@@ -147,7 +147,7 @@ class SqliteWriter:
         rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
         return [write for write in (first, *rest) if write is not None]
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         self.reader.close()
         self._committer.close()
 

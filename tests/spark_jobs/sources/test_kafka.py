@@ -10,7 +10,7 @@ import pytest
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
 from emulator.runtimes.kafka_server import KafkaServer
-from emulator.storage.contract import Store, last_before_first
+from emulator.storage.contract import Store, ledger_id_base
 from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite.store import open_sqlite
@@ -27,7 +27,7 @@ from tests.storage.kafka_place import new_prefix
 pytestmark = pytest.mark.long
 
 OTHER = "persistent://public/default/ä b"
-FIRST = last_before_first("us-east") + 1
+FIRST = ledger_id_base("us-east") + 1
 """Id of the region's first ledger."""
 
 
