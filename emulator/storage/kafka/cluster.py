@@ -324,7 +324,7 @@ class KafkaCluster:
 def storage_error(error: BaseException) -> StorageError:
     """Return the StorageError for a failed request. It is definite unless a repetition could have succeeded: then
     the request may have had its effect, and only its response failed."""
-    return StorageError(f"a request to Kafka failed: {error}", definite=not is_passing(error))
+    return StorageError(f"a request to Kafka failed: {error}", definite=not is_retriable(error))
 
 
 def _now() -> float:
