@@ -1,7 +1,7 @@
 """Stores the exclusive access of one topic: a row for each grant, and the wait queue.
 
-The wait queue is written soon after a change, and no response waits for that: losing it costs only the order of the
-producers.
+The wait queue is written soon after a change, and no response waits for that: losing it costs only the order in which
+producers are promoted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class WaitQueueWriter:
         self._key = WaitQueueKey(topic).text
         self._queue = queue
         self._changes_written = 0
-        """Number of changes of the queue that were passed to the writer."""
+        """Value of `WaitQueue.changes` when the last write was scheduled."""
         self._writer: DebouncedWriter | None = None
         """Writer of the queue, created at the first change; most topics never need one."""
 

@@ -35,7 +35,7 @@ class Checkpoints:
         self._ledger_id = ledger_id
         self._state = state
         self.entries_since = 0
-        """Number of entries stored since the last checkpoint."""
+        """Number of entries stored since the last checkpoint, those replayed after it included."""
         self._parts_from = 0
         """Part number below which parts were deleted."""
 
@@ -52,13 +52,13 @@ class Checkpoints:
 
     def discard(self) -> asyncio.Future[None]:
         """Delete the checkpoint's head, so that the next load replays the whole log: parts without a head are
-        ignored."""
+        ignored. The future completes when the deletion is durable."""
         key = CheckpointKey(self._topic).text
         self._store.get(key)
         return self._store.delete(key)
 
     def write(self) -> list[asyncio.Future[int]]:
-        """Write a checkpoint. Losing it only costs time after a restart, so only trimming waits for it."""
+        """Issue the writes of a checkpoint. Losing it only costs time after a restart, so few callers wait for it."""
         self.entries_since = 0
         visibility = self._state.visibility
         puts = [
@@ -125,7 +125,7 @@ class Checkpoints:
 
 
 def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None:
-    """Raise CheckpointDamaged when entries were trimmed: their effect is stored only in the checkpoint."""
+    """Raise CheckpointDamaged when entries of the log were trimmed: their effect is stored only in the checkpoint."""
     if log.first_entry_id > 0:
         raise CheckpointDamaged(
             f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: earlier state cannot be rebuilt"
@@ -133,7 +133,8 @@ def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None
 
 
 async def replay(config: RegionConfig, log: Log, state: TopicState, from_entry_id: int) -> int:
-    """Apply the log's entries from an id on to the state. Returns their number."""
+    """Apply the log's entries from an id on to the state, and note where the log begins and ends. Return the number of
+    these entries. StorageError."""
     state.begins_at(log.first_entry_id)
     chosen = Compatibility(config.compatibility)
     state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")

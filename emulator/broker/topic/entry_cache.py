@@ -1,7 +1,7 @@
 """The newest entries of the topics' logs, in memory.
 
-Consumers and replicators without a backlog read here, others from the store. The cache holds durable entries only
-("visible" comes after "durable").
+Consumers and replicators that keep up read here, others from the store. The cache holds durable entries only ("visible"
+comes after "durable").
 
 All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks, and each block is
 charged with the memory that it uses. Over the limit the pool drops the oldest block of any topic. Dropped entries are
@@ -47,7 +47,7 @@ class StoredEntry:
         """Whether consumers never receive the entry: it is a marker, or a message of an aborted transaction (set by the
         topic when it reads the entry)."""
         self.marker = marker
-        """The decoded marker; None for messages, and for markers that this region does not process."""
+        """The decoded marker; None for messages, and for markers that this region cannot decode or does not process."""
         self._info: EntryInfo | None = info
         self._key_hash = NOT_COMPUTED
 
@@ -76,7 +76,7 @@ class StoredEntry:
 
     @property
     def chunk(self) -> MessageChunk | None:
-        """The chunk that the entry contains, for SHARED subscriptions; None: a whole message."""
+        """The chunk that the entry contains, for SHARED subscriptions; None: the entry contains whole messages."""
         if self._info is not None and self._info.num_chunks <= 1:
             return None
         return chunk_of(self.data)
@@ -88,7 +88,7 @@ class StoredEntry:
 
     @property
     def key_hash(self) -> int:
-        """Hash of its key for KEY_SHARED; computed at the first access."""
+        """Hash of the entry's sticky key for KEY_SHARED; computed at the first access."""
         if self._key_hash == NOT_COMPUTED:
             self._key_hash = hash_of(sticky_key(self.data))
         return self._key_hash
@@ -98,7 +98,7 @@ ENTRY_OVERHEAD_BYTES = 432
 """Memory of an entry besides its data: the objects' headers, metadata, numbers, the hash of its key, a slot in a list.
 A test measures it."""
 BLOCK_BYTES = 65_536
-"""Memory of a block from which on it accepts no further entries."""
+"""Size, in memory, from which on a block accepts no further entries."""
 
 
 class Block:
@@ -129,7 +129,8 @@ class EntryCachePool:
     def __init__(self, account: MemoryBudget) -> None:
         self._account = account
         self._blocks: OrderedDict[Block, None] = OrderedDict()
-        """Blocks of all topics, oldest first; so the newest entries of each topic are dropped last."""
+        """Blocks of all topics, in the order in which they were opened; so the newest entries of each topic are dropped
+        last."""
 
     def open_block(self, cache: EntryCache, first_entry_id: int) -> Block:
         block = Block(cache, first_entry_id, self._account.charge(0))
@@ -153,7 +154,7 @@ class EntryCache:
 
     def __init__(self, end_entry_id: int, pool: EntryCachePool) -> None:
         self.start_entry_id = end_entry_id
-        """Lowest id in memory; entries with lower ids must be read from the store."""
+        """Lowest cached id, or the end of the log if nothing is cached; lower ids must be read from the store."""
         self._pool = pool
         self._blocks: list[Block] = []
 
@@ -171,7 +172,7 @@ class EntryCache:
         self.start_entry_id = block.entries[-1].entry_id + 1
 
     def read(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Return entries from an id on; None when the id is below the cached ones."""
+        """Return up to `entries_max` entries from an id on; None when the id is below the cached ones."""
         if from_entry_id < self.start_entry_id:
             return None
         found: list[StoredEntry] = []

@@ -59,7 +59,8 @@ class OwnershipStatus:
         logger.info("%s: %s", self._topic, sentence)
 
     def note_ownerless(self, *, ownerless: bool) -> None:
-        """Measure how long producers wait for a topic without an owner."""
+        """Start or end the measurement of how long producers wait for a topic without an owner. Call it after every
+        change of access."""
         now = asyncio.get_running_loop().time()
         if ownerless:
             if self.ownerless_since is None:
@@ -108,8 +109,8 @@ class TopicAccess:
         self._has_grace_period = self.machine.reserved_for is not None or bool(queued_before)
 
     def start(self) -> None:
-        """Start the grace period in which the former owner and waiting producers may reconnect. Called once the topic
-        is loaded: a topic that failed to load decides nothing."""
+        """Start the grace period, if any, in which the former owner and waiting producers may reconnect. Called once
+        the topic is loaded: a topic that failed to load decides nothing."""
         if not self._has_grace_period:
             return
         if self.machine.reserved_for is not None:
@@ -134,7 +135,8 @@ class TopicAccess:
         self._carry_out(self.machine.enter(producer, now_us, draw), why)
 
     def left(self, producer: ConnectedProducer, why: str = "it left") -> None:
-        """Remove a producer that was closed or lost its connection. No effect if it never entered."""
+        """Remove a producer that was closed or lost its connection. No effect if it never entered, or once this object
+        is closed."""
         if not self._closed:
             self._waited.pop(producer, None)
             self._carry_out(self.machine.left(producer), f"{producer.producer_name!r} closed: {why}")
@@ -160,7 +162,7 @@ class TopicAccess:
         return cast("list[ConnectedProducer]", self.machine.waiting())
 
     def named(self, name: str) -> ConnectedProducer | None:
-        """Return the producer of this name that waits or is being admitted."""
+        """Return the producer of this name that waits, or that owns the topic or is becoming its owner."""
         return cast("ConnectedProducer | None", self.machine.named(name))
 
     # Carrying out.
@@ -239,11 +241,11 @@ class TopicAccess:
         await self._topic.issued_so_far()
 
     async def make_durable(self, grant: AccessGrant, why: str) -> None:
-        """Store a grant durably. StorageError when it is not durable, or when that is unknown."""
+        """Store a grant, and wait until it is durable. StorageError when it is not, or when that is unknown."""
         await self.store(grant, why)
 
     def store(self, grant: AccessGrant, why: str) -> asyncio.Future[int]:
-        """Issue the write of a grant."""
+        """Issue the write of a grant; the future completes when it is durable."""
         region = self._topic.region
         key = GrantKey.of(self._topic.full_name, grant.epoch).text
         region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)

@@ -14,7 +14,8 @@ SIZE_LIMITS: Final = (128, 512, 1_024, 2_048, 4_096, 16_384, 102_400, 1_048_576)
 
 
 class Traffic:
-    """Messages and bytes of a topic, producer, subscription or consumer since it was loaded, and their rates."""
+    """Messages and bytes of a topic, producer, subscription or consumer since it was loaded or connected, and their
+    rates."""
 
     __slots__ = ("_byte_rate", "_message_rate", "bytes", "messages")
 
@@ -81,13 +82,13 @@ class TopicMetrics:
         """End of the log (exclusive entry id) when the topic was loaded."""
         self.loaded_ms = wall_clock_ms()
         self.published = Traffic(now_seconds)
-        """Messages published by clients and by other regions' replicators."""
+        """Messages published by clients and by other regions' replicators; duplicates are counted, too."""
         self.published_ms = 0
         """Time of the last publish, by the region's clock; 0: none since the topic was loaded."""
         self.storing = StorageMetrics(now_seconds)
 
     def note_published(self, messages: int, bytes_: int) -> None:
-        """Count entries that became durable."""
+        """Count publishes that are acknowledged: entries that became durable, and duplicates."""
         self.published.add(messages, bytes_)
         self.published_ms = self._wall_clock_ms()
 

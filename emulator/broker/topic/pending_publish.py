@@ -14,13 +14,14 @@ from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
 from emulator.wire.message_metadata import EntryInfo
 
 CheckedEntry = NewType("CheckedEntry", EntryInfo)
-"""Metadata of an entry that passed `core.admission.check`. Only code after that check casts to this type."""
+"""Metadata of an entry that passed `core.admission.check`, or that the region itself writes. Only code after that
+check, and `Topic.append_own`, cast to this type."""
 
 
 def limits_of(config: RegionConfig) -> EntrySizeLimits:
     """Return the entry size limits of a region. Every entry, in its replicated form, must fit into a frame of other
-    regions (A3), because any topic may become replicated. Regions that replicate to each other have the same
-    maximum."""
+    regions (A3), because any topic may become replicated. Regions that replicate to each other must have the same
+    `max_message_bytes`."""
     frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
     return EntrySizeLimits(
         payload_bytes=config.settings.max_message_bytes,
@@ -35,7 +36,7 @@ class Attachment(Protocol):
     publisher: Publisher
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """Handle publishes that became durable, in the order of their sends."""
+        """Handle publishes that became durable, and duplicates of durable ones, in the order of their sends."""
         ...
 
 
@@ -55,7 +56,7 @@ class PendingPublish:
     ) -> None:
         self.attachment = attachment
         self.send = send
-        """The client's SEND command; None for entries that the region itself writes."""
+        """The SEND command of a client or of another region; None for entries that the region itself writes."""
         self.data = data
         self.info = info
         self.marker = marker

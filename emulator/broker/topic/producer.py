@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LASTING = ServerError.NotAllowedError
-"""Error code for another region's entry that would be rejected on every retry."""
+"""Error code for another region's entry that would be rejected on every retry, too."""
 PRODUCER_BYTES = 1_024
 """Memory of a producer besides the fields of its request. A waiting producer was measured to use 0.95 KB."""
 
@@ -101,7 +101,7 @@ class PublishingOfTopic(Protocol):
         ...
 
     def detach(self, producer: ConnectedProducer, why: str) -> None:
-        """Remove a producer, unless another one has taken its name."""
+        """Remove a producer, unless it is no longer the one registered under its name."""
         ...
 
 
@@ -153,7 +153,7 @@ class ConnectedProducer:
         self.schema_version = b""
         """Version of the producer's schema, as clients receive it; empty: it has no schema."""
         self.pending_bytes = 0
-        """Size of the entries admitted and not yet acknowledged."""
+        """Size in bytes of the entries admitted and not yet acknowledged."""
         self.published = Traffic(asyncio.get_running_loop().time())
         self.since_ms = topic.region.environment.wall_clock_ms()
         self.attached = True
@@ -179,15 +179,15 @@ class ConnectedProducer:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the producer uses, in bytes; constant for one producer."""
+        """Estimated memory that the producer uses, in bytes; constant for one producer."""
         size = sum(len(key) + len(value) for key, value in self.request.metadata.items())
         schema = self.request.schema
         size += 0 if schema is None else len(schema.data)
         return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + size
 
     def last_sequence_id(self) -> int:
-        """Return the highest durable sequence id of the producer's name, after which its client continues; -1 for
-        none."""
+        """Return the highest durable sequence id of the producer's name, after which its client continues. -1: none is
+        known, the topic does not deduplicate, or the producer is a replicator."""
         return -1 if self.source_region is not None else self.topic.state.last_sequence_id(self.producer_name)
 
     def replaces(self, other: ConnectedProducer) -> bool:
@@ -208,14 +208,14 @@ class ConnectedProducer:
         self.connection.flow_control.slow_down(seconds)
 
     def detach(self) -> None:
-        """Remove the producer from its connection; entries that it sent are still stored."""
+        """Send no more receipts, and release the pending bytes of the connection. Admitted entries are still stored."""
         if self.attached:
             self.attached = False
             self.connection.flow_control.answered(self.pending_bytes)
 
     def publish(self, send: SendCommand, data: bytes) -> int:
-        """Admit one entry to the topic; `Topic.flush` issues it. Returns its size in bytes, which count as pending
-        until it is acknowledged. ProtocolError when it is rejected; then the attachment may be closed (A2)."""
+        """Admit one entry to the topic; `Topic.flush` issues it. Return its stored size in bytes, which count as
+        pending until it is acknowledged. ProtocolError when it is rejected; then the producer may be closed (A2)."""
         try:
             data = ensure_checksum(data)
             info = self._scan(data, verify=True)
@@ -270,7 +270,7 @@ class ConnectedProducer:
         return data, info
 
     def _refused(self, refusal: Refusal, source_position: Position | None = None) -> ProtocolError:
-        """Return the error, and close the attachment if later sends must not be admitted either (A2)."""
+        """Return the error, and remove the producer if later sends must not be admitted either (A2)."""
         where = f" ({source_position} there)" if source_position is not None else ""
         sentence = refusal.sentence + where
         if refusal.scope is RefusalScope.ATTACHMENT:
@@ -284,7 +284,7 @@ class ConnectedProducer:
         return ProtocolError(refusal.code, sentence)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
-        """Send receipts, in the order of the sends."""
+        """Count the publishes, and send their receipts in the order of the sends unless the producer was removed."""
         answered = sum([len(publish.data) for publish in publishes])
         messages = sum([publish.info.num_messages for publish in publishes])
         self.published.add(messages, answered)

@@ -37,7 +37,7 @@ class TopicPublishing:
         self.batch: list[PendingPublish] = []
         """Publishes admitted and not yet issued."""
         self.issued = 0
-        """Number of appends issued and not yet durable."""
+        """Number of issued batches whose outcome is not known yet."""
         self.last_issued: asyncio.Future[int] | None = None
         self._throttle: Throttle | None = None
         self._switching_deduplication = asyncio.Lock()
@@ -81,7 +81,7 @@ class TopicPublishing:
             topic.state.deduplicates = wanted and not topic.closed
 
     def attach(self, producer: ConnectedProducer) -> None:
-        """Register a connected producer; its name must be free."""
+        """Register a connected producer, whose name must be free, and apply the publish rate to it."""
         self.producers[producer.producer_name] = producer
         self._hold_back([producer])
         if producer.source_region is not None:

@@ -34,7 +34,7 @@ class Readable(Protocol):
     def last_data(self) -> LastData | None: ...
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Return readable entries from an id on, from memory; None when the store must be read."""
+        """Return up to `entries_max` readable entries from an id on, from memory; None when the store must be read."""
         ...
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
@@ -59,7 +59,8 @@ class TopicReading:
         self.cache = cache
         """Cache of the newest entries."""
         self.floor = 0
-        """Id below which entries are trimmed or being trimmed; no cursor may move there."""
+        """Id below which entries were trimmed since the topic was loaded, or are being trimmed; no cursor may move
+        there."""
         self._log = log
         self._state = state
         self._checkpoints = checkpoints
@@ -80,11 +81,12 @@ class TopicReading:
 
     @property
     def last_position(self) -> Position:
-        """Position of the newest applied entry, marker or not; (ledger, -1) when there is none."""
+        """Position of the newest readable entry, marker or not, even if it was trimmed; (ledger, -1) when there was
+        none."""
         return Position(self.ledger_id, self._state.readable_end - 1)
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Return entries from an id on that are in memory. None: the log must be read."""
+        """As `Readable.recent`. None also when it is unknown which entries are hidden."""
         entries = self.cache.read(from_entry_id, entries_max)
         if entries is None:
             return None
@@ -94,7 +96,7 @@ class TopicReading:
             return None  # the next read from the store raises the error
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Return entries from an id on. StorageError when the store fails."""
+        """As `Readable.read`. CheckpointDamaged, a StorageError: see `remember_from`."""
         cached = self.recent(from_entry_id, entries_max)
         if cached is not None:
             return cached
@@ -123,7 +125,8 @@ class TopicReading:
 
     def remember_from(self, entry_id: int) -> None:
         """Load which entries are hidden from an id on, for a cursor that moves back to it. CheckpointDamaged when a
-        part of the checkpoint cannot be read: then the topic is loaded again, from its log."""
+        part of the checkpoint cannot be read: then the checkpoint is deleted and the topic loaded again from its
+        log."""
         try:
             self._checkpoints.remember_from(entry_id)
         except CheckpointDamaged as damage:
@@ -137,8 +140,8 @@ _LATEST = 2**63 - 1
 
 def start_of(source: Readable, message_id: Position) -> int:
     """Return the first entry id for a reader that starts at `message_id`. It includes that message, as SEEK does in
-    Pulsar's broker: clients that exclude it drop it themselves. An id of an older log of the topic means the beginning,
-    an id of a newer log the end."""
+    Pulsar's broker: clients that exclude it drop it themselves. An id of an older log of the topic, or a negative entry
+    id, means the beginning; "latest", or an id of a newer log, the end."""
     ledger_id, entry_id = message_id
     if ledger_id == _LATEST or ledger_id > source.ledger_id:
         return source.readable_end
@@ -156,7 +159,7 @@ def begin_of(source: Readable, message_id: Position | None, *, from_earliest: bo
 
 
 async def published_from(source: Readable, publish_time_ms: int) -> int:
-    """Return the id of the first entry published at or after a time; the end when there is none.
+    """Return the id of the first entry published at or after a time; the readable end when there is none. StorageError.
 
     Binary search, as upstream does: publish times of several origins are only nearly sorted, so entries close to the
     time may be on either side of the result.
@@ -173,9 +176,9 @@ async def published_from(source: Readable, publish_time_ms: int) -> int:
 
 
 async def last_message(source: Readable) -> tuple[Position, int]:
-    """Return the position of the newest entry that consumers can receive, and the index of its last message; -1 without
-    a batch, (-1, -1) when there is no such entry. Markers and messages of open or aborted transactions do not count:
-    readers would hang. StorageError."""
+    """Return the position of the newest entry that consumers can receive, and the index of its last message. The index
+    is -1 for an entry that is no batch; the position is -1:-1 when there is no such entry. Markers and messages of open
+    or aborted transactions do not count: readers would hang. StorageError."""
     if source.last_data is None or source.last_data[0] < source.first_entry_id:
         return BEFORE_EVERYTHING, -1
     entry_id, messages = source.last_data

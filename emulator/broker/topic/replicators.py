@@ -45,8 +45,8 @@ def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> 
 
 
 async def note_owing(region: RegionServices, topic: TopicName) -> None:
-    """Store that the topic has to be loaded after a restart (D3). Called before an entry that has to be replicated is
-    acknowledged. StorageError."""
+    """Store that a persistent topic must be loaded after a restart (D3). Called before a topic with replicators is
+    served, so before an entry that must be replicated is acknowledged. StorageError."""
     key = PendingWorkKey(str(topic)).text
     if topic.is_persistent and region.store.get(key) is None:
         await region.store.put(key, b"")
@@ -128,8 +128,8 @@ class Replicators(dict[str, Replicator]):
     # Connectivity.
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
-        """Return the regions to which a replicator is disconnected, and those of `remotes` whose replicator to this
-        topic is."""
+        """Return the regions to which this topic's replicator is disconnected, and those of `remotes` whose replicator
+        is not connected to this topic."""
         without_producer = {name for name, replicator in self.items() if not replicator.life.is_connected}
         return frozenset(without_producer | {name for name in remotes if not self._receives_from(name)})
 

@@ -35,8 +35,8 @@ class Trimmer:
         first needed id ─▶ cursors and progress durable ─▶ checkpoint durable ─▶ trim ─▶ cursors moved, parts deleted
 
     A topic's state (each producer's last sequence id, each region's last position) is computed from the log. So an
-    entry is trimmed only when a durable checkpoint includes it (L2). The first needed id is computed before cursors and
-    checkpoint are made durable: it only grows, so they need no earlier entry.
+    entry is trimmed only when a durable checkpoint includes it (L2). The first needed id is computed again after
+    cursors and checkpoint are durable: meanwhile a seek or a new subscription may have lowered it.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Trimmer:
         return self.holds.first(self._topic.state.stored_end)
 
     async def trim(self, before_entry_id: int) -> None:
-        """Trim entries below an id that are not needed. StorageError when that fails; the entries may be trimmed
-        nevertheless."""
+        """Trim entries below an id that are not needed, unless a trim is in progress. StorageError when that fails; the
+        entries may be trimmed nevertheless."""
         if self._under_way is not None:
             return
         self._under_way = asyncio.get_running_loop().create_future()
@@ -92,7 +92,6 @@ class Trimmer:
             *[replicator.flush() for replicator in self._replicators.values()],
         )
         counted = await topic.checkpoints.write_durably()
-        # Meanwhile a consumer may have reset its cursor, or a subscription may have been added at the beginning.
         before = min(before, counted, self.first_hold.entry_id)
         if topic.closed or before <= topic.log.first_entry_id:
             return
@@ -104,7 +103,7 @@ class Trimmer:
             topic.checkpoints.forget_parts_below(topic.log.first_entry_id)
 
     def _pass_trimmed(self) -> None:
-        """Move cursors without a hold past the trimmed entries."""
+        """Move cursors that hold nothing, those of non-durable subscriptions, past the trimmed entries."""
         last = self._topic.log.first_entry_id - 1
 
         def skip(cursor: Cursor) -> bool:
@@ -139,7 +138,7 @@ class TopicRetention:
         self._trimming = components.trimming
 
     async def _entries_from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
-        """Yield readable entries from an id on, until the topic is closed. StorageError."""
+        """Yield readable entries from an id on, until their end or until the topic is closed. StorageError."""
         while not self._topic.closed:
             entries = await self._topic.reading.read(entry_id, READ_ENTRIES, READ_BYTES)
             if not entries:
@@ -151,7 +150,8 @@ class TopicRetention:
     # TTL: messages that no consumer acknowledged.
 
     async def expire(self, ttl_ms: int, now_ms: int) -> None:
-        """Make each durable subscription skip messages that are older than `ttl_ms`. StorageError."""
+        """Make each durable subscription skip its oldest entries, up to the first one that is younger than `ttl_ms`.
+        StorageError."""
         self._ages.looked(self._topic.state.stored_end, now_ms)
         for subscription in self._durable_subscriptions():
             first = max(subscription.cursor.mark_delete + 1, self._topic.reading.first_entry_id)
@@ -189,7 +189,8 @@ class TopicRetention:
     # Quotas.
 
     async def enforce_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """Evict messages, or reject producers, as long as a backlog is over its quota. StorageError."""
+        """Evict messages, or reject clients' producers, if a backlog is over its quota; otherwise accept producers.
+        StorageError."""
         self._ages.looked(self._topic.state.stored_end, now_ms)
         over = self._exceeded(quotas, await self._backlog(quotas, now_ms))
         for one in over:
@@ -232,8 +233,8 @@ class TopicRetention:
         return lambda entry: self._ages.is_older(_aged(entry), age_ms, now_ms)
 
     def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
-        """Return a predicate that is true for the oldest entries until only `limit_bytes` are left before the log's
-        end."""
+        """Return a predicate for consecutive entries, the oldest first: true until the entries after them have about
+        `limit_bytes`. It counts the entries that it is called with."""
         topic = self._topic
         lowest = min(
             (one.cursor.mark_delete + 1 for one in self._durable_subscriptions()),
@@ -253,8 +254,9 @@ class TopicRetention:
         return is_over
 
     def _reject_producers(self, over: list[Exceeded]) -> None:
-        """Close and reject producers while a quota is exceeded, but only those of clients. Entries of other regions
-        were acknowledged there, and carry positions of replicated subscriptions, which may reduce the backlog (L5)."""
+        """Close and reject clients' producers if one of the exceeded quotas requires it; otherwise accept them again.
+        Replicators of other regions are exempt: their entries were acknowledged there, and carry positions of
+        replicated subscriptions, which may reduce the backlog (L5)."""
         topic = self._topic
         before = self.quota_refusal
         self.quota_refusal = next((refusal for one in over if (refusal := one.refusal())), None)
@@ -268,14 +270,15 @@ class TopicRetention:
     # Trimming of acknowledged entries.
 
     async def truncate(self) -> None:
-        """Acknowledge and trim all entries, at an administrator's request. StorageError."""
+        """Acknowledge all entries for the durable subscriptions, at an administrator's request, and trim those that no
+        other component needs. StorageError."""
         end = self._topic.state.stored_end
         for subscription in self._durable_subscriptions():
             self._skip_upto(subscription, end - 1, "the topic was truncated")
         await self.trimmer.trim(end)
 
     async def trim(self, retention: Retention, now_ms: int) -> None:
-        """Trim what the retention policy allows. StorageError."""
+        """Trim the oldest entries that are not needed and that the retention policy does not keep. StorageError."""
         topic = self._topic
         self._pass_markers()
         self._ages.looked(topic.state.stored_end, now_ms)
@@ -292,7 +295,8 @@ class TopicRetention:
         await self.trimmer.trim(before)
 
     def _pass_markers(self) -> None:
-        """Move cursors past markers, which would otherwise stay in the log while no consumer is connected (INV-60)."""
+        """Move durable cursors past markers, which would otherwise stay in the log while no consumer is connected
+        (INV-60)."""
         for subscription in self._durable_subscriptions():
             subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
 

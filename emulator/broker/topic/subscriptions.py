@@ -51,7 +51,8 @@ class Subscriptions(dict[str, Subscription]):
         self._topic = topic
         self._components = topic.region.environment.components
         self.replicated: ReplicatedSubscriptions | None = None
-        """Replicated subscriptions (PIP-33); None unless the topic is replicated."""
+        """Replicated subscriptions (PIP-33); None until the topic is replicated for the first time since it was
+        loaded."""
         settings = topic.region.config.settings
         self.limits = DispatchLimits(
             settings.max_unacked_messages_per_consumer,
@@ -97,7 +98,8 @@ class Subscriptions(dict[str, Subscription]):
     # Creating and removing.
 
     def create(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
-        """Add a subscription that does not exist yet. It is durable once its `persisted` has returned."""
+        """Add a subscription that does not exist yet. With `durable` it is stored once its `persisted` has returned.
+        CheckpointDamaged: see `TopicReading.remember_from`."""
         assert name not in self
         parts = self._components.subscriptions.cursor_parts(cursor)
         return self.add(StoredCursor(CursorKey(self._topic.full_name, name), parts), durable=durable)
@@ -149,19 +151,20 @@ class Subscriptions(dict[str, Subscription]):
     # Events of a subscription.
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
-        """Handle entries, markers included, that were read for a subscription's consumers."""
+        """Find snapshots among entries, markers included, that were read for a replicated subscription's consumers."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.entries_read(subscription, entries)
 
     def mark_delete_moved(self, name: str) -> None:
-        """Handle a mark-delete position that a subscription's consumers moved."""
+        """Replicate a mark-delete position that a subscription's consumers moved."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.mark_delete_moved(subscription)
 
     def sought(self, name: str) -> None:
-        """Handle a cursor that a consumer or an administrator reset."""
+        """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see
+        `TopicReading.remember_from`."""
         subscription = self.get(name)
         if subscription is None:
             return

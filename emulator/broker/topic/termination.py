@@ -46,7 +46,8 @@ class TopicTermination:
         return ProtocolError(TERMINATED, f"topic {self._topic.full_name} was terminated")
 
     async def terminate(self) -> Position:
-        """Terminate the topic and return its last position. Idempotent. StorageError when it may not be durable."""
+        """Terminate the topic and return the position of its last readable entry. May be repeated. StorageError when
+        the termination may not be durable, because a write failed or the topic was unloaded."""
         topic = self._topic
         self.is_terminated = True
         self._disconnect_producers()

@@ -1,6 +1,6 @@
 """One topic of a region: its log, its producers and its subscriptions.
 
-Each publish passes the stages of docs/ARCHITECTURE.md, "Durable, visible, applied", in order: admitted → issued →
+Each publish passes the stages of docs/ARCHITECTURE.md, "Durable, applied, visible", in order: admitted → issued →
 durable → applied → visible → acknowledged.
 """
 
@@ -59,10 +59,10 @@ _attachment: Final = attrgetter("attachment")
 
 
 class Topic:
-    """A topic that is loaded in a region, which owns it. Created by `Topic.load`."""
+    """A topic that is loaded in a region, which owns it. `Topic.load` creates persistent ones."""
 
     keeps_messages = True
-    """Whether messages are stored. A non-persistent topic has no backlog, and its cursors cannot move back."""
+    """Whether messages are stored. A non-persistent topic keeps none, and its cursors cannot move back."""
     access_type: type[TopicAccess] = TopicAccess
     """Class of the access control, which decides which clients may publish."""
     subscriptions_type: type[Subscriptions] = Subscriptions
@@ -104,7 +104,7 @@ class Topic:
         )
         self.closed = False
         self.transactions = TopicTransactions(self)
-        """Tracks and ends the topic's open transactions, which limit `readable_end`."""
+        """Checks and ends the topic's transactions; open ones limit `readable_end`."""
         self.access = self.access_type(self, self.transactions)
         """Access control: decides which clients may publish."""
         self.publishing = TopicPublishing(self, self.access)
@@ -118,8 +118,8 @@ class Topic:
         self.termination = TopicTermination(self, self.access, self.publishing, self.subscriptions)
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
-        """Apply the policies `new`; `old` is None for a topic that was just loaded. Return the maximum number of
-        objects visited."""
+        """Apply the policies `new`; `old` is None for a topic that was just loaded. Return an upper bound of the number
+        of objects that were visited."""
         self.policies = new
         if new is not old:
             if new.differs(old, EXCLUSIVE_HOME):
@@ -154,7 +154,7 @@ class Topic:
         peers: Mapping[str, PeerLink],
     ) -> Topic:
         """Load a topic from its checkpoint and its log. CheckpointDamaged when the log has been trimmed and the
-        checkpoint cannot be read."""
+        checkpoint cannot be read; StorageError when the store fails or another stored row is damaged."""
         topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
         try:
             at = topic.checkpoints.restore(log.next_entry_id)
@@ -174,7 +174,7 @@ class Topic:
 
     def _count_towards_checkpoint(self, entries: int) -> None:
         """Count stored entries. After `state_checkpoint_entries` of them write a checkpoint, from which a restart
-        begins, and free the state that every cursor has passed."""
+        begins, and free the state that every cursor and replicator has passed."""
         self.checkpoints.entries_since += entries
         if self.checkpoints.entries_since < self.region.config.settings.state_checkpoint_entries:
             return
@@ -193,14 +193,15 @@ class Topic:
         info: CheckedEntry,
         marker: Marker | None,
     ) -> None:
-        """Admit one entry into the current batch; `flush` issues it."""
+        """Admit one entry into the current batch, as a duplicate if it was admitted before; `flush` issues it."""
         duplicate = not self.state.admit(attachment.publisher, info)
         self.publishing.batch.append(PendingPublish(attachment, send, data, info, marker, duplicate))
 
     def append_own(
         self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
     ) -> None:
-        """Append an entry that the region itself writes, after all entries admitted before."""
+        """Append an entry that the region itself writes, after all entries admitted before. The batch is issued at
+        once."""
         checked = cast(CheckedEntry, info)
         self.publishing.batch.append(PendingPublish(attachment, None, data, checked, marker, False))
         self.flush()
@@ -215,7 +216,7 @@ class Topic:
         )
 
     def flush(self) -> None:
-        """Issue all admitted entries as one append."""
+        """Issue all admitted entries, without duplicates, as one append. A closed topic drops them."""
         batch, self.publishing.batch = self.publishing.batch, []
         if not batch or self.closed:
             return
@@ -242,8 +243,8 @@ class Topic:
             await asyncio.wait([self.publishing.last_issued])
 
     async def settled(self) -> None:
-        """After `close`: wait until every pending write is durable or has failed. A topic loaded before that would miss
-        an append that becomes durable later."""
+        """After `close`: wait until every pending append and write, checkpoints excepted, is durable or has failed. A
+        topic loaded before that would miss an append that becomes durable later."""
         await self.issued_so_far()
         for subscription in self.subscriptions.values():
             await subscription.settled()
@@ -275,7 +276,7 @@ class Topic:
         self._notify(entries)
 
     def _acknowledge(self, batch: list[PendingPublish]) -> None:
-        """Pass the stored publishes to their attachments, in the order of their sends."""
+        """Pass the publishes, stored ones and duplicates, to their attachments, in the order of their sends."""
         by_attachment: dict[Attachment, list[PendingPublish]] = {}
         for attachment, publishes in groupby(batch, _attachment):
             by_attachment.setdefault(attachment, []).extend(publishes)
@@ -285,7 +286,7 @@ class Topic:
     def _notify(self, entries: list[StoredEntry]) -> None:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
         self.pump()
-        if self.closed:  # dispatch failed: the topic is loaded again and then dispatches the rest
+        if self.closed:  # dispatch closed the topic: it is loaded again and then dispatches the rest
             return
         if self.subscriptions.replicated is not None and entries:
             self.subscriptions.replicated.entries_stored(entries)
@@ -316,7 +317,8 @@ class Topic:
 
     @property
     def is_used(self) -> bool:
-        """Whether producers, consumers or other regions' replicators are connected or waiting."""
+        """Whether producers, replicators of other regions or consumers are connected, or producers wait or are being
+        admitted."""
         if self.producers or self.access.machine.is_in_use:
             return True
         return any(one.consumers for one in self.subscriptions.values())
@@ -328,7 +330,7 @@ class Topic:
     # Closing.
 
     def close(self, why: str) -> None:
-        """Stop serving this topic. Sends in flight stay unanswered: clients reconnect and send them again."""
+        """Stop serving this topic. Sends without a receipt stay without one: clients reconnect and send them again."""
         if self.closed:
             return
         self.closed = True
@@ -344,6 +346,6 @@ class Topic:
         self.reading.cache.close()
 
     def failed(self, failure: BaseException) -> None:
-        """Load the topic again: a write failed, so its state in memory may be wrong."""
+        """Have the region load the topic again: its store failed, so its state in memory may be wrong."""
         if not self.closed:
             self.region.topic_failed(self.full_name, failure)

@@ -1,7 +1,8 @@
 """Admits messages of transactions to one topic, and writes their commit and abort markers there.
 
 Guarantees: docs/components/transaction-buffer.md. Open transactions are computed from the log
-(`core.transactions.buffer`). This module holds only the markers that are being written.
+(`core.transactions.buffer`). This module holds only what is not durable yet: admitted transactions, and the markers
+that are being written.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class TopicTransactions:
         self.publisher: Publisher = OwnRegion(topic.region.config.region)
         self._topic = topic
         self._admitted: set[TxnId] = set()
-        """Transactions with a message that was admitted since the topic was loaded, and may not be durable yet."""
+        """Transactions with a message that was admitted since the topic was loaded, until their marker is durable. The
+        message itself may not be durable yet."""
         self._ends: dict[TxnId, asyncio.Future[None]] = {}
         """Transactions whose marker is being written; each future completes when the marker is durable."""
         self._timer: asyncio.TimerHandle | None = None
@@ -42,9 +44,9 @@ class TopicTransactions:
     # Publishing.
 
     def check(self, txn: TxnId) -> None:
-        """Raise ProtocolError unless a message of the transaction may be stored here now: the transaction is open, and
-        its coordinator knows that this topic takes part. Checked for each message, so one that arrives after the end is
-        rejected, too (INV-64)."""
+        """Raise ProtocolError unless a message of the transaction may be stored here now: the transaction is open, its
+        coordinator knows that this topic takes part, and the transaction buffer has room. Checked for each message, so
+        one that arrives after the end is rejected, too (INV-64)."""
         if self._topic.state.buffer.is_full:
             raise ProtocolError(
                 ServerError.NotAllowedError,
@@ -71,9 +73,9 @@ class TopicTransactions:
         return self.end(txn, committed=committed)
 
     def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
-        """Write the marker, unless there is one or the topic has no open message of the transaction. The future
+        """Write the marker, unless it is being written or the topic has no open message of the transaction. The future
         completes when the marker is durable, and must not be cancelled. It fails with StorageError or ProtocolError
-        when the outcome is unknown: then the caller retries."""
+        when the topic is unloaded, so that the outcome is unknown: then the caller retries."""
         under_way = self._ends.get(txn)
         if under_way is not None:
             return under_way
@@ -116,7 +118,7 @@ class TopicTransactions:
         )
 
     def owner_lost(self, name: str, why: str) -> None:
-        """Abort the open transactions of an exclusive producer that has lost the topic."""
+        """Abort the open transactions with messages of a producer that has lost exclusive access to the topic."""
         for txn, transaction in list(self._topic.state.buffer.open.items()):
             if name in transaction.producers:
                 logger.info("%s: transaction %s is aborted: %s", self._topic.full_name, txn.text, why)
@@ -126,7 +128,7 @@ class TopicTransactions:
 
     def end_orphans(self) -> None:
         """End transactions that are over at their coordinator. Abort those that it has forgotten (TP4): no client
-        received a commit of them."""
+        received a commit of them. If a coordinator is being loaded, repeat this later."""
         self._stop_timer()
         for txn in list(self._topic.state.buffer.open):
             try:
@@ -160,7 +162,8 @@ class TopicTransactions:
             )
 
     def ended_upto(self, most: int, low_watermark: int) -> None:
-        """End transactions still open here, because coordinator `most` has ended all its own up to `low_watermark`."""
+        """End orphaned transactions if the oldest open one belongs to coordinator `most` and is not above
+        `low_watermark`, up to which that coordinator has ended all its transactions."""
         blocking = self._topic.state.buffer.blocking
         if blocking is not None and blocking[0].most == most and blocking[0].least <= low_watermark:
             self.end_orphans()

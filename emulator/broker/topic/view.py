@@ -1,10 +1,11 @@
 """Interfaces through which the parts of a topic read its state and report to it.
 
 A topic creates its parts, so importing `Topic` there would be a cycle (TS4). Each part takes the narrowest of these
-protocols; `Topic` implements both:
+protocols. `Topic` implements the first two, and `Subscriptions` the third:
 
     TopicView            state, reading, facts of the topic      subscriptions, replicators, retention, compaction
     PublishingTopic      + appending, waiting for appends        parts that write markers or wait for sends
+    SubscriptionsView    limits, events of subscriptions         a subscription, a replicator
 
 The ends of `TopicState`, all exclusive, and each only grows:
 
@@ -71,7 +72,7 @@ class TopicView(Protocol):
     def subscriptions(self) -> SubscriptionsView: ...
 
     def failed(self, failure: BaseException) -> None:
-        """Load the topic again after a failed write."""
+        """Load the topic again after a storage failure."""
         ...
 
 
@@ -86,7 +87,8 @@ class PublishingTopic(TopicView, Protocol):
     def append_own(
         self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
     ) -> None:
-        """Append an entry that the region itself writes, after all entries admitted before."""
+        """Append an entry that the region itself writes, after all entries admitted before. The batch is issued at
+        once."""
         ...
 
     def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
@@ -95,7 +97,7 @@ class PublishingTopic(TopicView, Protocol):
         ...
 
     def flush(self) -> None:
-        """Issue all admitted entries as one append."""
+        """Issue all admitted entries, without duplicates, as one append. A closed topic drops them."""
         ...
 
     async def issued_so_far(self) -> None:
@@ -130,15 +132,16 @@ class SubscriptionsView(Protocol):
         ...
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
-        """Handle entries, markers included, that were read for a subscription's consumers."""
+        """Find snapshots among entries, markers included, that were read for a replicated subscription's consumers."""
         ...
 
     def mark_delete_moved(self, name: str) -> None:
-        """Handle a mark-delete position that a subscription's consumers moved."""
+        """Replicate a mark-delete position that a subscription's consumers moved."""
         ...
 
     def sought(self, name: str) -> None:
-        """Handle a cursor that a consumer or an administrator reset."""
+        """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see
+        `TopicReading.remember_from`."""
         ...
 
     def links_changed(self) -> None:
