@@ -22,7 +22,7 @@ from emulator.storage.contract import Log, Store
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 _ID: Final = Struct(">Q")
 KNOWN_IDS_MAX: Final = 64
-"""Maximum number of sequential readers whose position is found without a search."""
+"""Maximum number of remembered ends of reads, so that as many sequential readers continue without a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,16 @@ class CompactedRow:
     horizon: int
     """Id below which all entries of the topic's log were compacted."""
     last_entry_id: int
-    """Id of the newest message in the compacted log; -1: it is empty."""
+    """Id, in the topic's log, of the newest entry in the compacted log; -1: the compacted log is empty."""
     last_index: int
-    """Index of that message in its batch; -1: it is not in a batch."""
+    """Index of the last message of that entry in its batch; -1: the entry is no batch."""
     entries: int
     size_bytes: int
     at_ms: int
-    """Time at which the row was written, by the region's clock; shown to users."""
+    """Time at which the compacted log was complete, by the region's clock; shown to users."""
     removed: int
-    """Number of entries of the topic's log that are not in the compacted one; shown to users."""
+    """Number of entries that this compaction read, from the former compacted log and the topic's log, and did not keep;
+    shown to users."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -68,13 +69,14 @@ def read_row(store: Store, topic: str) -> CompactedRow | None:
 
 
 def log_name(topic: TopicName, generation: int) -> str:
-    """Return the name of a compacted log. A generation has no slash, a topic's name may: no two topics share a log
-    name."""
+    """Return the name of a compacted log. The generation precedes the topic's name, which may contain slashes, so that
+    no two topics share a log name."""
     return f"{LogKind.COMPACTED_VIEW.value}://{topic.full_namespace}/{generation}/{topic.topic}"
 
 
 def log_names_of(store: Store, topic: TopicName) -> list[str]:
-    """Return the names of a topic's compacted logs: the current one, an unfinished one, one that is not deleted yet."""
+    """Return the names of a topic's compacted logs that exist: the current one, an unfinished one, one that is not
+    deleted yet. If the topic's row is damaged, only generation 1 is found."""
     try:
         row = read_row(store, str(topic))
     except StorageDamaged:
@@ -90,8 +92,8 @@ def encode_record(entry_id: int, data: bytes) -> bytes:
 
 
 class CompactedView:
-    """One generation of the compacted log, which all readers share. It is dropped when the last read after `retire` has
-    ended."""
+    """One generation of the compacted log, which all readers share. After `retire` its log can be deleted once the last
+    read has ended."""
 
     def __init__(self, log: Log, row: CompactedRow) -> None:
         self.log = log
@@ -102,7 +104,8 @@ class CompactedView:
         self._on_unused: Callable[[], None] | None = None
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Return entries from an id of the topic's log on; empty at the end. StorageError when the store fails."""
+        """Return entries from an id of the topic's log on, in the order of the topic's log; empty at the end.
+        StorageError when the store fails."""
         self._reads += 1
         try:
             at = await self._id_of(from_entry_id)
@@ -177,7 +180,7 @@ class CompactedReading:
 
     @property
     def last_data(self) -> LastData | None:
-        """Return the last message; if everything was compacted, the last one in the compacted log."""
+        """The newest entry that a consumer may see; if all entries were compacted, the newest in the compacted log."""
         last = self._topic.last_data
         if self.view is None or (last is not None and last.entry_id >= self.horizon):
             return last
@@ -187,11 +190,11 @@ class CompactedReading:
         return LastData(row.last_entry_id, row.last_index + 1 if row.last_index >= 0 else -1)
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """As `Readable.recent`."""
+        """As `Readable.recent`; None for an id below the horizon."""
         return None if from_entry_id < self.horizon else self._topic.recent(from_entry_id, entries_max)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """As `Readable.read`: every existing entry from an id on, in order."""
+        """As `Readable.read`: compacted entries below the horizon, then those of the topic's log."""
         view = self.view
         if view is not None and from_entry_id < view.row.horizon:
             entries = await view.read(from_entry_id, entries_max, bytes_max)

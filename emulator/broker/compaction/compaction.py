@@ -37,7 +37,8 @@ READ_BYTES: Final = 4_194_304
 
 
 class CompactionStatus(Enum):
-    """Status of the last compaction since the topic was loaded, with Pulsar's names."""
+    """Status of the last compaction since the topic was loaded, with Pulsar's names. SUCCESS also without anything to
+    compact."""
 
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"
@@ -50,7 +51,7 @@ class _Unloaded(Exception):
 
 
 class _Written(NamedTuple):
-    """The result of writing a compacted log."""
+    """Figures of a compacted log whose entries are durable."""
 
     entries: int
     size_bytes: int
@@ -70,8 +71,9 @@ class Compaction:
         self.status = CompactionStatus.NOT_RUN
         self.last_error = ""
         self.threshold_bytes = 0
-        """Growth of the log since the last compaction, in bytes, after which it is compacted again; 0: only on
-        request."""
+        """Growth of the log, in bytes, after which it is compacted again; 0: only on request. Growth counts from the
+        start of the last compaction. Entries stored while there was no threshold are not counted, unless the topic was
+        loaded since."""
         self._grown_bytes = 0
         self._serves = False
         self._generation = 0
@@ -82,7 +84,8 @@ class Compaction:
     # Loading.
 
     async def load(self) -> None:
-        """Read the stored row, and open the log that it names. StorageDamaged when the row cannot be read."""
+        """Read the stored row, open the log that it names, and estimate the growth since then. StorageDamaged when the
+        row cannot be read; StorageError."""
         topic, log = self._topic, None
         row = read_row(self._store, topic.full_name)
         if row is not None:
@@ -110,8 +113,8 @@ class Compaction:
 
     @property
     def needed_from(self) -> int | None:
-        """Id of the first entry that trimming must keep, because no durable compacted log includes it; None: the topic
-        is not compacted (INV-32)."""
+        """Id of the first entry that trimming must keep, because no durable compacted log includes it (INV-32). None:
+        the topic has no compacted log, no threshold and no running compaction."""
         if self.is_running or self.threshold_bytes > 0 or self.view is not None:
             return self.reading.horizon
         return None
@@ -121,7 +124,7 @@ class Compaction:
         return [] if self.needed_from is None else [LogHold(self.needed_from, "compaction")]
 
     def begin(self) -> None:
-        """Start a compaction. ProtocolError when one is running."""
+        """Start a compaction in the background. ProtocolError when one is running."""
         if self.is_running:
             raise ProtocolError(
                 ServerError.ConsumerBusy, f"Compaction already in progress: {self._topic.full_name}"
@@ -135,7 +138,8 @@ class Compaction:
         self._begin_if_grown()
 
     def grew(self, entries: Sequence[StoredEntry]) -> None:
-        """Count the bytes of stored entries. Called only while there is a threshold."""
+        """Count the bytes of stored entries, and start a compaction above the threshold. Called only while there is
+        one."""
         self._grown_bytes += sum([len(entry.data) for entry in entries])
         self._begin_if_grown()
 
@@ -184,8 +188,8 @@ class Compaction:
             former.retire(lambda: self._delete_soon(former.log.name))
 
     async def _entries(self, end: int) -> AsyncIterator[StoredEntry]:
-        """Yield the entries to compact: those of the last compacted log, then later ones. In log order, without
-        markers."""
+        """Yield the entries to compact: those of the last compacted log, then later ones. In log order, without markers
+        and messages of aborted transactions. Raise _Unloaded once the topic is closed."""
         at = self.reading.first_entry_id
         while at < end:
             found = await self.reading.read(at, READ_ENTRIES, READ_BYTES)
@@ -241,7 +245,8 @@ class Compaction:
         )
 
     async def _put(self, row: CompactedRow) -> None:
-        """Write the row, which makes the new log current. If its outcome is unknown, the topic is loaded again."""
+        """Write the row, which makes the new log current. If that fails, the topic is loaded again: the row may be
+        stored nevertheless."""
         key = CompactionKey(self._topic.full_name).text
         if self._topic.closed:
             raise _Unloaded
@@ -270,14 +275,15 @@ class Compaction:
         self._in_background(self._store.delete_log(name))
 
     def serve(self) -> None:
-        """Delete logs that interrupted compactions left; called when the topic accepts clients."""
+        """Delete logs that interrupted compactions left, and start a compaction if the log has grown enough. Called
+        when the topic accepts clients."""
         self._serves = True
         if self._leftovers():
             self._in_background(self._delete_leftovers())
         self._begin_if_grown()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a deletion in the background. If it fails, the next compaction repeats it."""
+        """Run a deletion in the background. If it fails, the next compaction or load of the topic repeats it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deleting.add(done)
 

@@ -19,7 +19,8 @@ from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncR
 
 
 def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str) -> list[Reason]:
-    """Return why a path has its value, and which clusters lack it; empty for a path that clusters do not share."""
+    """Return why a path has its value, which clusters lack it, or why it is excluded; also damage of its rows. Empty
+    for a path that is never shared, and in a region without a synchronizer."""
     if synchronizer is None:
         return []
     damaged = _why_damaged(synchronizer.damage, path)
@@ -56,7 +57,7 @@ def _why_shared(metadata: Metadata, synchronizer: Synchronizer, path: str) -> li
 
 
 def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
-    """Return the clusters that must still send all their events, because a record of this cluster was damaged."""
+    """Return the clusters that must still send all their events, because a sync record of this cluster was damaged."""
     row = incomplete(metadata.get(SYNC_INCOMPLETE_PATH.text))
     return sorted(synchronizer.losses.expected.intersection(row))
 
@@ -76,7 +77,7 @@ def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Document
 
 
 def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> Reason:
-    """Explain a path that this cluster does not share."""
+    """Explain a path that this cluster does not share; NO_REASON for the event topic's own paths."""
     excluded = [one for one in synchronizer.settings.excluded if readable(path).startswith(one)]
     if not excluded:
         return NO_REASON  # a path of the event topic itself
@@ -110,7 +111,7 @@ def _lost(loser: Loser) -> Reason:
 
 
 def _said(stamp: SyncStamp) -> str:
-    """Return the origin and the time of an event; values of a topology have time 0."""
+    """Return the origin and the time of an event as text; values of a topology have time 0."""
     counter = f"+{stamp.counter}" if stamp.counter else ""
     when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"
     return f"{stamp.source} #{stamp.sequence} {when}"
@@ -125,7 +126,7 @@ def _name(element: str) -> str:
 
 
 def _behind(metadata: Metadata, clusters: Iterable[str], record: DocumentRecord) -> Iterator[tuple[str, int]]:
-    """Return the clusters that have not confirmed all changes of a record, each with the number of those changes."""
+    """Yield the clusters that have not confirmed all changes of a record, each with the number of those changes."""
     newest = {event.stamp for event in record.events()}
     for cluster in sorted(clusters):
         has = stored_vector(metadata.get(SyncPeerPath(cluster).text))

@@ -1,6 +1,6 @@
 """Explains the state of topics, links and other objects of a region: one explainer per kind of `explanations.KINDS`.
 
-Explanations are computed from the state machines themselves, and change nothing.
+Explanations are computed from the state machines themselves, and change no state that clients can observe.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ class Explainer:
     """The functions that list and explain the objects of one kind."""
 
     names: Callable[[Region], Iterable[Words]]
-    """Returns the names of all objects of the kind in the region."""
+    """Returns the names of the objects of the kind that the region can explain. Subscriptions, replication and
+    snapshots are those of loaded topics."""
     explain: Callable[[Region, Words, Answer], Explanation]
     """Explains the object with this name."""
 
 
 class NotKnown(Exception):
-    """The kind or name does not exist; the message lists the existing ones."""
+    """The kind or name does not exist; the message suggests the most similar one."""
 
 
 def explain(region: Region, kind: str, name: str) -> Explanation:
-    """Explain the object `name` of a kind (words separated by spaces; topics also by their short names). NotKnown when
-    the kind or name does not exist."""
+    """Explain the object `name` of a kind. `name`: words separated by spaces; topics and transactions also by their
+    short forms. NotKnown when the kind or name does not exist."""
     explainer = _explainer(kind)
     wanted = name.split(" ")
     known = list(explainer.names(region))
@@ -67,7 +68,8 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
 
 
 def names(region: Region, kind: str) -> list[str]:
-    """Return all names of a kind as a user would type them, sorted. NotKnown when the kind does not exist."""
+    """Return all names of a kind in short form, as a user would type them, sorted. NotKnown when the kind does not
+    exist."""
     return sorted(" ".join(map(_typed, words)) for words in _explainer(kind).names(region))
 
 
@@ -159,7 +161,8 @@ def _lacking(topic: Topic) -> list[Reason]:
 
 
 def access_sentences(topic: Topic) -> list[str]:
-    """Describe exclusive access: owner, epoch, wait queue, last change. Empty for a topic that never had an owner."""
+    """Describe exclusive access: owner, epoch, wait queue, last change. Empty for a topic that never had an owner, has
+    no waiting producers and whose clients may publish in this region."""
     access = topic.access
     machine, owner, line = access.machine, access.owner, access.waiting
     if machine.epoch is None and owner is None and not line and not machine.exclusive_region:
@@ -209,7 +212,7 @@ def _why_producer_waits(topic: Topic) -> Reason:
 
 
 def _published(owner: ConnectedProducer) -> str:
-    """Describe whether the owner publishes: its client may have closed it without the broker receiving that."""
+    """Describe whether the owner has published: its client may have closed it without the broker receiving that."""
     messages = owner.published.messages
     return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
 

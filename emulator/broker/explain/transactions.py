@@ -18,7 +18,7 @@ Answer = Callable[[str, int | None, Iterable[Reason]], Explanation]
 
 
 def known_transactions(region: Region) -> Iterable[tuple[str]]:
-    """Return the transactions that have not ended, and those whose outcome the coordinators still store."""
+    """Yield the transactions of the loaded coordinators that have not ended, or whose outcome is still stored."""
     for coordinator in region.coordinators.loaded:
         for least in (*coordinator.core.live, *coordinator.core.outcomes):
             yield (TxnId(coordinator.number, least).text,)
@@ -49,14 +49,15 @@ def _why_not_over(
 
 
 def known_keys(region: Region) -> Iterable[tuple[str]]:
-    """Return every transaction key, as `geoemu transactions list-transaction-keys` prints it."""
+    """Yield the transaction keys of the loaded coordinators, as `geoemu transactions list-transaction-keys` prints
+    them."""
     for coordinator in region.coordinators.loaded:
         for state in coordinator.keys.book.keys.values():
             yield (full_text(state.owner, state.key),)
 
 
 def explain_key(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
-    """Explain a known transaction key: its epoch, its last client, its transactions."""
+    """Explain a known transaction key: its epoch, its last client, its newest transactions, and those that block it."""
     owner, _, key = words[0].rpartition(SEPARATOR)
     coordinator = next(one for one in region.coordinators.loaded if (owner, key) in one.keys.book.keys)
     state = coordinator.keys.book.keys[owner, key]

@@ -101,7 +101,7 @@ class ConsumerConnection(Protocol):
 
     @property
     def read_ms(self) -> int:
-        """Time at which the broker began to handle the current command, by the region's clock."""
+        """Time at which the broker read the current command, by the region's clock; commands of one read share it."""
         ...
 
     def write(self, data: bytes) -> None: ...
@@ -156,7 +156,7 @@ class ConnectedConsumer:
 
 
 class ActiveConsumerNotifier:
-    """Notifies the consumers of a FAILOVER subscription which of them is active."""
+    """Notifies the consumers of a FAILOVER subscription whether they are the active one."""
 
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
@@ -164,9 +164,9 @@ class ActiveConsumerNotifier:
         """Timer of a notification that has not been sent yet."""
 
     def may_have_changed(self, before: ConsumerState | None, newcomer: ConnectedConsumer | None) -> None:
-        """Notify all consumers of a new active one `failover_delay_ms` later, as Pulsar does: the Go client drops a
-        notification that arrives before its SUBSCRIBE has returned. A new consumer that does not change the active one
-        is notified at once."""
+        """Notify all consumers `failover_delay_ms` later if the active one is not `before`, as Pulsar does: the Go
+        client drops a notification that arrives before its SUBSCRIBE has returned. A new consumer that does not change
+        the active one is notified at once, unless a notification of all consumers is pending."""
         if self._subscription.dispatcher.strategy.active is not before:
             if self._timer is None:
                 delay_ms = self._subscription.topic.subscriptions.limits.failover_delay_ms

@@ -48,7 +48,8 @@ class StoredCursor:
 
 
 class DurableCursor:
-    """Writes the cursor of one subscription, and reports moves of mark-delete by its consumers."""
+    """Writes the cursor of one subscription, unless it is not durable, and reports moves of mark-delete by its
+    consumers."""
 
     def __init__(self, topic: TopicView, stored: StoredCursor, *, durable: bool) -> None:
         name = stored.key.subscription
@@ -60,7 +61,7 @@ class DurableCursor:
             topic.region.store, f"cursor {name}", stored.take_changes, topic.failed
         )
         self.mark_delete_ms = 0
-        """Time of the last move of mark-delete, by the region's clock; 0: none since the topic was loaded."""
+        """Time of the last reported move of mark-delete, by the region's clock; 0: none since the topic was loaded."""
         self._mark_delete_seen = stored.cursor.mark_delete
         self._version_written = stored.cursor.version
 
@@ -69,7 +70,7 @@ class DurableCursor:
         return self._cursor.version != self._version_written
 
     def changed(self, now_ms: int | None = None) -> None:
-        """Schedule a write of the cursor if it changed, and report a move of mark-delete."""
+        """Schedule a write of the cursor if it changed since the last call, and report a move of mark-delete."""
         if self._cursor.version == self._version_written:
             return
         self._version_written = self._cursor.version
@@ -85,12 +86,13 @@ class DurableCursor:
         self._mark_delete_seen = self._cursor.mark_delete
 
     async def persisted(self) -> None:
-        """Wait until the cursor, as it is now, is durable. Returns at once if the subscription is not durable."""
+        """Wait until the cursor, as it is now, is durable. Return at once if the subscription is not durable.
+        StorageError."""
         if self._durable:
             await self._writer.now()
 
     async def flush(self) -> None:
-        """Write pending changes."""
+        """Write pending changes and wait until they are durable. StorageError."""
         pending = self._writer.flush()
         if pending is not None:
             await pending
@@ -110,7 +112,8 @@ class DurableCursor:
 def stored_cursors(
     values: Iterable[tuple[StoredKey | None, bytes]], parts_type: type[CursorParts] = CursorParts
 ) -> dict[CursorKey, StoredCursor]:
-    """Return the cursors among these keys and values. StorageDamaged, which names the key, when one cannot be read."""
+    """Return the cursors among these keys and values; parts without a head are ignored. StorageDamaged, which names the
+    key, when one cannot be read."""
     heads: dict[CursorKey, bytes] = {}
     parts: defaultdict[CursorKey, dict[PartName, bytes]] = defaultdict(dict)
     for key, value in values:
@@ -139,7 +142,8 @@ def _naming(key: StoredKey) -> Iterator[None]:
 
 
 def cursors_of_topic(store: Store, topic: str, parts_type: type[CursorParts]) -> list[StoredCursor]:
-    """Return the stored durable subscriptions of a topic, by name. Finishes interrupted deletions."""
+    """Return the stored cursors of a topic, sorted by subscription. Also issues the rest of interrupted deletions.
+    StorageDamaged when a cursor cannot be read."""
     rows = [
         (parse_key(text), versioned.value)
         for kind in (CursorKey, CursorPartKey)

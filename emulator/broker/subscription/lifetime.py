@@ -20,26 +20,28 @@ class SubscriptionLifetime:
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
         self._waiting: asyncio.TimerHandle | None = None
-        """Timer that ends a non-durable subscription unless the reader that a seek disconnected returns."""
+        """Timer that ends a non-durable subscription unless the reader that a seek disconnected reconnects."""
         self._ended = asyncio.Event()
         self._deletion: asyncio.Future[None] | None = None
         """Result of the deletion; None: the subscription is not being deleted."""
 
     def expect_return(self) -> None:
-        """Keep a non-durable subscription for the reader that a seek disconnects: the new position must survive."""
+        """Keep a non-durable subscription for RETURN_SECONDS for the reader that a seek disconnects: the new position
+        must survive."""
         subscription = self._subscription
         if not subscription.durable and not subscription.closed:
             self._cancel_wait()
             self._waiting = asyncio.get_running_loop().call_later(RETURN_SECONDS, self.stop_waiting)
 
     def stop_waiting(self) -> None:
-        """End the wait for a reader: a consumer has connected, or the time is over."""
+        """End the wait for a reader, because a consumer has connected or the time is over. In the second case the
+        subscription ends."""
         if self._waiting is not None:
             self._cancel_wait()
             self.end_if_abandoned()
 
     def end_if_abandoned(self) -> None:
-        """End a non-durable subscription that has no consumer."""
+        """End a non-durable subscription that has no consumer, unless it waits for its reader."""
         subscription = self._subscription
         if (
             not subscription.durable
@@ -79,7 +81,7 @@ class SubscriptionLifetime:
             self._ended.set()
 
     async def ended(self) -> None:
-        """After `close`: wait until the deletion, if any, has succeeded or failed."""
+        """Wait until the subscription is closed, and its deletion, if any, has succeeded or failed."""
         await self._ended.wait()
 
     def close(self) -> None:

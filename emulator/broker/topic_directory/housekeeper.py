@@ -1,8 +1,8 @@
-"""Applies policies that delete data of a topic: retention, TTL, quotas (docs/components/life.md); and unloads unused
-topics.
+"""Applies policies that delete data of a topic, such as retention, TTL and quotas (docs/components/life.md), and
+unloads unused topics.
 
-A region has one housekeeper. Its timer runs only while a loaded topic has such a policy. Topics are processed one after
-the other, so that housekeeping takes only a small part of a region's time.
+A region has one housekeeper. Its timer runs only while a loaded topic has such a policy or rejects producers. Topics
+are processed one after the other, so that housekeeping takes only a small part of a region's time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TrackedTopic:
 
     @property
     def has_work(self) -> bool:
-        """Whether a policy may still delete data of the topic, which therefore stays loaded."""
+        """Whether a policy may delete data of the topic without new publishes; such a topic stays loaded."""
         topic = self.topic
         if self.topic.policies[INACTIVE_TOPICS].delete:
             return True
@@ -93,12 +93,13 @@ class TrackedTopic:
             await self.inactivity.expire_subscriptions(minutes, now_ms)
 
     def is_to_be_deleted(self, now_ms: int) -> bool:
-        """Whether the topic has been unused for as long as its policy requires for its deletion."""
+        """Return whether a policy deletes the topic now. If the topic has been unused for long enough, this also closes
+        its replicators' producers in other regions, which must happen before."""
         policy = self.topic.policies[INACTIVE_TOPICS]
         return policy.delete and self.inactivity.is_unused(policy, now_ms) and self.inactivity.rest()
 
     async def check_quotas(self, now_ms: int) -> None:
-        """Enforce the topic's backlog quotas. StorageError."""
+        """Enforce the topic's backlog quotas, or accept producers again after the quotas were removed. StorageError."""
         quotas = self.topic.policies[BACKLOG_QUOTAS]
         if quotas or self.topic.retention.quota_refusal is not None:
             await self.topic.retention.enforce_quotas(quotas, now_ms)
@@ -111,8 +112,8 @@ class HousekeptRegion(RegionServices, Protocol):
 
 
 class IdleSweeper:
-    """Unloads topics that no client and no other region has used for `topic_idle_ms`. Checks all loaded topics twice in
-    that time, until it is closed."""
+    """Unloads topics that no request has acquired for `topic_idle_ms`, and that have no clients, no replicators of
+    other regions and no pending work. Checks all loaded topics twice in that time, until it is closed."""
 
     def __init__(self, region: HousekeptRegion) -> None:
         self._region = region
@@ -167,7 +168,7 @@ class Housekeeper:
         self._wake((tracked,))
 
     def policies_changed(self, topic_name: str) -> None:
-        """Start a round if the changed policies of a topic require it."""
+        """Schedule a round if the changed policies of a topic require it."""
         if topic_name in self._tracked:
             self._wake((self._tracked[topic_name],))
 
@@ -207,7 +208,8 @@ class Housekeeper:
             await tracked.topic.retention.trim(tracked.topic.policies[RETENTION], self._now_ms())
 
     async def truncate(self, topic: Topic) -> None:
-        """Move every subscription to the end of the log, and trim all entries. StorageError."""
+        """Move every durable subscription to the end of the log, and trim the entries that no other component needs.
+        StorageError."""
         tracked = self._tracked.get(topic.full_name)
         if tracked is not None:
             await tracked.topic.retention.truncate()
@@ -215,7 +217,7 @@ class Housekeeper:
     # Rounds.
 
     def _wake(self, changed: Iterable[TrackedTopic]) -> None:
-        """Start a round if one of these topics needs it."""
+        """Schedule a round if one of these topics needs it."""
         if self._timer is not None or self._running or self._closed:
             return
         if any(tracked.has_policies or tracked.topic.retention.quota_refusal for tracked in changed):
@@ -247,7 +249,7 @@ class Housekeeper:
                 with contextlib.suppress(ProtocolError):  # it is in use again, or does not exist any more
                     await self._region.directory.delete(tracked.topic.full_name, force=False, for_good=False)
         except StorageError as failure:
-            # The failed write may still have been stored, so the state in memory may be wrong.
+            # A failed write may still have been stored, so the state in memory may be wrong.
             if not tracked.topic.closed:
                 logger.warning(
                     "topic %s: retention, expiry and inactivity checks failed: %s",

@@ -73,7 +73,8 @@ class InactivityTracker:
     # Subscriptions.
 
     async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
-        """Delete the subscriptions that had no consumer for `minutes`. StorageError."""
+        """Delete the durable subscriptions, replicated ones excepted, that had no consumer for `minutes`.
+        StorageError."""
         unused = [one for one in self._topic.subscriptions.values() if _may_expire(one)]
         since = {one: self._subscriptions_since_ms.get(one, now_ms) for one in unused}
         self._subscriptions_since_ms = since
@@ -91,7 +92,8 @@ class InactivityTracker:
     # The topic.
 
     def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
-        """Whether the topic has been unused for as long as the policy requires."""
+        """Return whether the topic has been unused for as long as the policy requires. Each check records the begin of
+        the unused time; if the topic is in use, it ends that time and wakes the replicators."""
         if not self._is_idle(policy.mode):
             self._topic_since_ms = None
             for replicator in self._topic.replicators.values():
@@ -102,7 +104,8 @@ class InactivityTracker:
         return now_ms - self._topic_since_ms >= policy.seconds * 1000
 
     def _is_idle(self, mode: DeleteMode) -> bool:
-        """Whether no client uses the topic, and no other region lacks any of its entries."""
+        """Whether no client uses the topic, no other region lacks any of its entries, and, depending on the mode, it
+        has no subscription, or none with a consumer, a backlog or replication."""
         topic = self._topic
         if topic.closed or topic.access.machine.is_in_use:
             return False
@@ -124,7 +127,8 @@ class InactivityTracker:
 
 
 def _may_expire(subscription: UsedSubscription) -> bool:
-    """Whether a subscription may expire. As upstream, a replicated one may not: its consumers may be elsewhere."""
+    """Whether a durable subscription has no consumer and may expire. As upstream, a replicated one may not: its
+    consumers may be in another region."""
     return (
         subscription.durable
         and not subscription.closed

@@ -1,8 +1,8 @@
 """Lists the topics of a namespace for clients, and notifies watchers of changes (docs/components/topic-directory.md).
 
-All watchers of one namespace and pattern share one listing. The directory is read once, LOOK_SECONDS after a topic was
-created or deleted, so that changes at the same time are one update. A topic that was deleted and created again in
-between is reported as both, because its watchers have to subscribe again.
+All watchers of one namespace and pattern share one listing. The directory is read once, LOOK_SECONDS after the first
+change of a topic's load state, so that changes at the same time are one update. A topic that was deleted and created
+again in between is reported as both, because its watchers have to subscribe again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TopicLists:
     def __init__(self, directory: TopicNames) -> None:
         self._directory = directory
         self._known: dict[str, frozenset[str]] = {}
-        """Full names of the persistent topics at the last reading, by watched namespace."""
+        """Full names of the listed topics when the directory was last read, by watched namespace."""
         self._listings: dict[tuple[str, str], Listing] = {}
         """Watched listings, by namespace and text of the pattern."""
         self._went: set[str] = set()
@@ -72,16 +72,17 @@ class TopicLists:
         directory.observe(self._moved)
 
     def names(self, namespace: str) -> list[str]:
-        """Return the full names of a namespace's persistent topics, sorted; of partitioned topics, the partitions."""
+        """Return the full names of a namespace's persistent topics, sorted, without internal ones. Of a partitioned
+        topic, the partitions are listed."""
         return [name for name in self._directory.names(namespace) if not _is_hidden(name)]
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """Return the full names of a namespace's non-persistent topics, sorted. As upstream, watchers are not notified
-        of them."""
+        """Return the full names of a namespace's non-persistent topics, sorted, without internal ones. As upstream,
+        watchers are not notified of them."""
         return [name for name in self._directory.non_persistent_names(namespace) if not _is_hidden(name)]
 
     def watch(self, namespace: str, pattern: str, watcher: Watcher) -> Listing:
-        """Return the listing, and notify the watcher of its changes. ValueError for an invalid pattern."""
+        """Return the present listing, and notify the watcher of later changes. ValueError for an invalid pattern."""
         key = (namespace, pattern)
         listing = self._listings.get(key)
         if listing is None:

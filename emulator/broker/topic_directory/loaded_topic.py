@@ -1,4 +1,5 @@
-"""The slot of one topic name in a region's topic directory: its load state and waiting requests; and damaged topics.
+"""The slot of one topic name in a region's topic directory: its load state and waiting requests. Also the list of
+damaged topics.
 
 ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
                      └─no such topic, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
@@ -71,7 +72,7 @@ class LoadedTopic:
     name: TopicName
     state: LoadState = LoadState.ABSENT
     life: int = 0
-    """Number of the latest opening, unique among all topics of the directory."""
+    """Number of the latest opening, unique among all openings of the directory; 0: none yet."""
     topic: Topic | None = None
     """The topic in memory; set from SERVING until ABSENT."""
     requested_at: float = 0.0
@@ -93,7 +94,7 @@ class LoadedTopic:
         self.waiters.clear()
 
     def fail(self, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
-        """Fail only these of the waiting requests."""
+        """Fail only these of the waiting requests; failures other than GeoemuError become ServiceNotReady."""
         sent = failure if isinstance(failure, GeoemuError) else None
         for waiter in waiters:
             self.waiters.pop(waiter, None)
@@ -112,7 +113,7 @@ class DamagedTopics:
         """Full name -> why the topic could not be loaded, and the loop time after which the store is read again."""
 
     def check(self, name: str) -> None:
-        """Raise StorageDamaged for a damaged topic until the store may be read again."""
+        """Raise StorageDamaged for a damaged topic until the store may be read again, then forget the damage."""
         if not self._damaged or name not in self._damaged:
             return
         damage, until = self._damaged[name]

@@ -34,8 +34,8 @@ class PartitionCountPeer(Protocol):
     """The link to another region."""
 
     def request_partitions(self, topic: str) -> asyncio.Future[int]:
-        """Return the number of partitions in that region; 0 if the topic is missing or not partitioned. ProtocolError
-        without a response."""
+        """Request the number of partitions in that region; 0 if the topic is missing or not partitioned. The future
+        fails with ProtocolError if the link breaks before the response."""
         ...
 
 
@@ -62,7 +62,8 @@ class PartitionedTopics:
     # Queries.
 
     def count(self, topic: TopicName) -> int:
-        """Return the number of partitions; 0 for a topic that is not partitioned, and for a partition."""
+        """Return the number of partitions; 0 for a topic that is not partitioned, for a partition, and for an invalid
+        stored value."""
         found = self.get(topic)
         return 0 if found is None else found.count
 
@@ -102,15 +103,15 @@ class PartitionedTopics:
         return self.creates(topic)
 
     def creates(self, topic: TopicName) -> bool:
-        """Whether the topic's namespace allows that requests create topics."""
+        """Whether requests may create topics in the topic's namespace, by its policy or else the region's setting."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         return self._creates_by_default if policy is None else policy.allowed
 
     # Changes.
 
     async def create(self, topic: TopicName, count: int, properties: Mapping[str, str] | None = None) -> None:
-        """Create a partitioned topic. Exists for a used name; ValueError for an invalid number of partitions;
-        StorageError."""
+        """Create a partitioned topic and its partitions. Exists for a used name; ValueError for an invalid number of
+        partitions or the name of a partition; StorageError; ProtocolError when a partition cannot be opened."""
         made = Partitioned(count, properties or {})
         self._check_free(topic)
         deleted = DeletedPartitionedTopicPath(str(topic)).text
@@ -131,9 +132,8 @@ class PartitionedTopics:
             raise Exists(f"topic {topic} exists already, and has no partitions")
 
     async def grow(self, topic: TopicName, count: int) -> None:
-        """Increase the number of partitions to `count`. ValueError if it is not larger; ProtocolError when the topic
-        does not exist; StorageError."""
-
+        """Increase the number of partitions to `count`, and open them all. ValueError if it is not larger or invalid;
+        ProtocolError when the topic does not exist or a partition cannot be opened; StorageError."""
         await self._change(topic, lambda present: present.grown_to(count))
         await self._open(topic, count)
 
@@ -141,7 +141,6 @@ class PartitionedTopics:
         self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
     ) -> None:
         """Change the properties of a partitioned topic. ProtocolError when it does not exist; StorageError."""
-
         await self._change(topic, lambda present: replace(present, properties=changed(present.properties)))
 
     async def _change(self, topic: TopicName, changed: Callable[[Partitioned], Partitioned]) -> None:
@@ -153,12 +152,12 @@ class PartitionedTopics:
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, change)
 
     async def open_all(self, topic: TopicName) -> None:
-        """Open all partitions, so that each of them exists."""
+        """Open all partitions, so that each of them exists. StorageError or ProtocolError when one fails."""
         await self._open(topic, self.count(topic))
 
     async def delete(self, topic: TopicName, *, force: bool) -> None:
         """Delete a partitioned topic and its partitions. ProtocolError when it does not exist, or a partition is in use
-        and `force` is not set."""
+        and `force` is not set; StorageError."""
         found = self.get(topic)
         if found is None:
             raise _not_found(topic)
@@ -197,7 +196,8 @@ class PartitionedTopics:
             raise failures[0]
 
     async def created_on_use(self, topic: TopicName) -> int:
-        """Return the number of partitions for a request that may create the topic; create it if the policy says so."""
+        """Create the partitioned topic if AUTO_TOPIC_CREATION requires partitions, and return their number; 0 if it is
+        not partitioned. For a request that may create the topic. ProtocolError, StorageError."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
             return 0
@@ -211,7 +211,8 @@ class PartitionedTopics:
 
     async def learn(self, region: str, partition: TopicName) -> None:
         """Make a topic partitioned here, too, before `region` replicates a partition of it to this region.
-        ProtocolError when a topic without partitions has the name here."""
+        ProtocolError when a topic without partitions has the name here, or `region` does not return the number of
+        partitions in time; StorageError."""
         base, index = partition.partitioned, partition.partition_index
         if base is None or region not in self._peers or not self._is_news(index, self.count(base)):
             return

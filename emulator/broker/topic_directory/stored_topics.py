@@ -1,8 +1,8 @@
 """The topics in a region's store: the kinds of its logs, and the topics that users deleted here.
 
 Other regions may still have a topic that was deleted here (docs/components/life.md, L6). A replicator that opens a
-producer for it would create it again unnoticed. The producer is rejected, with the reason, until a client uses the
-topic here again or the topic is deleted there, too. Deletions of inactive topics by policy are not recorded.
+producer for it would create it again unnoticed. The producer is rejected, with the reason, until the topic is created
+here again or deleted there, too. Deletions of inactive topics by policy are not recorded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LogKind(Enum):
 
     MESSAGES = "persistent"
     COMPACTED_VIEW = "compacted"
-    """The newest message of each key of a topic. No client publishes to it."""
+    """The newest message of each key of a topic, written by compaction. No client publishes to it."""
     INTERNAL = "internal"
     """A log of the region itself, which no client can access."""
 
@@ -45,7 +45,7 @@ def kind_of(log_name: str) -> LogKind | None:
 
 
 def log_unreachable(store: Store, namespaces: Iterable[str]) -> None:
-    """Warn of logs that no client can access; they do not prevent the start (D5)."""
+    """Warn of logs with an invalid name and of topics without a namespace; they do not prevent the start (D5)."""
     known = tuple(f"{LogKind.MESSAGES.value}://{namespace}/" for namespace in namespaces)
     unreachable = []
     for name in store.log_names():
@@ -74,7 +74,7 @@ class Deletions:
         return self._store.get(DeletedKey(name).text) is not None
 
     async def remember(self, name: str, now_ms: int) -> None:
-        """Record a deletion, before anything of the topic is removed. StorageError."""
+        """Record a deletion durably, before anything of the topic is removed. StorageError."""
         rows = self._store.scan(DeletedKey.prefix())
         if len(rows) >= REMEMBERED_MAX:
             oldest = min(rows, key=lambda row: row[1].value)

@@ -60,14 +60,15 @@ class TopicRules:
             )
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
-        """Raise ProtocolError for a topic that a user deleted here and that region `peer` replicates to this region."""
+        """Raise ProtocolError for a topic that a user deleted here, that does not exist here again, and that region
+        `peer` replicates to this region."""
         if not self._region.directory.exists(str(topic)) and self.was_deleted(topic):
             here, name = self._region.config.region, topic.partitioned or topic
             sentence = f"{name} was deleted in {here}: delete it in {peer}, too, or create it in {here} again"
             raise ProtocolError(ServerError.TopicNotFound, sentence)
 
     def check_open_to_clients(self, topic: str, subscription: str = "") -> None:
-        """Raise ProtocolError for a client that requests to publish to an internal topic, or to consume a subscription
-        that is reserved for the region. `subscription`: its name; empty for a producer."""
+        """Raise ProtocolError for a client that requests to publish to the metadata event topic, or to consume a
+        subscription of it that is reserved for the region. `subscription`: its name; empty for a producer."""
         if self._region.synchronizer is not None:
             self._region.synchronizer.settings.check_client(topic, subscription)
