@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
 from emulator.broker.connection.dispatch import PendingResponse, Work
-from emulator.core.transactions.coordinator import ASKED
+from emulator.core.transactions.coordinator import REQUESTED
 from emulator.core.transactions.journal_format import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
 from emulator.errors import ProtocolError, ServerError
@@ -34,14 +34,14 @@ OWNER_WITHOUT_ROLE: Final = ""
 
 
 async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
-    coordinator = connection.region.coordinators.accepting(command.coordinator)
+    coordinator = connection.region.coordinators.get_accepting(command.coordinator)
     if not command.key:
         connection.answer(CoordinatorConnected(command.request_id, None).encode())
         return
     lock = connection.transaction_keys.requests.setdefault(coordinator.number, asyncio.Lock())
     async with lock:  # of two concurrent requests the second one finds the grant of the first
         _check_key(connection, command)
-        coordinator = connection.region.coordinators.accepting(command.coordinator)
+        coordinator = connection.region.coordinators.get_accepting(command.coordinator)
         client = client_text(connection.client_version, connection.address)
         epoch = await coordinator.keys.connect(
             OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection, client
@@ -72,7 +72,7 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
 
 
 def begin(connection: ClientConnection, command: NewTransaction) -> Work:
-    coordinator = connection.region.coordinators.accepting(command.coordinator)
+    coordinator = connection.region.coordinators.get_accepting(command.coordinator)
     keyed = command.coordinator in connection.transaction_keys.requests
     if keyed or not coordinator.may_begin_at_once:
         return _begin_when_possible(connection, command)
@@ -85,7 +85,7 @@ async def _begin_when_possible(connection: ClientConnection, command: NewTransac
     lock = connection.transaction_keys.requests.get(command.coordinator)
     if lock is not None:
         await _wait_for_key(connection, command, lock)
-    coordinator = connection.region.coordinators.accepting(command.coordinator)
+    coordinator = connection.region.coordinators.get_accepting(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
     txn = await coordinator.begin(command.timeout_ms, holder)
     connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
@@ -144,7 +144,7 @@ def end(connection: ClientConnection, command: EndTransaction) -> PendingRespons
     if command.commit is None:
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
     coordinator = connection.region.coordinators.get(command.most)
-    finished = coordinator.finish(command.least, commit=command.commit, why=ASKED)
+    finished = coordinator.finish(command.least, commit=command.commit, why=REQUESTED)
     return PendingResponse(finished, response(EndTransactionResponse, command))
 
 

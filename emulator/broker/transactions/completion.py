@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 2.0
-AT_ONCE: Final = 32
+CONCURRENT_MAX: Final = 32
 """Maximum number of participants of one coordinator that are notified concurrently."""
-GONE: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidTopicName})
+ABSENT_CODES: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidTopicName})
 
 Participant = tuple[str, str | None]
 """Full name of a topic, and name of a subscription there; None: the topic itself."""
@@ -52,7 +52,7 @@ class ParticipantNotifier:
         self._low_watermark = low_watermark
         self._is_over = is_over
         self._confirmed = confirmed
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
 
@@ -115,7 +115,7 @@ class ParticipantNotifier:
             async with self._slots:
                 await self._end(transaction, *participant)
         except (ProtocolError, StorageError) as problem:
-            if not (isinstance(problem, ProtocolError) and problem.code in GONE):
+            if not (isinstance(problem, ProtocolError) and problem.code in ABSENT_CODES):
                 refused[participant] = str(problem)
                 return
         except Exception as problem:  # any: the others must receive the outcome, and this one is retried

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.completion import NotifyingRegion, ParticipantNotifier
-from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
+from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
@@ -103,7 +103,7 @@ class RunningCoordinator:
         self.core = components.transactions.coordinator(number, bounds)
         self.over = False
         self.notifier = ParticipantNotifier(
-            region, lambda: self.core.low_watermark, lambda: self.over, self._over
+            region, lambda: self.core.low_watermark, lambda: self.over, self._end_transaction
         )
         self._region = region
         self._on_failure = on_failure
@@ -132,7 +132,7 @@ class RunningCoordinator:
             for data in await self.journal.read():
                 entry = journal_format.decode(data)
                 self.core.apply(entry, now_ms)
-                self.core.durable(entry)
+                self.core.mark_durable(entry)
         except (ValueError, KeyError) as problem:
             raise damaged(self.journal.name, ValueError(str(problem))) from None
         await self.keys.load()
@@ -142,7 +142,7 @@ class RunningCoordinator:
         for least, transaction in list(self.core.live.items()):
             holder = transaction.holder
             if transaction.status.is_decided:
-                self._complete(least, None)
+                self._deliver_outcome(least, None)
             elif holder is not None and not self.keys.book.is_current(holder):
                 self.decide(least, commit=False, why=f"{FENCED}: its key has a newer connection")
         self._due.arm()
@@ -176,7 +176,7 @@ class RunningCoordinator:
         self.core.check_begin(timeout_ms)
         self.abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
         txn, written = self.begin_at_once(timeout_ms, holder)
-        writes = [written, self.keys.begun(holder, txn.least)]
+        writes = [written, self.keys.record_begun(holder, txn.least)]
         await asyncio.gather(*map(asyncio.shield, writes))
         return txn
 
@@ -197,11 +197,13 @@ class RunningCoordinator:
     def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
         """Add topics to a transaction. The future completes when they are durable in the log; it may fail with
         StorageError. ProtocolError, raised or in the future, when they cannot be added."""
-        return self._when_durable(lambda: self._added(self.core.add_partitions(least, topics)))
+        return self._reject_when_durable(lambda: self._added(self.core.add_partitions(least, topics)))
 
     def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedFuture:
         """Add subscriptions (topic, name) to a transaction, as `add_partitions` does."""
-        return self._when_durable(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
+        return self._reject_when_durable(
+            lambda: self._added(self.core.add_subscriptions(least, subscriptions))
+        )
 
     def _added(self, entry: JournalEntry | None) -> SharedFuture:
         """Return the write that a request to add participants waits for. A repeated request waits for the first one,
@@ -212,9 +214,9 @@ class RunningCoordinator:
     def finish(self, least: int, *, commit: bool, why: str) -> SharedFuture:
         """Commit or abort a transaction. The future completes when every participant has confirmed; it may fail with
         StorageError. ProtocolError, raised or in the future, when the transaction cannot be ended this way."""
-        return self._when_durable(lambda: self.decide(least, commit=commit, why=why) or _done())
+        return self._reject_when_durable(lambda: self.decide(least, commit=commit, why=why) or _done())
 
-    def _when_durable(self, decide: Callable[[], SharedFuture]) -> SharedFuture:
+    def _reject_when_durable(self, decide: Callable[[], SharedFuture]) -> SharedFuture:
         """Return the result of `decide`. A rejection reveals an earlier decision, so it waits until pending writes are
         durable (TX1)."""
         try:
@@ -232,10 +234,10 @@ class RunningCoordinator:
         before. ProtocolError when the decision is not possible."""
         entry = self.core.decide(least, commit=commit, why=why)
         if entry is not None:
-            self._complete(least, entry)
+            self._deliver_outcome(least, entry)
         return self._confirmations.get(least)
 
-    def _complete(self, least: int, entry: Decided | None) -> None:
+    def _deliver_outcome(self, least: int, entry: Decided | None) -> None:
         """Write a decision and notify the participants. `entry`: None when the log contains it already. The write is
         issued at once: a later transaction of the same key must follow it in the log (INV-57)."""
         self._confirmations[least] = asyncio.get_running_loop().create_future()
@@ -244,10 +246,10 @@ class RunningCoordinator:
         else:
             self._issue(entry)  # participants are notified when it is durable (TX3)
 
-    def _over(self, least: int) -> None:
+    def _end_transaction(self, least: int) -> None:
         """Write that a transaction is over, because every participant has confirmed (TX5)."""
         transaction = self.core.live[least]
-        self._issue(self.core.ended(least, _now_ms()))
+        self._issue(self.core.end(least, _now_ms()))
         self.figures.committed += transaction.status.is_committed
         self.figures.aborted += not transaction.status.is_committed
         self._confirmations.pop(least).set_result(None)
@@ -299,9 +301,11 @@ class RunningCoordinator:
             written.add_done_callback(partial(self._stored, self._entries))
         self._entries.append(entry)
         core = self.core
-        if self.journal.since_checkpoint > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
-            everything = [journal_format.encode(entry) for entry in core.everything()]
-            self.journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
+        if self.journal.since_checkpoint > max(
+            CHECKPOINT_ENTRIES_MIN, 4 * (len(core.live) + len(core.outcomes))
+        ):
+            entries = [journal_format.encode(entry) for entry in core.checkpoint_entries()]
+            self.journal.checkpoint(entries).add_done_callback(partial(self._stored, ()))
         return written
 
     def _stored(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
@@ -310,7 +314,7 @@ class RunningCoordinator:
         failure = written.exception()
         if failure is None:
             for entry in entries:
-                self.core.durable(entry)
+                self.core.mark_durable(entry)
             for entry in entries:
                 if type(entry) is Decided and not self.over:
                     self.notifier.notify(self.core.live[entry.least])

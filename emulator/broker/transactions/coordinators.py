@@ -16,7 +16,7 @@ from emulator.broker.transactions.coordinator import (
     RunningCoordinator,
     loading,
 )
-from emulator.core.transactions.keys import FIRST, KeyBook
+from emulator.core.transactions.keys import NO_EPOCH, KeyBook
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model.transaction_names import coordinator_of
 
@@ -84,16 +84,16 @@ class TransactionCoordinators:
             return
         self._check_unbound(books)
         self._check_readable()
-        floor = max((book.highest_epoch() for book in books), default=FIRST)
+        floor = max((book.highest_epoch() for book in books), default=NO_EPOCH)
         for number in range(self.count):
             await self.get(number).keys.raise_floor(floor, self.count)
 
     def _check_unbound(self, books: list[KeyBook]) -> None:
-        held = sum(len(book.keys) for book in books)
-        if held:
+        bound = sum(len(book.keys) for book in books)
+        if bound:
             before = next(book.coordinators for book in books if book.keys)
             raise StorageError(
-                f"transaction_coordinators is {self.count} and was {before}, but {held} transaction keys are bound "
+                f"transaction_coordinators is {self.count} and was {before}, but {bound} transaction keys are bound "
                 f"to {before} coordinators: restore the old value, or delete the keys first",
                 definite=True,
             )
@@ -168,7 +168,7 @@ class TransactionCoordinators:
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, self._damaged[number])
         raise loading(number)
 
-    def accepting(self, number: int) -> RunningCoordinator:
+    def get_accepting(self, number: int) -> RunningCoordinator:
         """Return a coordinator that accepts new transactions; errors as `get`."""
         coordinator = self.get(number)
         if number >= self.count:
@@ -186,7 +186,7 @@ class TransactionCoordinators:
         return None
 
     def check_publish(self, txn: TxnId, topic: str) -> None:
-        coordinator = self._participated(txn)
+        coordinator = self._loaded_coordinator(txn)
         try:
             coordinator.core.check_publish(txn.least, topic)
         except ProtocolError as problem:
@@ -194,7 +194,7 @@ class TransactionCoordinators:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
 
     def check_acknowledge(self, txn: TxnId, topic: str, subscription: str) -> None:
-        self._participated(txn).core.check_acknowledge(txn.least, topic, subscription)
+        self._loaded_coordinator(txn).core.check_acknowledge(txn.least, topic, subscription)
 
     def abort(self, txn: TxnId, why: str) -> None:
         coordinator = self._loaded.get(txn.most)
@@ -202,7 +202,7 @@ class TransactionCoordinators:
             with contextlib.suppress(ProtocolError):  # the transaction has ended or is decided
                 coordinator.decide(txn.least, commit=False, why=why)
 
-    def _participated(self, txn: TxnId) -> RunningCoordinator:
+    def _loaded_coordinator(self, txn: TxnId) -> RunningCoordinator:
         coordinator = self._loaded.get(txn.most)
         if coordinator is None:
             self._check_unloaded(txn.most)

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 READ_ENTRIES: Final = 1_000
 READ_BYTES: Final = 4_194_304
-CHECKPOINT_ENTRIES: Final = 1_000
+CHECKPOINT_ENTRIES_MIN: Final = 1_000
 """Number of entries after which a checkpoint is written."""
 
 
@@ -80,7 +80,7 @@ class TransactionJournal:
         if batch:
             assert self._log is not None
             assert self.newest is not None
-            self._log.append(batch).add_done_callback(partial(_pass_on, self.newest))
+            self._log.append(batch).add_done_callback(partial(_forward_result, self.newest))
 
     def checkpoint(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
         """Write entries that contain the whole state, and trim the log before them once they are durable."""
@@ -95,7 +95,7 @@ class TransactionJournal:
         if not written.cancelled() and written.exception() is None:
             self._spawn(self._trim(written.result()))
 
-    def figures(self) -> dict[str, str | int]:
+    def stats(self) -> dict[str, str | int]:
         """Return the log's statistics for the admin API."""
         log = self._log
         if log is None:
@@ -115,7 +115,7 @@ class TransactionJournal:
             logger.warning("%s is not trimmed: %s", self.name, failure)
 
 
-def _pass_on(shared: asyncio.Future[int], written: asyncio.Future[int]) -> None:
+def _forward_result(shared: asyncio.Future[int], written: asyncio.Future[int]) -> None:
     failure = written.exception()
     if failure is None:
         shared.set_result(written.result())

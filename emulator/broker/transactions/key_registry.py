@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, TransactionJournal, damaged
+from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, TransactionJournal, damaged
 from emulator.core.transactions.coordinator import FENCED
 from emulator.core.transactions.journal_format import Holder, KeyEntry, decode_key_entry, encode_key_entry
 from emulator.core.transactions.keys import KeyBook
@@ -129,14 +129,14 @@ class KeyRegistry:
         try:
             granted = self.book.connect(owner, key, epoch, process, self._wall_clock_ms(), client)
         except ProtocolError:
-            await self._settled()
+            await self._wait_for_writes()
             raise
         holders = self.holders.setdefault((owner, key), WeakKeyDictionary())
         former = [one for one in holders if one is not connection]
         holders[connection] = None
         written = self._issue(*entries, granted)
         why = f"{FENCED}: its key has a newer connection (epoch {granted.epoch})"
-        await self._fenced(_Fence(owner, key, granted.epoch, why, former), written)
+        await self._fence_and_wait(_Fence(owner, key, granted.epoch, why, former), written)
         return granted.epoch
 
     async def delete(self, owner: str, key: str) -> None:
@@ -145,7 +145,7 @@ class KeyRegistry:
         deleted = self.book.delete(owner, key)
         former = list(self.holders.get((owner, key), ()))
         written = self._issue(deleted)
-        await self._fenced(
+        await self._fence_and_wait(
             _Fence(owner, key, deleted.epoch, f"{FENCED}: its key was deleted", former), written
         )
 
@@ -155,19 +155,19 @@ class KeyRegistry:
         try:
             return self.book.holder(claimed.owner, claimed.key, claimed.epoch)
         except ProtocolError:
-            await self._settled()
+            await self._wait_for_writes()
             raise
 
-    def begun(self, holder: Holder, least: int) -> asyncio.Future[int]:
+    def record_begun(self, holder: Holder, least: int) -> asyncio.Future[int]:
         """Record the newest transaction of a key. The future completes when it is durable in the log."""
-        return self._issue(self.book.begun(holder, least))
+        return self._issue(self.book.record_begun(holder, least))
 
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
         """Bind keys to this number of coordinators from now on; this epoch and lower ones are never granted again."""
         await self._journal.ready()
         await asyncio.shield(self._issue(self.book.raise_floor(epoch, coordinators)))
 
-    async def _settled(self) -> None:
+    async def _wait_for_writes(self) -> None:
         """Wait until a newer epoch is durable, before a rejection reveals it (TX8). StorageError."""
         newest = self._journal.newest
         if newest is not None:
@@ -175,7 +175,7 @@ class KeyRegistry:
 
     # Fencing. It is completed even if the requesting client disconnects.
 
-    async def _fenced(self, fence: _Fence, written: asyncio.Future[int]) -> None:
+    async def _fence_and_wait(self, fence: _Fence, written: asyncio.Future[int]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._spawn(self._fence(fence, written, done))
         await asyncio.shield(done)
@@ -210,7 +210,7 @@ class KeyRegistry:
         self._transactions.issue_all()
         written = self._journal.append([encode_key_entry(entry) for entry in entries])
         written.add_done_callback(self._transactions.key_stored)
-        if self._journal.since_checkpoint > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
-            everything = [encode_key_entry(entry) for entry in self.book.everything()]
-            self._journal.checkpoint(everything).add_done_callback(self._transactions.key_stored)
+        if self._journal.since_checkpoint > max(CHECKPOINT_ENTRIES_MIN, 16 * len(self.book.keys)):
+            state = [encode_key_entry(entry) for entry in self.book.checkpoint_entries()]
+            self._journal.checkpoint(state).add_done_callback(self._transactions.key_stored)
         return written

@@ -30,7 +30,7 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import FOLLOWS, TransactionStatus, TxnId
 
 E = TypeVar("E", bound=JournalEntry)
-ASKED: Final = "requested by its client"
+REQUESTED: Final = "requested by its client"
 TIMED_OUT: Final = "timed out"
 FENCED: Final = "fenced"
 """A newer connection has the transaction's key, or the key was deleted. Later requests for it fail as expired."""
@@ -114,7 +114,7 @@ class Deadlines:
             heapify(self._heap)
         heappush(self._heap, (transaction.deadline_ms, transaction.txn.least))
 
-    def take(self, now_ms: float, live: Mapping[int, LiveTransaction]) -> list[int]:
+    def pop_due(self, now_ms: float, live: Mapping[int, LiveTransaction]) -> list[int]:
         """Remove the deadlines that are reached and return the numbers of their open transactions."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
@@ -201,7 +201,7 @@ class Coordinator:
         """Begin a transaction. Raises ProtocolError as `check_begin`. `timeout_ms`: 0 means the maximum."""
         self.check_begin(timeout_ms)
         timeout_ms = timeout_ms or self.bounds.timeout_ms_max
-        return self._did(Began(self.next_least, timeout_ms, opened_at_ms, holder), now_ms)
+        return self._record(Began(self.next_least, timeout_ms, opened_at_ms, holder), now_ms)
 
     def check_begin(self, timeout_ms: int) -> None:
         """Raise ProtocolError when there are too many transactions, or the timeout exceeds its maximum."""
@@ -217,7 +217,7 @@ class Coordinator:
         transaction = self.transaction(least)
         new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
         self._check_participants(transaction, len(new), _topics_bytes(new))
-        return self._did(PartitionsAdded(least, new), 0) if new else None
+        return self._record(PartitionsAdded(least, new), 0) if new else None
 
     def add_subscriptions(
         self, least: int, subscriptions: Iterable[tuple[str, str]]
@@ -226,7 +226,7 @@ class Coordinator:
         transaction = self.transaction(least)
         new = tuple(each for each in dict.fromkeys(subscriptions) if each not in transaction.subscriptions)
         self._check_participants(transaction, len(new), _subscriptions_bytes(new))
-        return self._did(SubscriptionsAdded(least, new), 0) if new else None
+        return self._record(SubscriptionsAdded(least, new), 0) if new else None
 
     def _check_participants(self, transaction: LiveTransaction, more: int, size_bytes: int) -> None:
         if transaction.participants + more > self.bounds.participants_max:
@@ -250,18 +250,18 @@ class Coordinator:
         if status in (wanted, FOLLOWS[wanted]):
             return None
         self.transaction(least)
-        return self._did(Decided(least, wanted, why), 0)
+        return self._record(Decided(least, wanted, why), 0)
 
-    def ended(self, least: int, now_ms: float) -> TransactionEnded:
+    def end(self, least: int, now_ms: float) -> TransactionEnded:
         """End a transaction whose outcome every participant confirmed."""
         transaction = self.live[least]
-        return self._did(TransactionEnded(least, FOLLOWS[transaction.status], transaction.why), now_ms)
+        return self._record(TransactionEnded(least, FOLLOWS[transaction.status], transaction.why), now_ms)
 
     # Time.
 
     def due(self, now_ms: float) -> list[int]:
         """Return the numbers of open transactions that timed out. Each is returned once."""
-        return self._deadlines.take(now_ms, self.live)
+        return self._deadlines.pop_due(now_ms, self.live)
 
     @property
     def next_due_ms(self) -> float | None:
@@ -288,7 +288,7 @@ class Coordinator:
 
     # The journal.
 
-    def _did(self, entry: E, now_ms: float) -> E:
+    def _record(self, entry: E, now_ms: float) -> E:
         self.apply(entry, now_ms)
         return entry
 
@@ -314,7 +314,7 @@ class Coordinator:
                 transaction.status, transaction.why = entry.status, entry.why
             case TransactionEnded():
                 ended = self.live.pop(entry.least, None)
-                self._gone(ended)
+                self._unindex(ended)
                 self._remember(entry, entry.holder if ended is None else ended.holder, now_ms)
             case Checkpoint():
                 self.live.clear()
@@ -335,7 +335,7 @@ class Coordinator:
             self._by_key.setdefault((entry.holder.owner, entry.holder.key), {})[entry.least] = None
         self.next_least = max(self.next_least, entry.least + 1)
 
-    def _gone(self, transaction: LiveTransaction | None) -> None:
+    def _unindex(self, transaction: LiveTransaction | None) -> None:
         if transaction is None:
             return
         self._participants_bytes -= transaction.participants_bytes
@@ -357,7 +357,7 @@ class Coordinator:
                 break
             del self.outcomes[least]
 
-    def durable(self, entry: JournalEntry) -> None:
+    def mark_durable(self, entry: JournalEntry) -> None:
         """Note that an entry is durable: participants may rely on it from now on (TP1)."""
         match entry:
             case PartitionsAdded() if (transaction := self.live.get(entry.least)) is not None:
@@ -365,7 +365,7 @@ class Coordinator:
             case SubscriptionsAdded() if (transaction := self.live.get(entry.least)) is not None:
                 transaction.subscriptions.update(dict.fromkeys(entry.subscriptions, True))
 
-    def everything(self) -> Iterator[JournalEntry]:
+    def checkpoint_entries(self) -> Iterator[JournalEntry]:
         """Yield a checkpoint: the entries from which `apply` builds this state (TX7)."""
         yield Checkpoint(self.next_least)
         for least, outcome in self.outcomes.items():

@@ -30,7 +30,7 @@ from emulator.core.transactions.journal_format import (
 )
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
-FIRST: Final = -1
+NO_EPOCH: Final = -1
 PROCESS_BYTES_MAX: Final = 66
 """Maximum stored size of the id of a process, quoted."""
 CLIENT_CHARACTERS_MAX: Final = 96
@@ -88,7 +88,7 @@ class KeyBook:
         self.deleted: OrderedDict[tuple[str, str], Tombstone] = OrderedDict()
         """(owner, key) -> tombstone."""
         self._keys_bytes = 0
-        self.floor = FIRST
+        self.floor = NO_EPOCH
         self.coordinators: int | None = None
         """Number of coordinators when the log began, by which keys are assigned to them; None: it has not begun."""
 
@@ -100,7 +100,7 @@ class KeyBook:
     def highest_epoch(self) -> int:
         """Return the highest epoch of any key."""
         known: list[KeyState | Tombstone] = [*self.keys.values(), *self.deleted.values()]
-        return max(self.floor, FIRST, *(one.epoch for one in known))
+        return max(self.floor, NO_EPOCH, *(one.epoch for one in known))
 
     def connect(
         self, owner: str, key: str, epoch: int, process: str, at_ms: int, client: str = ""
@@ -108,16 +108,16 @@ class KeyBook:
         """Accept a connection and grant it the next epoch. Raises ProtocolError(NotAllowedError) for a stale epoch, or
         too many keys."""
         if (owner, key) not in self.keys:
-            self._check_room(owner, key)
+            self._check_limits(owner, key)
         current = self.last_epoch(owner, key)
-        claimed = self._claimed((owner, key), epoch, process)
-        if claimed not in (FIRST, current):
-            raise ProtocolError(ServerError.NotAllowedError, _stale(key, claimed, current))
+        claimed = self._effective_epoch((owner, key), epoch, process)
+        if claimed not in (NO_EPOCH, current):
+            raise ProtocolError(ServerError.NotAllowedError, _rejection(key, claimed, current))
         granted = Granted(owner, key, current + 1, process, at_ms, client)
         self.apply(granted)
         return granted
 
-    def _check_room(self, owner: str, key: str) -> None:
+    def _check_limits(self, owner: str, key: str) -> None:
         """Raise ProtocolError when one more key exceeds the limit of their number or size."""
         limit = ""
         if len(self.keys) >= self._keys_max:
@@ -128,12 +128,12 @@ class KeyBook:
             sentence = f"coordinator {self.number} has {limit}, the limit"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
-    def _claimed(self, of: tuple[str, str], epoch: int, process: str) -> int:
+    def _effective_epoch(self, owner_and_key: tuple[str, str], epoch: int, process: str) -> int:
         """Return the epoch that a process holds, which it may not know."""
-        known = self.keys.get(of) or self.deleted.get(of)
-        if epoch < FIRST or known is None or not process:
+        known = self.keys.get(owner_and_key) or self.deleted.get(owner_and_key)
+        if epoch < NO_EPOCH or known is None or not process:
             return epoch
-        return max(epoch, known.processes.get(process, FIRST))
+        return max(epoch, known.processes.get(process, NO_EPOCH))
 
     def holder(self, owner: str, key: str, epoch: int) -> Holder:
         """Return the holder as which a connection may begin transactions. Raises ProtocolError when a newer connection
@@ -151,7 +151,7 @@ class KeyBook:
         state = self.keys.get((holder.owner, holder.key))
         return state is not None and state.epoch == holder.epoch
 
-    def begun(self, holder: Holder, least: int) -> BegunUnderKey:
+    def record_begun(self, holder: Holder, least: int) -> BegunUnderKey:
         """Record the newest transaction of a key."""
         entry = BegunUnderKey(holder.owner, holder.key, least)
         self.apply(entry)
@@ -184,24 +184,24 @@ class KeyBook:
                 if (state := self.keys.get((entry.owner, entry.key))) is not None:
                     state.least = entry.least
             case Deleted():
-                self._bury(entry)
+                self._entomb(entry)
             case Floor():
                 self.floor = max(self.floor, entry.epoch)
                 self.coordinators = entry.coordinators
             case KeysCheckpoint():
                 self.keys.clear()
                 self.deleted.clear()
-                self.floor = FIRST
+                self.floor = NO_EPOCH
                 self._keys_bytes = 0
 
     def _granted(self, entry: Granted) -> None:
-        of = (entry.owner, entry.key)
-        state = self.keys.get(of)
+        owner_and_key = (entry.owner, entry.key)
+        state = self.keys.get(owner_and_key)
         if state is None:
             state = KeyState(entry.owner, entry.key, entry.epoch, entry.at_ms, entry.at_ms, entry.epoch)
-            self.keys[of] = state
-            self._keys_bytes += _log_bytes(*of)
-            if (deleted := self.deleted.pop(of, None)) is not None:
+            self.keys[owner_and_key] = state
+            self._keys_bytes += _log_bytes(*owner_and_key)
+            if (deleted := self.deleted.pop(owner_and_key, None)) is not None:
                 state.processes = deleted.processes
         state.epoch, state.since_ms, state.client = entry.epoch, entry.at_ms, entry.client
         if entry.process:
@@ -210,31 +210,33 @@ class KeyBook:
             while len(state.processes) > PROCESSES_MAX:
                 state.processes.popitem(last=False)
 
-    def _bury(self, entry: Deleted) -> None:
-        of = (entry.owner, entry.key)
-        state = self.keys.pop(of, None)
+    def _entomb(self, entry: Deleted) -> None:
+        owner_and_key = (entry.owner, entry.key)
+        state = self.keys.pop(owner_and_key, None)
         if state is not None:
-            self._keys_bytes -= _log_bytes(*of)
-        self.deleted[of] = Tombstone(entry.epoch, OrderedDict() if state is None else state.processes)
+            self._keys_bytes -= _log_bytes(*owner_and_key)
+        self.deleted[owner_and_key] = Tombstone(
+            entry.epoch, OrderedDict() if state is None else state.processes
+        )
         while len(self.deleted) > DELETED_MAX:
             self.floor = max(self.floor, self.deleted.popitem(last=False)[1].epoch)
 
-    def everything(self) -> Iterator[KeyEntry]:
+    def checkpoint_entries(self) -> Iterator[KeyEntry]:
         """Yield a checkpoint: the entries from which `apply` builds this state."""
         yield KeysCheckpoint()
         yield Floor(self.floor, self.coordinators or 1)
         for (owner, key), tombstone in self.deleted.items():
-            yield from _buried(owner, key, tombstone)
+            yield from _tombstone_entries(owner, key, tombstone)
         for state in self.keys.values():
-            yield from self._everything_of(state)
+            yield from self._checkpoint_entries_of(state)
 
-    def _everything_of(self, state: KeyState) -> Iterator[KeyEntry]:
+    def _checkpoint_entries_of(self, state: KeyState) -> Iterator[KeyEntry]:
         """Yield a key's epochs in the order in which they were granted, beginning with those from before a deletion."""
         former = OrderedDict(
             (who, epoch) for who, epoch in state.processes.items() if epoch < state.first_epoch
         )
         if former:
-            yield from _buried(state.owner, state.key, Tombstone(state.first_epoch - 1, former))
+            yield from _tombstone_entries(state.owner, state.key, Tombstone(state.first_epoch - 1, former))
         yield Granted(state.owner, state.key, state.first_epoch, "", state.created_ms)
         for process, epoch in state.processes.items():
             if process not in former:
@@ -247,7 +249,7 @@ class KeyBook:
             yield BegunUnderKey(state.owner, state.key, state.least)
 
 
-def _buried(owner: str, key: str, tombstone: Tombstone) -> Iterator[KeyEntry]:
+def _tombstone_entries(owner: str, key: str, tombstone: Tombstone) -> Iterator[KeyEntry]:
     for process, epoch in tombstone.processes.items():
         yield Granted(owner, key, epoch, process, 0)
     yield Deleted(owner, key, tombstone.epoch)
@@ -268,7 +270,9 @@ def _printable(text: str) -> str:
     return "".join(one for one in text[:CLIENT_CHARACTERS_MAX] if one.isprintable())
 
 
-def _stale(key: str, claimed: int, current: int) -> str:
+def _rejection(key: str, claimed: int, current: int) -> str:
     if claimed > current:
-        return f"transaction key {key!r}: epoch {claimed} was never granted here; connect with {FIRST} first"
+        return (
+            f"transaction key {key!r}: epoch {claimed} was never granted here; connect with {NO_EPOCH} first"
+        )
     return f"transaction key {key!r}: epoch {claimed} is stale, the newest connection has epoch {current}"

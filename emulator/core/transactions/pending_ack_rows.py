@@ -63,13 +63,13 @@ class PendingRows:
         """Transaction -> row -> bit set of its completely acknowledged entries. Has every row that is or will be
         stored."""
         self._changed: set[RowName] = set()
-        self._ended: list[RowName] = []
+        self._to_delete: list[RowName] = []
 
     # Writing.
 
     @property
     def has_changes(self) -> bool:
-        return bool(self._changed or self._ended)
+        return bool(self._changed or self._to_delete)
 
     def awaits(self, txn: TxnId) -> bool:
         """Whether the transaction has acknowledgements that `take_changes` has not returned yet."""
@@ -78,7 +78,7 @@ class PendingRows:
     @property
     def stored(self) -> list[RowName]:
         """All rows that must be deleted with the subscription."""
-        return [*chain.from_iterable(self._bits.values()), *self._ended]
+        return [*chain.from_iterable(self._bits.values()), *self._to_delete]
 
     def holds(self, generation: int, txn: TxnId, entry_ids: Iterable[int]) -> None:
         """Add entries that the transaction acknowledged, in whole or in part."""
@@ -101,7 +101,7 @@ class PendingRows:
         """Delete the rows of a transaction that has ended."""
         for name in self._bits.pop(txn, ()):
             self._changed.discard(name)
-            self._ended.append(name)
+            self._to_delete.append(name)
 
     def clear(self) -> None:
         """Delete all rows."""
@@ -116,7 +116,7 @@ class PendingRows:
             for entry_id, part in self.acks.by_txn[name.txn].batches.items():
                 if entry_id >> PART_BITS == name.number:
                     batches[name][entry_id] = part
-        deletes, self._ended = self._ended, []
+        deletes, self._to_delete = self._to_delete, []
         return RowChanges({name: self._row(name, batches[name]) for name in sorted(changed)}, deletes)
 
     def _row(self, name: RowName, batches: Mapping[int, BatchPart]) -> bytes:
@@ -137,7 +137,7 @@ class PendingRows:
         decoded: a guess would acknowledge unacknowledged messages, or redeliver acknowledged ones."""
         for name, row in rows.items():
             if name.generation != generation:
-                self._ended.append(name)
+                self._to_delete.append(name)
                 continue
             try:
                 self._load_row(name, json.loads(row))

@@ -200,14 +200,14 @@ class PendingAcks:
         """Hold a cumulative acknowledgement. Raises ProtocolError(TransactionConflict) (PA3)."""
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
-        if _counts_already(claim, cursor):
+        if _is_acknowledged(claim, cursor):
             raise _conflict(entry_id, "is already acknowledged cumulatively")
         self._check_cumulative_of_another(txn, entry_id, cursor)
         self._check_individual_of_others(txn, entry_id, cursor)
         held = self.by_txn.get(txn)
         if held is None:
             held = self.by_txn[txn] = HeldAcks()
-        if held.cumulative is not None and _order(wanted) < _order(held.cumulative):
+        if held.cumulative is not None and _sort_key(wanted) < _sort_key(held.cumulative):
             raise _conflict(
                 entry_id, f"is before {held.cumulative.entry_id}, which this transaction holds already"
             )
@@ -264,7 +264,7 @@ class PendingAcks:
         already."""
         self.by_txn.setdefault(txn, HeldAcks()).cumulative = cumulative
         furthest = None if self._cumulative is None else self.by_txn[self._cumulative].cumulative
-        if furthest is None or _order(furthest) < _order(cumulative):
+        if furthest is None or _sort_key(furthest) < _sort_key(cumulative):
             self._cumulative = txn
 
 
@@ -283,7 +283,7 @@ def commit(held: HeldAcks, cursor: Cursor) -> None:
         cursor.keep_open(entry_id, ~part.bits, part.size)
 
 
-def _counts_already(claim: ClaimedAck, cursor: Cursor) -> bool:
+def _is_acknowledged(claim: ClaimedAck, cursor: Cursor) -> bool:
     """Whether a cumulative acknowledgement would acknowledge no further message, even within a batch."""
     if claim.entry_id <= cursor.mark_delete:
         return True
@@ -298,7 +298,7 @@ def _entries(held: HeldAcks) -> Iterator[int]:
     yield from held.batches
 
 
-def _order(cumulative: Cumulative) -> tuple[int, int, int]:
+def _sort_key(cumulative: Cumulative) -> tuple[int, int, int]:
     """Return the sort key: position in the log, then number of acknowledged messages of the batch."""
     open_bits = cumulative.open_bits
     return cumulative.entry_id, 0 if open_bits else 1, -open_bits.bit_count()

@@ -43,15 +43,15 @@ def begin(
 
 def commit(coordinator: Coordinator, least: int, now_ms: float = 0) -> None:
     assert coordinator.decide(least, commit=True, why="asked") is not None
-    coordinator.ended(least, now_ms)
+    coordinator.end(least, now_ms)
 
 
 def restarted(coordinator: Coordinator) -> Coordinator:
     """Rebuild it from its checkpoint in the log."""
     fresh = Coordinator(coordinator.number, coordinator.bounds)
-    for entry in coordinator.everything():
+    for entry in coordinator.checkpoint_entries():
         fresh.apply(decode(encode(entry)), 0)
-        fresh.durable(entry)
+        fresh.mark_durable(entry)
     return fresh
 
 
@@ -72,7 +72,7 @@ def test_a_participant_counts_once_the_log_has_it(coordinator: Coordinator) -> N
     assert entry == PartitionsAdded(least, (TOPIC,))
     with refusal(ServerError.InvalidTxnStatus, "was not added"):
         coordinator.check_publish(least, TOPIC)
-    coordinator.durable(entry)
+    coordinator.mark_durable(entry)
     coordinator.check_publish(least, TOPIC)
     assert coordinator.add_partitions(least, [TOPIC]) is None
 
@@ -81,7 +81,7 @@ def test_a_subscription_is_a_participant_of_its_own(coordinator: Coordinator) ->
     least = begin(coordinator)
     entry = coordinator.add_subscriptions(least, [(TOPIC, "s")])
     assert entry is not None
-    coordinator.durable(entry)
+    coordinator.mark_durable(entry)
     coordinator.check_acknowledge(least, TOPIC, "s")
     with refusal(ServerError.InvalidTxnStatus, "was not added"):
         coordinator.check_acknowledge(least, TOPIC, "t")
@@ -105,7 +105,7 @@ def test_a_decision_may_be_repeated_and_not_reversed(coordinator: Coordinator, c
         with refusal(ServerError.InvalidTxnStatus, "is (COMMIT|ABORT)"):
             coordinator.decide(least, commit=not commits, why="asked")
         if least in coordinator.live:
-            coordinator.ended(least, 0)
+            coordinator.end(least, 0)
 
 
 def test_an_outcome_is_forgotten_after_its_time_and_when_there_are_too_many(coordinator: Coordinator) -> None:
@@ -146,7 +146,7 @@ def test_a_transaction_that_is_open_for_too_long_is_due_once(coordinator: Coordi
     assert coordinator.due(100) == [short]
     assert coordinator.due(100) == []
     coordinator.decide(short, commit=False, why="timed out")
-    coordinator.ended(short, 100)
+    coordinator.end(short, 100)
     assert coordinator.next_due_ms == 500
     commit(coordinator, long)
     assert coordinator.next_due_ms is None
@@ -177,7 +177,7 @@ def test_a_fenced_transaction_fails_as_expired(coordinator: Coordinator) -> None
     ):
         with refusal(ServerError.NotAllowedError, EXPIRED_TRANSACTION):
             attempt()
-    coordinator.ended(least, 0)
+    coordinator.end(least, 0)
     assert coordinator.of_key("", "task") == []
     with refusal(ServerError.NotAllowedError, EXPIRED_TRANSACTION):
         coordinator.check_acknowledge(least, TOPIC, "s")
@@ -193,12 +193,12 @@ def test_a_checkpoint_contains_the_full_state() -> None:
             coordinator.add_subscriptions(least, [(TOPIC, "s")]),
         ):
             assert entry is not None
-            coordinator.durable(entry)
+            coordinator.mark_durable(entry)
         if commits is not None:
             coordinator.decide(least, commit=commits, why="asked")
     commit(coordinator, begin(coordinator))
     again = restarted(coordinator)
-    assert list(again.everything()) == list(coordinator.everything())
+    assert list(again.checkpoint_entries()) == list(coordinator.checkpoint_entries())
     assert again.live == coordinator.live
     assert (again.next_least, again.low_watermark) == (coordinator.next_least, coordinator.low_watermark)
 
@@ -209,7 +209,7 @@ def test_what_was_read_before_a_checkpoint_is_forgotten(coordinator: Coordinator
     commit(coordinator, 0)
     coordinator.outcomes.clear()
     fresh = Coordinator(1, BOUNDS)
-    for entry in (*before, *coordinator.everything()):
+    for entry in (*before, *coordinator.checkpoint_entries()):
         fresh.apply(entry, 0)
     assert not fresh.live
     assert fresh.next_least == coordinator.next_least
@@ -257,7 +257,7 @@ def test_a_checkpoint_is_no_larger_than_names_may_be_whatever_they_are_made_of(c
     with refusal(ServerError.NotAllowedError, "the limit"):
         for number in range(80):
             coordinator.add_subscriptions(least, [(TOPIC, f"{number}{character * 1_000_000}")])
-    assert sum(len(encode(entry)) for entry in coordinator.everything()) <= PARTICIPANTS_BYTES_MAX
+    assert sum(len(encode(entry)) for entry in coordinator.checkpoint_entries()) <= PARTICIPANTS_BYTES_MAX
 
 
 def test_a_key_lists_each_transaction_that_is_not_forgotten_with_its_state() -> None:
@@ -272,7 +272,7 @@ def test_a_key_lists_each_transaction_that_is_not_forgotten_with_its_state() -> 
     begin(coordinator)
     commit(coordinator, committed)
     coordinator.decide(aborted, commit=False, why=FENCED)
-    coordinator.ended(aborted, 0)
+    coordinator.end(aborted, 0)
     coordinator.decide(deciding, commit=True, why="asked")
     newest = begin(coordinator, holder=mine._replace(epoch=6))
     listed = [
@@ -314,5 +314,5 @@ def test_the_keys_of_outcomes_leave_room_in_a_checkpoint_whatever_they_are_calle
         commit(coordinator, begin(coordinator, holder=holder))
     for _ in range(bounds.open_max):
         begin(coordinator, holder=holder)
-    size_bytes = sum(len(encode(entry)) for entry in coordinator.everything())
+    size_bytes = sum(len(encode(entry)) for entry in coordinator.checkpoint_entries())
     assert size_bytes + PARTICIPANTS_BYTES_MAX <= 64 * 1024 * 1024

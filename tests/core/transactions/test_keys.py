@@ -10,7 +10,7 @@ from emulator.core.transactions.journal_format import Granted, decode_key_entry,
 from emulator.core.transactions.keys import (
     CLIENT_BYTES_MAX,
     DELETED_MAX,
-    FIRST,
+    NO_EPOCH,
     PROCESSES_MAX,
     KeyBook,
     client_text,
@@ -32,7 +32,7 @@ def refused(book: KeyBook, epoch: int, process: str = "") -> str:
 
 def restarted(book: KeyBook) -> KeyBook:
     fresh = KeyBook(book.number, 100)
-    for entry in book.everything():
+    for entry in book.checkpoint_entries():
         fresh.apply(decode_key_entry(encode_key_entry(entry)))
     return fresh
 
@@ -43,19 +43,24 @@ def book() -> KeyBook:
 
 
 def test_the_first_epoch_is_0_and_each_connection_gets_the_next(book: KeyBook) -> None:
-    assert [connect(book, FIRST), connect(book, 0), connect(book, 1), connect(book, FIRST)] == [0, 1, 2, 3]
+    assert [connect(book, NO_EPOCH), connect(book, 0), connect(book, 1), connect(book, NO_EPOCH)] == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_a_stale_epoch_is_refused_and_changes_nothing(book: KeyBook) -> None:
-    connect(book, FIRST, "a")
-    connect(book, FIRST, "b")
+    connect(book, NO_EPOCH, "a")
+    connect(book, NO_EPOCH, "b")
     assert "stale" in refused(book, 0, "a")
     assert book.last_epoch("", "task") == 1
 
 
 @pytest.mark.parametrize("epoch", [1, 2**63 - 1])
 def test_an_epoch_that_no_client_was_granted_is_refused(book: KeyBook, epoch: int) -> None:
-    connect(book, FIRST)
+    connect(book, NO_EPOCH)
     assert "never granted" in refused(book, epoch)
 
 
@@ -64,40 +69,40 @@ def test_epochs_are_compared_signed(book: KeyBook) -> None:
 
 
 def test_a_lost_response_does_not_let_a_process_fence_itself(book: KeyBook) -> None:
-    assert connect(book, FIRST, "a") == 0
+    assert connect(book, NO_EPOCH, "a") == 0
     assert connect(book, 0, "a") == 1  # this answer is lost
     assert connect(book, 0, "a") == 2
 
 
 def test_a_process_whose_first_response_was_lost_does_not_fence_its_successor(book: KeyBook) -> None:
-    assert connect(book, FIRST, "a") == 0  # this answer is lost
-    assert connect(book, FIRST, "b") == 1
-    assert "stale" in refused(book, FIRST, "a")
+    assert connect(book, NO_EPOCH, "a") == 0  # this answer is lost
+    assert connect(book, NO_EPOCH, "b") == 1
+    assert "stale" in refused(book, NO_EPOCH, "a")
     book = restarted(book)
-    assert "stale" in refused(book, FIRST, "a")
+    assert "stale" in refused(book, NO_EPOCH, "a")
     assert connect(book, 1, "b") == 2
 
 
 def test_not_even_over_a_deletion_of_the_key(book: KeyBook) -> None:
-    assert connect(book, FIRST, "a") == 0  # this answer is lost
+    assert connect(book, NO_EPOCH, "a") == 0  # this answer is lost
     book.delete("", "task")
-    assert "stale" in refused(book, FIRST, "a"), "the former holder of a deleted key is fenced"
+    assert "stale" in refused(book, NO_EPOCH, "a"), "the former holder of a deleted key is fenced"
     book = restarted(book)
-    assert connect(book, FIRST, "b") == 2
-    assert "stale" in refused(book, FIRST, "a")
+    assert connect(book, NO_EPOCH, "b") == 2
+    assert "stale" in refused(book, NO_EPOCH, "a")
     book = restarted(restarted(book))
-    assert "stale" in refused(book, FIRST, "a")
+    assert "stale" in refused(book, NO_EPOCH, "a")
     assert connect(book, 2, "b") == 3
     book.delete("", "task")
     book = restarted(book)
-    assert "stale" in refused(book, FIRST, "a")
-    assert "stale" in refused(book, FIRST, "b")
-    assert connect(book, FIRST, "c") == 5
+    assert "stale" in refused(book, NO_EPOCH, "a")
+    assert "stale" in refused(book, NO_EPOCH, "b")
+    assert connect(book, NO_EPOCH, "c") == 5
 
 
 def fill(book: KeyBook, character: str) -> None:
     for number in range(100_000):
-        connect(book, FIRST, f"{number}".rjust(64, "p"), key=f"{number}".rjust(255, character))
+        connect(book, NO_EPOCH, f"{number}".rjust(64, "p"), key=f"{number}".rjust(255, character))
 
 
 @pytest.mark.parametrize("character", ["k", '"', "\U0001f600"])
@@ -115,48 +120,48 @@ def test_a_checkpoint_of_keys_fits_into_one_append_whatever_they_are_called(char
     for state in book.keys.values():
         for process in range(PROCESSES_MAX):
             state.processes[f"{process}".rjust(64, "q")] = 2**62
-    size_bytes = sum(len(encode_key_entry(entry)) for entry in book.everything())
+    size_bytes = sum(len(encode_key_entry(entry)) for entry in book.checkpoint_entries())
     assert size_bytes <= 64 * 1024 * 1024
     assert restarted(book).keys.keys() == book.keys.keys()
 
 
 def test_only_the_newest_connection_begins_transactions(book: KeyBook) -> None:
-    connect(book, FIRST)
+    connect(book, NO_EPOCH)
     holder = book.holder("", "task", 0)
-    connect(book, FIRST)
+    connect(book, NO_EPOCH)
     assert not book.is_current(holder)
     with pytest.raises(ProtocolError, match=EXPIRED_TRANSACTION):
         book.holder("", "task", 0)
 
 
 def test_a_deleted_key_keeps_its_epoch_and_fences_its_holder(book: KeyBook) -> None:
-    connect(book, FIRST, "a")
+    connect(book, NO_EPOCH, "a")
     deleted = book.delete("", "task")
     with pytest.raises(ProtocolError, match="was deleted"):
         book.holder("", "task", 0)
     book = restarted(book)
     assert "stale" in refused(book, 0, "a")
-    assert connect(book, FIRST) > deleted.epoch > 0
+    assert connect(book, NO_EPOCH) > deleted.epoch > 0
 
 
 def test_epochs_of_many_deleted_keys_are_kept_as_one_number() -> None:
     book = KeyBook(0, 2)
     for _ in range(3):
-        connect(book, FIRST, key="old")
+        connect(book, NO_EPOCH, key="old")
     book.delete("", "old")
     for number in range(DELETED_MAX):
-        connect(book, FIRST, key=f"key-{number}")
+        connect(book, NO_EPOCH, key=f"key-{number}")
         book.delete("", f"key-{number}")
     assert len(book.deleted) == DELETED_MAX
-    assert connect(restarted(book), FIRST, key="old") > 3
+    assert connect(restarted(book), NO_EPOCH, key="old") > 3
 
 
 def test_there_is_a_limit_of_keys() -> None:
     book = KeyBook(0, 1)
-    connect(book, FIRST)
+    connect(book, NO_EPOCH)
     with pytest.raises(ProtocolError, match="1 transaction keys, the limit"):
-        connect(book, FIRST, key="other")
-    assert connect(book, FIRST) == 1
+        connect(book, NO_EPOCH, key="other")
+    assert connect(book, NO_EPOCH) == 1
 
 
 @pytest.mark.parametrize("key", ["", "a&b", "x" * 256, "a\nb"])
@@ -204,7 +209,7 @@ def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_aft
     for at_ms in (10, 20, 30):
         book.connect("", "k", -1, "", at_ms)
     again = KeyBook(0, 10)
-    for entry in book.everything():
+    for entry in book.checkpoint_entries():
         again.apply(decode_key_entry(encode_key_entry(entry)))
     for state in (book.keys["", "k"], again.keys["", "k"]):
         assert (state.created_ms, state.since_ms) == (10, 30)
@@ -232,15 +237,15 @@ def test_what_is_no_entry_of_a_log_of_keys_is_refused(data: bytes) -> None:
 
 
 def test_the_last_client_of_a_key_is_kept_for_information_and_survives_a_checkpoint(book: KeyBook) -> None:
-    book.connect("", "task", FIRST, "a", 1, "Pulsar-Java-v4.0.7 at 10.0.0.1:50000")
-    book.connect("", "task", FIRST, "b", 2, "pulsar-go at 10.0.0.2:50001")
+    book.connect("", "task", NO_EPOCH, "a", 1, "Pulsar-Java-v4.0.7 at 10.0.0.1:50000")
+    book.connect("", "task", NO_EPOCH, "b", 2, "pulsar-go at 10.0.0.2:50001")
     assert restarted(book).keys["", "task"].client == "pulsar-go at 10.0.0.2:50001"
     book.connect("", "task", 1, "b", 3)
     assert restarted(book).keys["", "task"].client == ""
 
 
 def test_the_client_is_no_part_of_what_identifies_a_key(book: KeyBook) -> None:
-    first = book.connect("", "task", FIRST, "", 1, "one client")
+    first = book.connect("", "task", NO_EPOCH, "", 1, "one client")
     assert book.connect("", "task", first.epoch, "", 2, "another client").epoch == first.epoch + 1
     assert len(book.keys) == 1
 

@@ -74,8 +74,8 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions() 
         journal.extend(filter(None, decisions))
         journal.append(coordinator.begin(60_000, turn, book.holder("", KEY, grant.epoch), turn))
         if turn in (2, 4):
-            journal += coordinator.everything()
-            key_journal += book.everything()
+            journal += coordinator.checkpoint_entries()
+            key_journal += book.checkpoint_entries()
         if turn == 3:
             key_journal.append(book.delete("", KEY))
     said = [

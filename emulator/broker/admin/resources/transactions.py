@@ -79,7 +79,7 @@ def _stats(coordinator: RunningCoordinator) -> dict[str, Any]:
 
 async def internal_stats(call: AdminRequest) -> Content:
     coordinator = _coordinator(call, call.names["coordinator"])
-    return {"transactionLogStats": coordinator.journal.figures()}
+    return {"transactionLogStats": coordinator.journal.stats()}
 
 
 async def set_replicas(call: AdminRequest) -> None:
