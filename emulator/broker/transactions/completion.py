@@ -1,4 +1,4 @@
-"""Sends the outcome of a transaction to its participants, until each has confirmed it (TX4)."""
+"""Sends the outcome of a decided transaction to its participants until each has confirmed it (TX4)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 2.0
 CONCURRENT_MAX: Final = 32
-"""Maximum number of participants of one coordinator that are notified concurrently."""
+"""Maximum number of participants of one coordinator that tasks notify concurrently. `notify_now` has no limit."""
 ABSENT_CODES: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidTopicName})
+"""Errors that mean that a participant does not exist: it counts as confirmed."""
 
 Participant = tuple[str, str | None]
 """Full name of a topic, and name of a subscription there; None: the topic itself."""
 
 
 class NotifyingRegion(Protocol):
-    """The region, as the notifier of its participants uses it."""
+    """The region, as a `ParticipantNotifier` uses it."""
 
     @property
     def directory(self) -> TopicDirectory: ...
@@ -57,7 +58,8 @@ class ParticipantNotifier:
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
 
     def notify(self, transaction: LiveTransaction) -> None:
-        """Notify all participants (TX4). A task is started only if some have to be loaded or could not be notified."""
+        """Notify all participants (TX4). A task is started only if some are subscriptions, have to be loaded, or could
+        not be notified."""
         notified = self.notify_now(transaction)
         if notified is None:
             self._region.spawn(self._notify_until_confirmed(transaction))
@@ -79,7 +81,8 @@ class ParticipantNotifier:
 
     def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
         """Notify all participants at once. The future completes when every one has confirmed; it fails when one could
-        not be notified. None: a participant cannot be notified without a wait, such as for a topic to load."""
+        not be notified. None: a participant is a subscription, or a topic that is not loaded; some of the others may
+        have been notified."""
         if transaction.subscriptions:
             return None
         serving = self._region.directory.serving

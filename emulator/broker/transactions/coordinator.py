@@ -1,5 +1,5 @@
-"""One running coordinator: the rules of `core.transactions`, a log for their decisions, and timers. Its keys have a log
-of their own (`broker/transactions/key_registry.py`).
+"""One running coordinator: applies the rules of `core.transactions`, logs their decisions and sets timers. Its keys
+have their own log (`broker/transactions/key_registry.py`).
 
 A running coordinator ends when its log fails: its memory may be ahead of the store, so a new one is loaded from the
 store (`coordinators.py`). Work that must complete even if a client disconnects runs in tasks of the region.
@@ -28,6 +28,7 @@ SharedFuture = asyncio.Future[Any]
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ROUNDING_SECONDS: Final = 0.001
+"""Minimum delay of the timer of time-outs."""
 
 
 class CoordinatingRegion(RegionServices, NotifyingRegion, Protocol):
@@ -45,7 +46,7 @@ class CoordinatorMetrics:
 
 
 class DueTimer:
-    """Calls `due` when a transaction of a coordinator times out."""
+    """Calls `due` at the earliest deadline of a coordinator's transactions."""
 
     def __init__(self, core: Coordinator, due: Callable[[], None]) -> None:
         self._core = core
@@ -54,11 +55,11 @@ class DueTimer:
         self._closed = False
 
     def arm(self) -> None:
-        """Set the timer to the earliest time-out of the coordinator."""
+        """Set the timer to the earliest deadline, or leave it if it fires before."""
         due_ms = self._core.next_due_ms
         if self._timer is not None:
             if due_ms is not None and self._timer.when() <= due_ms / 1_000:
-                return  # it fires in time and is set again; a new transaction need not move it
+                return  # it fires in time and is set again then
             self._timer.cancel()
             self._timer = None
         if due_ms is not None and not self._closed:
@@ -81,7 +82,7 @@ class DueTimer:
 
 
 class RunningCoordinator:
-    """One coordinator, from reading its log until the log fails."""
+    """One coordinator, from reading its logs until one of them fails or the region stops."""
 
     def __init__(
         self,
@@ -117,8 +118,9 @@ class RunningCoordinator:
             region.spawn,
         )
         self._written: asyncio.Future[int] | None = None
+        """The journal's newest write that is not a checkpoint."""
         self._entries: list[JournalEntry] = []
-        """Entries of the journal's newest write."""
+        """Entries of `_written`."""
         self._confirmations: dict[int, asyncio.Future[None]] = {}
         """Number of a decided transaction -> future that completes when every participant has confirmed."""
         self._due = DueTimer(self.core, self._time_out)
@@ -138,7 +140,7 @@ class RunningCoordinator:
         await self.keys.load()
 
     def resume(self) -> None:
-        """Finish decided transactions, abort fenced ones, and start the timer of time-outs (TX6)."""
+        """After `load`: finish decided transactions, abort fenced ones, and start the timer of time-outs (TX6)."""
         for least, transaction in list(self.core.live.items()):
             holder = transaction.holder
             if transaction.status.is_decided:
@@ -166,7 +168,8 @@ class RunningCoordinator:
     # Transactions.
 
     async def begin(self, timeout_ms: int, holder: Holder | None) -> TxnId:
-        """Open a transaction. ProtocolError, StorageError."""
+        """Begin a transaction and wait until it is durable. One that the same key has open is aborted (INV-57).
+        ProtocolError, StorageError."""
         await self.ready()
         if holder is None:
             txn, written = self.begin_at_once(timeout_ms)
@@ -186,7 +189,8 @@ class RunningCoordinator:
         return self.journal.is_ready and not self.over
 
     def begin_at_once(self, timeout_ms: int, holder: Holder | None = None) -> tuple[TxnId, SharedFuture]:
-        """Open a transaction without waiting, while `may_begin_at_once`. ProtocolError."""
+        """Begin a transaction without waiting, if `may_begin_at_once`; return its id and a future that completes when
+        it is durable. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
         entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms())
         self.figures.created += 1
@@ -195,7 +199,7 @@ class RunningCoordinator:
         return TxnId(self.number, entry.least), written
 
     def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
-        """Add topics to a transaction. The future completes when they are durable in the log; it may fail with
+        """Add topics to a transaction. The future completes when they are durable in the log, or fails with
         StorageError. ProtocolError, raised or in the future, when they cannot be added."""
         return self._reject_when_durable(lambda: self._added(self.core.add_partitions(least, topics)))
 
@@ -212,13 +216,13 @@ class RunningCoordinator:
         return _done() if written is None else written
 
     def finish(self, least: int, *, commit: bool, why: str) -> SharedFuture:
-        """Commit or abort a transaction. The future completes when every participant has confirmed; it may fail with
+        """Commit or abort a transaction. The future completes when every participant has confirmed, or fails with
         StorageError. ProtocolError, raised or in the future, when the transaction cannot be ended this way."""
         return self._reject_when_durable(lambda: self.decide(least, commit=commit, why=why) or _done())
 
     def _reject_when_durable(self, decide: Callable[[], SharedFuture]) -> SharedFuture:
-        """Return the result of `decide`. A rejection reveals an earlier decision, so it waits until pending writes are
-        durable (TX1)."""
+        """Return the result of `decide`. Its ProtocolError reveals an earlier decision: while a write is pending,
+        return a future that fails with the error once the write is durable (TX1)."""
         try:
             return decide()
         except ProtocolError as problem:
@@ -238,8 +242,8 @@ class RunningCoordinator:
         return self._confirmations.get(least)
 
     def _deliver_outcome(self, least: int, entry: Decided | None) -> None:
-        """Write a decision and notify the participants. `entry`: None when the log contains it already. The write is
-        issued at once: a later transaction of the same key must follow it in the log (INV-57)."""
+        """Write a decision, then notify the participants. `entry`: None when the log contains it already. The entry is
+        appended at once: a later transaction of the same key must follow it in the log (INV-57)."""
         self._confirmations[least] = asyncio.get_running_loop().create_future()
         if entry is None:
             self.notifier.notify(self.core.live[least])
@@ -270,8 +274,8 @@ class RunningCoordinator:
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
-        """Abort the open transactions of a key. Returns the futures of their confirmations, also of one that was
-        decided before."""
+        """Abort the open transactions of a key, or only those of epochs below `before_epoch`. Returns the futures of
+        their confirmations, also of transactions that were decided already."""
         confirmations = []
         for transaction in self.core.of_key(owner, key):
             assert transaction.holder is not None
@@ -294,7 +298,8 @@ class RunningCoordinator:
     # The logs.
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
-        """Write an entry. When the write is done, the entry is marked durable in memory, too (TP1)."""
+        """Append an entry, and a checkpoint if it is due. When the entry is durable, `_stored` marks it so in memory
+        (TP1), and participants of a decision are notified."""
         written = self.journal.append([journal_format.encode(entry)])
         if written is not self._written:
             self._written, self._entries = written, []

@@ -1,4 +1,4 @@
-"""All coordinators of a region: which exist, which are being loaded, and the interface for participants (TP1 to
+"""All coordinators of a region: loading, replacement after a failure, and the interface for participants (TP1 to
 TP5)."""
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class TransactionCoordinators:
     # Starting.
 
     async def start(self) -> None:
-        """Load all coordinators from their logs, before a topic is loaded (TP5). StorageError when the store fails, or
-        the number of coordinators was changed while keys exist."""
+        """Load all coordinators from their logs, before a topic is loaded (TP5). A coordinator whose log is damaged
+        stays unavailable. StorageError when the store fails, or the number of coordinators was changed while keys exist
+        or a log is damaged."""
         numbers = {*range(self.count), *self._stored_numbers()}
         await asyncio.gather(*map(self._load, sorted(numbers)))
         await self._bind_keys()
@@ -78,7 +79,8 @@ class TransactionCoordinators:
         return coordinator
 
     async def _bind_keys(self) -> None:
-        """Bind keys to coordinators. The binding depends on the number of coordinators."""
+        """Bind keys to the present number of coordinators if they were bound to another one. StorageError when keys
+        exist, or a log is damaged."""
         books = [coordinator.keys.book for coordinator in self._loaded.values()]
         if not self.count or all(book.coordinators in (None, self.count) for book in books):
             return
@@ -154,8 +156,8 @@ class TransactionCoordinators:
         return [self._loaded[number] for number in sorted(self._loaded)]
 
     def get(self, number: int) -> RunningCoordinator:
-        """Return a loaded coordinator. ProtocolError TransactionCoordinatorNotFound when it is not loaded or does not
-        exist."""
+        """Return a loaded coordinator. ProtocolError: TransactionCoordinatorNotFound when it is not loaded or does not
+        exist, NotAllowedError when transactions are not enabled."""
         coordinator = self._loaded.get(number)
         if coordinator is not None:
             return coordinator
@@ -169,7 +171,8 @@ class TransactionCoordinators:
         raise loading(number)
 
     def get_accepting(self, number: int) -> RunningCoordinator:
-        """Return a coordinator that accepts new transactions; errors as `get`."""
+        """Return a loaded coordinator that accepts new transactions. ProtocolError as `get`, also
+        TransactionCoordinatorNotFound for one that only finishes old transactions."""
         coordinator = self.get(number)
         if number >= self.count:
             sentence = f"transaction coordinator {number} accepts no new transactions"
@@ -211,8 +214,8 @@ class TransactionCoordinators:
         return coordinator
 
     def _check_unloaded(self, number: int) -> None:
-        """Raise ProtocolError for a coordinator that exists and is not loaded: the outcome of its transactions is
-        unknown."""
+        """Raise ProtocolError if an unloaded coordinator is below `count` or damaged: the outcome of its transactions
+        is unknown."""
         if number < self.count or number in self._damaged:
             why = self._damaged.get(number, "it is being loaded")
             sentence = f"transaction coordinator {number} is unavailable: {why}"

@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 READ_ENTRIES: Final = 1_000
 READ_BYTES: Final = 4_194_304
 CHECKPOINT_ENTRIES_MIN: Final = 1_000
-"""Number of entries after which a checkpoint is written."""
+"""Minimum number of entries after which a checkpoint is written. Owners of large states write it later."""
 
 
 class TransactionJournal:
-    """One internal log of a coordinator. It is created before the first write."""
+    """One internal log of a coordinator. `ready` creates it before the first write."""
 
     def __init__(self, store: Store, name: str, spawn: Callable[[Coroutine[Any, Any, Any]], None]) -> None:
         self._store = store
@@ -29,12 +29,11 @@ class TransactionJournal:
         self._log: Log | None = None
         self._creating = asyncio.Lock()
         self.since_checkpoint = 0
-        """Number of entries since the last checkpoint."""
+        """Number of entries since the last checkpoint was written; after `read`, of all entries in the log."""
         self.newest: asyncio.Future[int] | None = None
         """The newest write; when it is done, all earlier ones are."""
         self._batch: list[bytes] = []
-        """Entries appended in this iteration of the event loop. Invariant: while it is not empty, `newest` is its
-        write."""
+        """Appended entries that are not issued yet. Invariant: while it is not empty, `newest` is its write."""
 
     async def read(self) -> list[bytes]:
         """Return all durable entries of the log. StorageError when the store fails."""
@@ -62,8 +61,9 @@ class TransactionJournal:
         return self._log is not None
 
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        """Write entries; they are durable in the order of the calls. All entries of one iteration of the event loop are
-        one atomic write with one future, which callers must not cancel."""
+        """Write entries; they become durable in the order of the calls. All entries appended in one iteration of the
+        event loop, or until `flush` or `checkpoint`, are one atomic write with one future, which callers must not
+        cancel."""
         assert self._log is not None, f"{self.name} is not ready"
         self.since_checkpoint += len(entries)
         if not self._batch:
@@ -75,7 +75,7 @@ class TransactionJournal:
         return self.newest
 
     def flush(self) -> None:
-        """Issue appended entries now, so that they precede a write to another log that is issued next."""
+        """Issue the appended entries now, so that they precede the next write to another log."""
         batch, self._batch = self._batch, []
         if batch:
             assert self._log is not None
@@ -96,7 +96,7 @@ class TransactionJournal:
             self._spawn(self._trim(written.result()))
 
     def stats(self) -> dict[str, str | int]:
-        """Return the log's statistics for the admin API."""
+        """Return statistics of the log for the admin API."""
         log = self._log
         if log is None:
             return {"managedLedgerName": self.name, "numberOfEntries": 0, "totalSize": 0}

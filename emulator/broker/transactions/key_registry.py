@@ -1,8 +1,8 @@
-"""The keys of one running coordinator: the rules of `core.transactions.keys`, a log for their decisions, and the
-connections that hold a key.
+"""The keys of one running coordinator: applies the rules of `core.transactions.keys`, logs their decisions and closes
+the connections of fenced holders.
 
-An epoch, a deletion or an error is sent to clients only when the state behind it is durable. Then the connection of the
-former holder is closed, and its open transaction is aborted (TX8).
+When a new epoch or a deletion is durable, the connection of the former holder is closed and its open transaction
+aborted; then the client receives the response (TX8). An error, too, is sent only when the state behind it is durable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emulator.core.transactions.keys import KeyBook
 from emulator.errors import ProtocolError, StorageError
 
 FENCE_SECONDS: Final = 5.0
-"""Maximum time that a connection waits for the participants of the transaction that it fenced."""
+"""Maximum time that a request waits for the participants of the transactions that it fenced."""
 
 
 class Closable(Protocol):
@@ -32,7 +32,7 @@ class Closable(Protocol):
 
 
 Holders = dict[tuple[str, str], WeakKeyDictionary[Closable, None]]
-"""(owner, key) -> the connection that was accepted last, and earlier ones that are not fenced durably yet; in the order
+"""(owner, key) -> the connection that was granted the key last, and former ones that are not closed yet; in the order
 in which they connected."""
 
 
@@ -67,16 +67,17 @@ class KeyedTransactions(Protocol):
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
-        """Abort the open transactions of a key. Returns the futures of their confirmations."""
+        """Abort the open transactions of a key, or only those of epochs below `before_epoch`. Returns the futures of
+        their confirmations, also of transactions that were decided already."""
         ...
 
     def key_stored(self, written: asyncio.Future[int]) -> None:
-        """Handle a write of the keys' log that is durable or has failed."""
+        """End the coordinator if a write of the keys' log has failed."""
         ...
 
 
 class KeyRegistry:
-    """Keys of one coordinator, from reading their log until a log of the coordinator fails."""
+    """Keys of one coordinator, until a log of the coordinator fails; then another instance is loaded."""
 
     def __init__(
         self,
@@ -87,10 +88,10 @@ class KeyRegistry:
         wall_clock_ms: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`coordinators`: number of coordinators, to which the first key binds all keys."""
+        """`coordinators`: number of coordinators; the first request for a key binds all keys to it."""
         self.book = book
         self.holders: Holders = {}
-        """Connections that hold each key; passed on to the registry of the next load."""
+        """Connections that hold each key; the next instance takes them over."""
         self._journal = journal
         self._coordinators = coordinators
         self._transactions = transactions
@@ -106,7 +107,7 @@ class KeyRegistry:
             raise damaged(self._journal.name, problem) from None
 
     def is_connected(self, owner: str, key: str) -> bool:
-        """Return whether a client that holds the key has a connection now."""
+        """Whether a connection that was granted the key is open."""
         return any(one.is_open for one in self.holders.get((owner, key), ()))
 
     @property
@@ -119,8 +120,9 @@ class KeyRegistry:
     async def connect(
         self, owner: str, key: str, epoch: int, process: str, connection: Closable, client: str = ""
     ) -> int:
-        """Grant a connection the next epoch of a key. The former holder is fenced, and its transaction aborted, before
-        this returns. ProtocolError for a stale epoch; StorageError."""
+        """Grant a connection the next epoch of a key and return it. First the former holder is fenced and its
+        transaction aborted, for which the caller waits up to `FENCE_SECONDS`. ProtocolError when the epoch is not
+        accepted, there are too many keys, or the coordinator has ended; StorageError."""
         await self._journal.ready()
         await self._transactions.ready()
         entries: list[KeyEntry] = []
@@ -140,7 +142,8 @@ class KeyRegistry:
         return granted.epoch
 
     async def delete(self, owner: str, key: str) -> None:
-        """Delete a key; its transaction is aborted and its connection closed. ProtocolError, StorageError."""
+        """Delete a key, close its connection and abort its transaction. ProtocolError when there is no such key, or the
+        coordinator has ended; StorageError."""
         await self._transactions.ready()
         deleted = self.book.delete(owner, key)
         former = list(self.holders.get((owner, key), ()))
@@ -151,7 +154,7 @@ class KeyRegistry:
 
     async def holder(self, claimed: Holder) -> Holder:
         """Return the holder under which a connection may begin transactions. ProtocolError when a newer connection has
-        the key; StorageError."""
+        the key, or it was deleted; StorageError."""
         try:
             return self.book.holder(claimed.owner, claimed.key, claimed.epoch)
         except ProtocolError:
@@ -159,16 +162,16 @@ class KeyRegistry:
             raise
 
     def record_begun(self, holder: Holder, least: int) -> asyncio.Future[int]:
-        """Record the newest transaction of a key. The future completes when it is durable in the log."""
+        """Record the newest transaction of a key. The future completes when the record is durable."""
         return self._issue(self.book.record_begun(holder, least))
 
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
-        """Bind keys to this number of coordinators from now on; this epoch and lower ones are never granted again."""
+        """Bind keys to this number of coordinators from now on. Keys that are unknown here begin above `epoch`."""
         await self._journal.ready()
         await asyncio.shield(self._issue(self.book.raise_floor(epoch, coordinators)))
 
     async def _wait_for_writes(self) -> None:
-        """Wait until a newer epoch is durable, before a rejection reveals it (TX8). StorageError."""
+        """Wait until all writes are durable, before a rejection reveals them (TX1). StorageError."""
         newest = self._journal.newest
         if newest is not None:
             await asyncio.shield(newest)
@@ -176,12 +179,14 @@ class KeyRegistry:
     # Fencing. It is completed even if the requesting client disconnects.
 
     async def _fence_and_wait(self, fence: _Fence, written: asyncio.Future[int]) -> None:
+        """Run `_fence` in a task of the region and wait for it. StorageError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._spawn(self._fence(fence, written, done))
         await asyncio.shield(done)
 
     async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
-        """Once the epoch is durable, close the former connections and abort the transactions of older epochs (TX8)."""
+        """Once the epoch is durable, close the former connections and abort the transactions of older epochs (TX8);
+        then complete `done`."""
         try:
             await asyncio.shield(written)
             self._close_former(fence)

@@ -52,7 +52,7 @@ class OpenTransaction:
         return zip(self._runs[::2], self._runs[1::2], strict=True)
 
     def add(self, entry_id: int, producer_name: str, messages: int) -> bool:
-        """Add an entry and return whether it began a new run. A known entry has no effect."""
+        """Add an entry; return whether it began another run than the first. An entry that is known adds no messages."""
         if producer_name not in self.producers and len(self.producers) < PRODUCERS_MAX:
             self.producers += (producer_name,)
         last = self._runs[-1]
@@ -87,7 +87,7 @@ class TransactionBuffer:
         return self.runs >= RUNS_MAX
 
     def stored(self, txn: TxnId, entry_id: int, *, at_ms: int, producer_name: str, messages: int) -> None:
-        """Note that a message of a transaction is in the log."""
+        """Add an entry of a transaction that is in the log."""
         transaction = self.open.get(txn)
         if transaction is None:
             transaction = self.open[txn] = OpenTransaction(entry_id, at_ms)
@@ -97,8 +97,8 @@ class TransactionBuffer:
         self.runs += transaction.add(entry_id, producer_name, messages)
 
     def ended(self, txn: TxnId, marker_entry_id: int, *, committed: bool) -> OpenTransaction | None:
-        """End a transaction whose marker is in the log, and return it. None when it was not open there: a second marker
-        has no effect."""
+        """End a transaction whose marker is in the log, and return it. None when it was not open before the marker: a
+        second marker has no effect."""
         transaction = self.open.get(txn)
         if transaction is None or transaction.first_entry_id > marker_entry_id:
             return None

@@ -1,8 +1,8 @@
 """One transaction coordinator: its transactions and their legal operations (docs/components/transactions.md).
 
-Each operation changes the state at once and returns the journal entry that records the change. The shell makes the
+Each operation changes the state at once and returns the journal entry that records the change. The broker makes the
 entry durable before it responds to the client. When that fails, the whole coordinator is loaded again from the store,
-so a state that is ahead of the journal is never visible. After a restart `apply` builds the same state from the same
+so clients never receive a state that the journal lacks. After a restart `apply` builds the same state from the same
 entries.
 """
 
@@ -33,15 +33,16 @@ E = TypeVar("E", bound=JournalEntry)
 REQUESTED: Final = "requested by its client"
 TIMED_OUT: Final = "timed out"
 FENCED: Final = "fenced"
-"""A newer connection has the transaction's key, or the key was deleted. Later requests for it fail as expired."""
+"""Beginning of the reason when a newer connection has the transaction's key, the key began another transaction, or it
+was deleted. Later requests for the transaction fail as expired."""
 BY_OPERATOR: Final = "requested by an operator"
 DEADLINES_SPARE: Final = 1_000
-"""Number of deadlines that may be kept besides two per live transaction; some are of ended transactions."""
+"""Number of deadlines, besides two per live transaction, from which on those of ended transactions are removed."""
 PARTICIPANT_BYTES: Final = 256
 """Memory of one participant, besides its name."""
 PARTICIPANTS_BYTES_MAX: Final = 33_554_432
-"""Maximum memory of all participants of one coordinator's transactions, whose names clients choose. It is half the
-maximum of one append; the rest of a checkpoint is for keys, outcomes and times."""
+"""Maximum memory of all participants of one coordinator's live transactions, whose names clients choose. A checkpoint
+is one append: this is half its maximum, and the other half is for outcomes, times and the keys of transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class TransactionOutcome(NamedTuple):
     status: TransactionStatus
     why: str
     until_ms: float
-    """Time at which the outcome is forgotten."""
+    """Time from which on the outcome is forgotten, when the next transaction ends; earlier beyond `outcomes_max`."""
     holder: Holder | None
     """The key under which the transaction began; None: it had no key."""
 
@@ -85,6 +86,7 @@ class LiveTransaction:
     txn: TxnId
     timeout_ms: int
     opened_at_ms: int
+    """Wall-clock time of the region, for information only."""
     holder: Holder | None
     deadline_ms: float
     status: TransactionStatus = TransactionStatus.OPEN
@@ -92,6 +94,7 @@ class LiveTransaction:
     topics: dict[str, bool] = field(default_factory=dict)
     """Full name of the topic -> whether its addition is durable in the log (TP1)."""
     subscriptions: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """(full name of the topic, name of the subscription) -> whether its addition is durable in the log (TP1)."""
     participants_bytes: int = 0
 
     @property
@@ -100,14 +103,14 @@ class LiveTransaction:
 
 
 class Deadlines:
-    """Deadlines of transactions, the earliest first. Deadlines of ended transactions stay until they are reached, or
-    there are too many."""
+    """Deadlines of open transactions, the earliest first. Those of decided and ended transactions are removed later:
+    when they are reached, or there are too many."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
 
     def add(self, transaction: LiveTransaction, live: Mapping[int, LiveTransaction]) -> None:
-        """Add the deadline of a transaction. `live`: the other live transactions."""
+        """Add the deadline of a new transaction. `live`: the other live transactions."""
         if len(self._heap) > 2 * len(live) + DEADLINES_SPARE:
             open_ones = (one for one in live.values() if one.status is TransactionStatus.OPEN)
             self._heap = [(one.deadline_ms, one.txn.least) for one in open_ones]
@@ -124,6 +127,7 @@ class Deadlines:
         return due
 
     def next_ms(self, live: Mapping[int, LiveTransaction]) -> float | None:
+        """Return the earliest deadline of a live transaction; None: there is none."""
         while self._heap and self._heap[0][1] not in live:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -136,7 +140,7 @@ class Deadlines:
 
 
 class Coordinator:
-    """A transaction coordinator of one region. Times are milliseconds of any monotonic clock."""
+    """A transaction coordinator of one region. Times are milliseconds of any monotonic clock, except `opened_at_ms`."""
 
     def __init__(self, number: int, bounds: Bounds) -> None:
         self.number = number
@@ -204,7 +208,7 @@ class Coordinator:
         return self._record(Began(self.next_least, timeout_ms, opened_at_ms, holder), now_ms)
 
     def check_begin(self, timeout_ms: int) -> None:
-        """Raise ProtocolError when there are too many transactions, or the timeout exceeds its maximum."""
+        """Raise ProtocolError when there are too many transactions, or the timeout is negative or over its maximum."""
         if not 0 <= timeout_ms <= self.bounds.timeout_ms_max:
             sentence = f"a time-out of {timeout_ms} ms is over the limit of {self.bounds.timeout_ms_max} ms"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
@@ -213,7 +217,8 @@ class Coordinator:
             raise ProtocolError(ServerError.TooManyRequests, sentence)
 
     def add_partitions(self, least: int, topics: Iterable[str]) -> PartitionsAdded | None:
-        """Add topics to a transaction. None: it has them all already."""
+        """Add topics to a transaction. None: it has them all already. Raises ProtocolError when the transaction is not
+        open, or would have too many participants."""
         transaction = self.transaction(least)
         new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
         self._check_participants(transaction, len(new), _topics_bytes(new))
@@ -222,7 +227,7 @@ class Coordinator:
     def add_subscriptions(
         self, least: int, subscriptions: Iterable[tuple[str, str]]
     ) -> SubscriptionsAdded | None:
-        """Add subscriptions, (topic, subscription), to a transaction. None: it has them all already."""
+        """Add subscriptions, (topic, subscription), to a transaction, as `add_partitions` does."""
         transaction = self.transaction(least)
         new = tuple(each for each in dict.fromkeys(subscriptions) if each not in transaction.subscriptions)
         self._check_participants(transaction, len(new), _subscriptions_bytes(new))
@@ -253,7 +258,7 @@ class Coordinator:
         return self._record(Decided(least, wanted, why), 0)
 
     def end(self, least: int, now_ms: float) -> TransactionEnded:
-        """End a transaction whose outcome every participant confirmed."""
+        """End a decided transaction whose outcome every participant has confirmed."""
         transaction = self.live[least]
         return self._record(TransactionEnded(least, FOLLOWS[transaction.status], transaction.why), now_ms)
 
@@ -271,7 +276,7 @@ class Coordinator:
     # Keys.
 
     def of_key(self, owner: str, key: str) -> list[LiveTransaction]:
-        """Return the live transactions of a key. There are few: at most one of them is open (INV-57)."""
+        """Return the live transactions of a key. At most one of them is open (INV-57)."""
         return [self.live[least] for least in self._by_key.get((owner, key), ())]
 
     def known_of_key(self, owner: str, key: str) -> list[KeyTransaction]:
@@ -293,7 +298,8 @@ class Coordinator:
         return entry
 
     def apply(self, entry: JournalEntry, now_ms: float) -> None:
-        """Apply an entry to the state, whether it is new or was read from the log."""
+        """Apply an entry to the state, whether it is new or was read from the log. Raises KeyError for an addition or
+        decision of a transaction that is not live."""
         match entry:
             case Began():
                 self._began(entry, now_ms)
@@ -358,7 +364,7 @@ class Coordinator:
             del self.outcomes[least]
 
     def mark_durable(self, entry: JournalEntry) -> None:
-        """Note that an entry is durable: participants may rely on it from now on (TP1)."""
+        """Mark the participants that an entry adds as durable (TP1). Other entries have no effect."""
         match entry:
             case PartitionsAdded() if (transaction := self.live.get(entry.least)) is not None:
                 transaction.topics.update(dict.fromkeys(entry.topics, True))

@@ -1,4 +1,4 @@
-"""Formats of a coordinator's two logs, each entry a line of JSON (docs/components/transactions.md).
+"""Formats of a coordinator's two logs, in which each entry is a JSON array (docs/components/transactions.md).
 
 The transaction log:
 
@@ -12,7 +12,7 @@ The transaction log:
 The log of transaction keys:
 
     ["granted", owner, key, epoch, process, at ms, client]
-                                        a connection was accepted; logs of older versions have no `client`
+                                        a connection was accepted; `client` is absent if it is not known
     ["begun", owner, key, least]        the newest transaction of a key
     ["deleted", owner, key, epoch]
     ["floor", epoch, coordinators]      no key starts at this epoch or below; `coordinators`: their number
@@ -101,7 +101,7 @@ _listed: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enc
 
 
 def name_bytes(name: str) -> int:
-    """Return the stored size of a participant's name: up to six times its characters."""
+    """Return the stored size of a name with its quotation marks: up to six bytes per character."""
     return len(_quoted(name).encode())
 
 
@@ -126,7 +126,7 @@ def _text(entry: JournalEntry) -> str:
 
 
 def decode(data: bytes) -> JournalEntry:
-    """Decode the result of `encode`. Raises ValueError for anything else."""
+    """Decode the result of `encode`. Raises ValueError for an unknown kind of entry or a wrong number of values."""
     try:
         what, *rest = json.loads(data)
         return _read(what, rest)
@@ -163,7 +163,7 @@ class Granted:
     at_ms: int
     """Wall-clock time of the region, for information only."""
     client: str = ""
-    """Version and address of the client, as `client_text` writes them. For information only: no rule depends on it."""
+    """Version and address of the client, as `client_text` writes them; empty: not known. For information only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 A client sends the epoch of its last connection, -1 at first. It is compared, signed, with the key's current epoch C:
 
-    -1            always accepted, and fences the current holder of the key
+    -1            accepted, and fences the current holder of the key
     C             accepted: the holder reconnects
-    below C       rejected; unless C was granted to the same process, which never received the response
+    below C       rejected; unless C was granted to the same process, which did not receive the response
     above C       rejected: it was never granted
 
-A process that repeats -1 because the first response was lost is treated as holding the epoch it was granted: another
-client may have the key in the meantime, and a late repetition must not fence it.
+If the same process was granted a higher epoch than it sends, that epoch is compared instead. So a process that repeats
+-1 because the first response was lost does not fence another client that was granted the key in the meantime.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from emulator.core.transactions.journal_format import (
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 NO_EPOCH: Final = -1
+"""Epoch that a client sends before it has been granted one."""
 PROCESS_BYTES_MAX: Final = 66
 """Maximum stored size of the id of a process, quoted."""
 CLIENT_CHARACTERS_MAX: Final = 96
@@ -45,7 +46,7 @@ KEYS_BYTES_MAX: Final = 40 * 1024 * 1024
 """Maximum size of all existing keys in a checkpoint. A checkpoint, with the deleted keys, is one append, whose maximum
 is 64 MiB: a larger one would fail for ever."""
 ENTRY_BYTES: Final = 96
-"""Stored size of an entry besides its names."""
+"""Maximum stored size of an entry besides its names."""
 
 
 @dataclass(slots=True)
@@ -64,9 +65,10 @@ class KeyState:
     least: int | None = None
     """Number of the newest transaction begun under the key. None: there was none."""
     client: str = ""
-    """The client to which the epoch was granted. For information only: owner and key alone identify a key."""
+    """The client to which the epoch was granted, as `client_text`. For information only: it does not identify a key."""
     processes: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    """Process -> newest epoch granted to it, oldest first; also from before a deletion of the key."""
+    """Process -> newest epoch granted to it, oldest first, also before a deletion of the key; the newest
+    `PROCESSES_MAX`."""
 
 
 class Tombstone(NamedTuple):
@@ -89,24 +91,25 @@ class KeyBook:
         """(owner, key) -> tombstone."""
         self._keys_bytes = 0
         self.floor = NO_EPOCH
+        """Epoch above which keys begin that are in neither `keys` nor `deleted`."""
         self.coordinators: int | None = None
-        """Number of coordinators when the log began, by which keys are assigned to them; None: it has not begun."""
+        """Number of coordinators among which keys are distributed; None: no key was granted yet."""
 
     def last_epoch(self, owner: str, key: str) -> int:
-        """Return the newest epoch of a key; that of an unknown key is the floor."""
+        """Return the newest epoch of a key; for an unknown key, the floor."""
         known = self.keys.get((owner, key)) or self.deleted.get((owner, key))
         return self.floor if known is None else known.epoch
 
     def highest_epoch(self) -> int:
-        """Return the highest epoch of any key."""
+        """Return the highest epoch of any key, also a deleted one."""
         known: list[KeyState | Tombstone] = [*self.keys.values(), *self.deleted.values()]
         return max(self.floor, NO_EPOCH, *(one.epoch for one in known))
 
     def connect(
         self, owner: str, key: str, epoch: int, process: str, at_ms: int, client: str = ""
     ) -> Granted:
-        """Accept a connection and grant it the next epoch. Raises ProtocolError(NotAllowedError) for a stale epoch, or
-        too many keys."""
+        """Accept a connection and grant it the next epoch. Raises ProtocolError(NotAllowedError) for an epoch that is
+        stale or was never granted, or too many keys."""
         if (owner, key) not in self.keys:
             self._check_limits(owner, key)
         current = self.last_epoch(owner, key)
@@ -129,15 +132,15 @@ class KeyBook:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     def _effective_epoch(self, owner_and_key: tuple[str, str], epoch: int, process: str) -> int:
-        """Return the epoch that a process holds, which it may not know."""
+        """Return the epoch that is compared: the one that the process sent, or a higher one that it was granted."""
         known = self.keys.get(owner_and_key) or self.deleted.get(owner_and_key)
         if epoch < NO_EPOCH or known is None or not process:
             return epoch
         return max(epoch, known.processes.get(process, NO_EPOCH))
 
     def holder(self, owner: str, key: str, epoch: int) -> Holder:
-        """Return the holder as which a connection may begin transactions. Raises ProtocolError when a newer connection
-        has the key."""
+        """Return the holder under which a connection may begin transactions. Raises ProtocolError when a newer
+        connection has the key, or the key was deleted."""
         state = self.keys.get((owner, key))
         if state is None or state.epoch != epoch:
             gone = "was deleted" if state is None else f"has a newer connection (epoch {state.epoch})"
@@ -168,7 +171,7 @@ class KeyBook:
         return entry
 
     def raise_floor(self, epoch: int, coordinators: int) -> Floor:
-        """Raise the floor: no key is granted this epoch or a lower one any more."""
+        """Raise the floor and set the number of coordinators. Keys that are unknown here begin above the floor."""
         entry = Floor(epoch, coordinators)
         self.apply(entry)
         return entry
@@ -256,7 +259,7 @@ def _tombstone_entries(owner: str, key: str, tombstone: Tombstone) -> Iterator[K
 
 
 def _log_bytes(owner: str, key: str) -> int:
-    """Return the maximum size of a key in a checkpoint: an entry per process, one for its deletion, and its others."""
+    """Return the maximum size of a key in a checkpoint: an entry for each process and four others."""
     names = name_bytes(owner) + name_bytes(key) + ENTRY_BYTES
     return (PROCESSES_MAX + 4) * names + PROCESSES_MAX * PROCESS_BYTES_MAX + CLIENT_BYTES_MAX
 

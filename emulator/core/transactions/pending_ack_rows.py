@@ -60,9 +60,10 @@ class PendingRows:
     def __init__(self, acks: PendingAcks) -> None:
         self.acks = acks
         self._bits: dict[TxnId, dict[RowName, int]] = {}
-        """Transaction -> row -> bit set of its completely acknowledged entries. Has every row that is or will be
-        stored."""
+        """Transaction -> row -> bit set of its completely acknowledged entries. Contains every row that is or will be
+        stored, except those in `_to_delete`."""
         self._changed: set[RowName] = set()
+        """Rows to write."""
         self._to_delete: list[RowName] = []
 
     # Writing.
@@ -92,19 +93,19 @@ class PendingRows:
             self._changed.add(name)
 
     def moved(self, generation: int, txn: TxnId) -> None:
-        """Note that the transaction acknowledged cumulatively."""
+        """Add the cumulative acknowledgement of the transaction, or replace it."""
         name = RowName(generation, txn, CUMULATIVE)
         self._bits.setdefault(txn, {})[name] = 0
         self._changed.add(name)
 
     def ended(self, txn: TxnId) -> None:
-        """Delete the rows of a transaction that has ended."""
+        """Let `take_changes` delete the rows of a transaction that has ended."""
         for name in self._bits.pop(txn, ()):
             self._changed.discard(name)
             self._to_delete.append(name)
 
     def clear(self) -> None:
-        """Delete all rows."""
+        """Let `take_changes` delete all rows."""
         for txn in list(self._bits):
             self.ended(txn)
 
@@ -133,8 +134,8 @@ class PendingRows:
     # Reading.
 
     def load(self, generation: int, rows: Mapping[RowName, bytes]) -> None:
-        """Load the stored rows; rows of another generation will be deleted. Raises StorageDamaged when one cannot be
-        decoded: a guess would acknowledge unacknowledged messages, or redeliver acknowledged ones."""
+        """Load the stored rows; `take_changes` deletes those of another generation. Raises StorageDamaged when one
+        cannot be decoded: a guess would acknowledge unacknowledged messages, or redeliver acknowledged ones."""
         for name, row in rows.items():
             if name.generation != generation:
                 self._to_delete.append(name)

@@ -1,12 +1,13 @@
 """Acknowledgements of open transactions at one subscription, and their conflicts.
 
-The rules are PA1 to PA8 of docs/components/transaction-buffer.md.
+The rules are PA1 to PA9 of docs/components/transaction-buffer.md.
 
     entry            1     2     3      4 (batch of 4)    5
-    held by          T1    -     T2     T1: 0,1  T2: 3    -         held messages cannot be acknowledged again
+    held by          T1    -     T2     T1: 0,1  T2: 3    -         another transaction cannot acknowledge held messages
 
-An open transaction *holds* the messages that it acknowledged. At most one holds a cumulative acknowledgement. The
-cursor contains none of these before the commit. A held entry takes about 120 bytes, in one dictionary and one array.
+An open transaction *holds* the messages that it acknowledged; they are added to the cursor at the commit. At most one
+transaction holds a cumulative acknowledgement beyond mark-delete. A held entry takes about 120 bytes, in one dictionary
+and one array.
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ class PendingAcks:
         self._batches: dict[int, int] = {}
         """Entry id of a partly held batch -> number of transactions that hold messages of it."""
         self._cumulative: TxnId | None = None
-        """The transaction with the newest cumulative acknowledgement."""
+        """The transaction with the newest cumulative acknowledgement; after loading, with the furthest."""
 
     @property
     def cumulative(self) -> TxnId | None:
-        """The transaction that holds the newest cumulative acknowledgement; None: there is none."""
+        """The transaction that holds the newest cumulative acknowledgement; None: it has ended, or there was none."""
         return self._cumulative
 
     def __bool__(self) -> bool:
@@ -97,7 +98,7 @@ class PendingAcks:
         """Number of individually held entries, in whole or in part."""
         return len(self._holder) + len(self._batches)
 
-    # The protocol that a cursor uses (core.cursor.Holding).
+    # The protocol that a cursor uses (core.cursor.cursor.Holding).
 
     def holds(self, entry_id: int) -> bool:
         """Whether a transaction holds the whole entry."""
@@ -115,7 +116,7 @@ class PendingAcks:
         return bits, size
 
     def covering(self, entry_id: int) -> TxnId | None:
-        """Return the transaction whose cumulative acknowledgement covers this entry."""
+        """Return the transaction whose cumulative acknowledgement, the newest, covers this entry, even in part."""
         if self._cumulative is None:
             return None
         cumulative = self.by_txn[self._cumulative].cumulative
@@ -125,8 +126,9 @@ class PendingAcks:
     # Acknowledging.
 
     def acknowledge(self, txn: TxnId, claims: Sequence[ClaimedAck], cursor: Cursor) -> None:
-        """Hold all of these acknowledgements, or none. Raises ProtocolError: TransactionConflict when another
-        transaction holds a message or it is acknowledged (PA2), NotAllowedError beyond `ACKS_MAX`."""
+        """Hold all of these acknowledgements, or none. What this transaction holds already has no effect. Raises
+        ProtocolError: TransactionConflict when another transaction holds a message or it is acknowledged (PA2),
+        NotAllowedError beyond `ACKS_MAX`."""
         for claim in claims:
             self._check(txn, claim, cursor)
         if len(self) + len(claims) > ACKS_MAX:
@@ -192,12 +194,13 @@ class PendingAcks:
         held.entries.append(entry_id)
 
     def _forget_part(self, entry_id: int) -> None:
-        left = self._batches.pop(entry_id) - 1
-        if left:
-            self._batches[entry_id] = left
+        holders = self._batches.pop(entry_id) - 1
+        if holders:
+            self._batches[entry_id] = holders
 
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck, cursor: Cursor) -> None:
-        """Hold a cumulative acknowledgement. Raises ProtocolError(TransactionConflict) (PA3)."""
+        """Hold a cumulative acknowledgement, or move that of the transaction forward. Raises
+        ProtocolError(TransactionConflict) (PA3)."""
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
         if _is_acknowledged(claim, cursor):
@@ -214,8 +217,8 @@ class PendingAcks:
         held.cumulative, self._cumulative = wanted, txn
 
     def _check_cumulative_of_another(self, txn: TxnId, entry_id: int, cursor: Cursor) -> None:
-        """Raise a conflict when another transaction holds a cumulative acknowledgement. An acknowledged position causes
-        no conflict: after a restart it may still be held."""
+        """Raise a conflict when another transaction holds a cumulative acknowledgement beyond mark-delete. One up to
+        mark-delete may still be held after a restart, and causes no conflict."""
         other = self._cumulative
         if other is not None and other != txn and self.covering(cursor.mark_delete + 1) is not None:
             raise _conflict(
@@ -287,10 +290,10 @@ def _is_acknowledged(claim: ClaimedAck, cursor: Cursor) -> bool:
     """Whether a cumulative acknowledgement would acknowledge no further message, even within a batch."""
     if claim.entry_id <= cursor.mark_delete:
         return True
-    left = cursor.open_bits.get(claim.entry_id)
-    if claim.entry_id > cursor.mark_delete + 1 or not claim.ack_set or left is None:
+    open_bits = cursor.open_bits.get(claim.entry_id)
+    if claim.entry_id > cursor.mark_delete + 1 or not claim.ack_set or open_bits is None:
         return False
-    return not claim.bits & left
+    return not claim.bits & open_bits
 
 
 def _entries(held: HeldAcks) -> Iterator[int]:
