@@ -46,17 +46,17 @@ class VersionReports:
         """The declarations of lost clusters in the last report."""
         self._due_at: float | None = 0.0
         self._requests_reports = True
-        """Whether the next report requests the reports of the other clusters."""
+        """Whether the next report requests the reports of the other clusters: only the first one does."""
         self._pending: PendingReport | None = None
         """The report that is sent as soon as the own changes before it are published."""
 
     def repeat(self) -> None:
-        """Send the report again, because another cluster requests it."""
+        """Let the next `send` send the report again, because another cluster requests it."""
         self._reported = None
 
     async def send(self, published: int) -> None:
-        """Send a report if it is due. `published`: the number up to which own changes are published. StorageError,
-        ProtocolError."""
+        """Send a report if the vector or the losses changed REPORT_SECONDS ago, and the own changes before it are
+        published. `published`: the number up to which they are. StorageError, ProtocolError."""
         state, now = self._state, asyncio.get_running_loop().time()
         own, vector, declared = state.own_origin, state.vector(), state.losses.declared
         if self._reported is not None and (_without_origin(vector, own), declared) == (
@@ -97,8 +97,9 @@ class CatchUp:
         """Loop time before which no further request is sent."""
 
     async def request(self) -> None:
-        """Request missing events that other clusters have, if they do not arrive within BEHIND_SECONDS. StorageError,
-        ProtocolError."""
+        """Send one request if it is due: for all events, to a cluster that declared this one lost; for lost events,
+        after a record was damaged; or for events of other clusters that did not arrive within BEHIND_SECONDS.
+        StorageError, ProtocolError."""
         now, own_vector = asyncio.get_running_loop().time(), self._state.vector()
         declarers = self._unprocessed_losses
         if declarers and now >= self._requested_until:
@@ -110,7 +111,7 @@ class CatchUp:
         if own_vector != self._vector:
             self._vector, self._behind_since = own_vector, now
             self._requested_until = min(self._requested_until, now + BEHIND_SECONDS)
-        if await self._request_all(own_vector, now):
+        if await self._request_after_damage(own_vector, now):
             return
         lost = self._state.losses.lost
         lacks = {
@@ -125,9 +126,9 @@ class CatchUp:
             logger.info("cluster %s: the metadata that this cluster lacks is requested", cluster)
             await self._request(cluster, own_vector, now)
 
-    async def _request_all(self, own_vector: dict[str, int], now: float) -> bool:
-        """Request all events that another cluster has, including events of this cluster, after a record was damaged.
-        Return whether a request was sent. Other missing events have every second turn, since a cluster may be down."""
+    async def _request_after_damage(self, own_vector: dict[str, int], now: float) -> bool:
+        """After a record was damaged, request all missing events and all of this cluster from another cluster. Return
+        whether a request was sent. Requests for other events have every second turn, since a cluster may be down."""
         state = self._state
         incomplete_clusters = incomplete(state.metadata.get(SYNC_INCOMPLETE_PATH.text))
         turn = int(now / ANSWER_SECONDS)
@@ -153,7 +154,8 @@ class CatchUp:
 
     async def answer(self, request: messages.CatchUpRequest) -> None:
         """Send all events that the requester lacks, of any origin. After this cluster was declared lost, it may have
-        paths that all others deleted: until it has caught up, others answer. StorageError, ProtocolError."""
+        paths that all others deleted: until it has caught up, it answers only requests for everything. StorageError,
+        ProtocolError."""
         state = self._state
         if self._unprocessed_losses and request.vector:
             return

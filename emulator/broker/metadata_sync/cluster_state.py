@@ -51,7 +51,7 @@ class ClusterState:
         self.losses = LostClusters(metadata, settings)
 
     async def adopt(self) -> None:
-        """Create the cluster's clock, and records of documents older than metadata sync, as seeds. StorageError."""
+        """Create, if missing, the cluster's clock and the records of shared documents, as seeds. StorageError."""
         metadata = self.metadata
         paths = [change.path for change in metadata.list("") if is_synced(change.path)]
         unknown = [
@@ -85,7 +85,7 @@ class ClusterState:
 
     @property
     def prepared(self) -> PendingChanges:
-        """Own changes that are prepared but not made yet."""
+        """Own changes that are prepared and not made yet, by number."""
         return read_pending(self.metadata.get(SYNC_PENDING_PATH.text))
 
     @property
@@ -94,11 +94,12 @@ class ClusterState:
         return settled(self.clock, self.prepared)
 
     def vector(self) -> dict[str, int]:
-        """Return the version vector of this cluster."""
+        """Return the version vector of this cluster; its own events count up to `settled`."""
         clock = replace(self.clock, sequence=self.settled)
         return vector_of(self.metadata.get(SYNC_APPLIED_PATH.text), clock, self.settings.here.cluster)
 
     def shared_paths(self) -> list[str]:
+        """Return the paths that have a record, deleted documents included."""
         keys = [parse_path(change.path) for change in self.metadata.list(SyncRecordPath.prefix())]
         return [key.of for key in keys if isinstance(key, SyncRecordPath)]
 
@@ -110,13 +111,14 @@ class ClusterState:
         return stored_vector(self.metadata.get(SyncPeerPath(cluster).text))
 
     def received_by_all(self) -> int:
-        """Return the number up to which every other cluster has this cluster's own events."""
+        """Return the number up to which every other cluster that is not lost has reported this cluster's own events; 0
+        if there is no such cluster."""
         own = self.own_origin
         return min((self.vector_of_peer(one).get(own, 0) for one in self.losses.expected), default=0)
 
 
 class Tombstones:
-    """Removes the tombstones that every cluster has received; clusters that are declared lost do not count."""
+    """Removes the tombstones that every cluster has received, not counting clusters that are declared lost."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -135,8 +137,9 @@ class Tombstones:
             self._paths.pop(record.path, None)
 
     async def delete(self, reported: Mapping[str, Vector], undecided: Collection[str]) -> None:
-        """Remove tombstones. `reported`: the newest version vectors that other clusters sent; `undecided`: paths of
-        documents with a prepared change that may be older than the tombstone. StorageError."""
+        """Remove tombstones of up to TOMBSTONES_AT_ONCE documents, at most once per TOMBSTONES_SECONDS. `reported`: the
+        newest version vectors that other clusters sent; `undecided`: paths of documents with a prepared change, which
+        may be older than the tombstone. StorageError."""
         state, now = self._state, asyncio.get_running_loop().time()
         if not self._paths or now < self._next_check or not state.settings.here.rule.has_tombstones:
             return

@@ -1,11 +1,13 @@
-"""Damaged rows of metadata sync: each is found when it is read, reported, and replaced by a safe value.
+"""Damaged rows of metadata sync: each is found at the start or when it changes, reported, and replaced by a safe value.
 
-Only `Synchronizer` and the admin port use this module. A replacement never claims more than what is known:
+A replacement never claims more than what is known:
 
 * lease: no row, so that any region of the cluster takes the lease;
 * clock: a new incarnation, as after the loss of a store; numbers of the former incarnation are not used again;
 * applied, peer, excluded, seen-to: no row; other clusters send their events again, which are idempotent;
-* drawn: no row; if changes are published first, also a new incarnation, so that they are applied when received;
+* drawn (prepared changes): no row; if changes are published first, also a new incarnation, so that they are applied
+  when received;
+* incomplete: all other clusters;
 * loss: not lost, with a count above any that the other cluster has processed, so that it requests everything (INV-82);
 * record: the current document, as a seed of the topology; all events are requested from every cluster.
 """
@@ -61,7 +63,7 @@ class ReplacedRow(NamedTuple):
 
 
 class DamagedRows:
-    """The damaged rows that one region has found, and their replacement."""
+    """Finds the damaged rows of the region's mirror, and replaces them in the store."""
 
     def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
         self._metadata = metadata
@@ -71,10 +73,10 @@ class DamagedRows:
         self.reports: dict[str, ReplacedRow] = {}
         """Path -> report of its replaced row; the newest REPORTS_MAX."""
         self.count = 0
-        """Number of damaged rows found since the region started."""
+        """Number of times that a row was found damaged since the region started."""
 
     def begin(self) -> None:
-        """Check all rows now, and each again when it changes."""
+        """Check all rows now, and each row again when it changes."""
         for prefix in _PREFIXES:
             self._metadata.watch(prefix, self._check)
             for change in self._metadata.list(prefix):
@@ -97,7 +99,7 @@ class DamagedRows:
             del self.reports[next(iter(self.reports))]
 
     async def replace(self) -> bool:
-        """Replace up to ROWS_AT_ONCE damaged rows. Return whether there was one. StorageError: the caller retries."""
+        """Replace up to ROWS_AT_ONCE damaged rows. Return whether any was known. StorageError: the caller retries."""
         paths = list(islice(self.found, ROWS_AT_ONCE))
         if paths:
             await self._metadata.transact(self._work(paths))
@@ -115,7 +117,7 @@ class DamagedRows:
         return work
 
     def _own_stamps(self) -> list[SyncStamp]:
-        """Return the stamps of this cluster's own events that are still current."""
+        """Return the stamps of this cluster's own events in all readable records, of any incarnation."""
         stamps = []
         for change in self._metadata.list(SyncRecordPath.prefix()):
             if change.path not in self.found:

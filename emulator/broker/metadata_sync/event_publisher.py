@@ -1,7 +1,7 @@
 """Publishes this cluster's changes to the event topic: after they are made, or before if configured.
 
-With the proposal's order (`metadata_order: upstream`) a change is prepared, published, then made. An error response
-does not prove that the change failed: the event may be published, and then sync leaders apply it.
+With the proposal's order (`metadata_order: upstream`) a change is prepared in the store, published, then made. An error
+response does not prove that the change failed: the event may be published, and then sync leaders apply it.
 
 With `metadata_sync_requires_event_topic` the change is made before it is published, but only after the event topic has
 accepted a message. With neither setting a region publishes nothing before its changes: the sync leader publishes the
@@ -27,15 +27,16 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.storage.configuration.contract import ConfigurationRows, check_expected
 
 UNPUBLISHED_SECONDS = 1.0
-"""Seconds that the sync leader waits to receive a change that its region should publish, before it publishes it."""
+"""Seconds that the sync leader waits to receive an own change from the event topic, before it publishes the change."""
 PREPARED_SECONDS = 2.0
-"""Seconds in which a region must publish and make a change that it prepared; then the sync leader finishes it."""
+"""Seconds in which a region must publish and make a prepared change; after them the sync leader publishes it."""
 
 Work = Callable[[ConfigurationRows], None]
 
 
 class EventPublisher:
-    """Publishes the changes of one region before they are made. Implements `metadata.ChangePublisher`."""
+    """Publishes the changes of one region before they are made, or checks that the event topic accepts messages.
+    Implements `ChangePublisher` of `broker.metadata.store`."""
 
     def __init__(self, host: EventTopicHost, metadata: Metadata, settings: SyncSettings) -> None:
         self._host = host
@@ -48,10 +49,10 @@ class EventPublisher:
     async def publish(
         self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Work:
-        """Publish a change, and return the work of the transaction that makes it. StorageError when the event topic
-        accepts no message: then nothing was changed (`definite`: nor will be). Overruled. Conflict when the path no
-        longer has version `of`. A published change is made even if a concurrent one was made meanwhile: if both were
-        prepared again because of each other, they would be published for ever."""
+        """Publish a change, and return the work of the transaction that makes it. StorageError or ProtocolError when
+        the event topic does not accept the event: then the change was not made (`definite`: nor will be). Overruled.
+        Conflict when the path no longer has version `of`. A published change is made even if a concurrent one was made
+        meanwhile: if both were prepared again because of each other, they would be published for ever."""
         if self._settings.publishes_first:
             return await self._prepare_and_publish(path, value, tuple(touched), of)
         await self._probe()
@@ -86,7 +87,8 @@ class EventPublisher:
             raise
 
     async def _probe(self) -> None:
-        """Check that the event topic accepts messages, by a message without events, which has no effect elsewhere."""
+        """Publish a message without events, which has no effect elsewhere. StorageError (`definite`) if the event topic
+        does not accept it."""
         channel = await self._open()
         try:
             await channel.publish(
@@ -96,6 +98,7 @@ class EventPublisher:
             raise self._rejection(problem) from problem
 
     async def _open(self) -> EventTopic:
+        """Return the open event topic. StorageError (`definite`) when it cannot be loaded."""
         async with self._opening:
             if self._channel is None or not self._channel.is_open:
                 try:
@@ -131,6 +134,7 @@ class LocalChanges:
         return self._outbox.published
 
     def load(self, record: DocumentRecord) -> None:
+        """Note the unpublished changes of a record when the sync leader starts."""
         self._outbox.begins_with(record)
 
     def note(self, record: DocumentRecord) -> None:
@@ -138,11 +142,12 @@ class LocalChanges:
         self._outbox.noted(record)
 
     def note_received(self, pack: messages.Events) -> None:
-        """Note own events that were received from the event topic: they are published."""
+        """Note own events that were received from the event topic, and therefore are published."""
         self._outbox.heard(pack)
 
     async def publish(self) -> None:
-        """Publish the changes that are made and not published yet. StorageError, ProtocolError."""
+        """Publish the unpublished changes that are made; if changes are published before they are made, only after
+        UNPUBLISHED_SECONDS. StorageError, ProtocolError."""
         outbox, state = self._outbox, self._state
         due, upto = outbox.due, state.settled
         if not due and outbox.published >= upto:
@@ -158,8 +163,8 @@ class LocalChanges:
         self._metrics.sent += sum(len(pack.events) for pack in packs)
 
     def _may_publish(self) -> bool:
-        """Whether to publish an unpublished change now. Where changes are published before they are made, most are
-        received back in time. The others were not published, or another change overtook their number."""
+        """Whether to publish unpublished changes now; starts the time for them. If changes are published before they
+        are made, most are received back in time. The others were not published, or a later change overtook them."""
         if not self._state.settings.publishes_first:
             return True
         now = asyncio.get_running_loop().time()

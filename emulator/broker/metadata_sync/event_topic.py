@@ -27,10 +27,11 @@ from emulator.wire.frames import FrameBuffer
 from emulator.wire.message_metadata import scan_entry
 
 PERMITS = 50
-"""Maximum number of messages that are dispatched and not acknowledged."""
+"""Number of messages that may be dispatched before the sync leader acknowledges one."""
 CHECK_SECONDS = 0.25
-"""Seconds between two checks whether the topic is still loaded, while a publish waits for the store."""
+"""Seconds between two checks whether the topic is still loaded, while a publish waits for its receipt."""
 RECEIPT_SECONDS = 5.0
+"""Seconds to wait for the receipt of a publish."""
 
 
 class ReceivedEvent(NamedTuple):
@@ -50,8 +51,8 @@ class EventTopicHost(Protocol):
 
 
 class EventTopic:
-    """A producer and optional consumer of the event topic, valid until the topic is unloaded. Implements `Attachment`
-    and `ConsumerConnection`."""
+    """A producer and optional consumer of the event topic, valid until `is_open` is False: the topic was unloaded, the
+    consumer was closed, or a receipt is missing. Implements `Attachment` and `ConsumerConnection`."""
 
     address = "the region itself"
     client_version = "metadata-syncer"
@@ -67,7 +68,7 @@ class EventTopic:
         self._closed = False
         self._receipts: deque[asyncio.Future[None]] = deque()
         self.received: deque[ReceivedEvent] = deque()
-        """Messages that were dispatched and that the sync leader has not taken yet."""
+        """Dispatched messages that the sync leader has not removed yet."""
 
     @classmethod
     async def open(cls, host: EventTopicHost, name: str, on_received: Callable[[], None]) -> EventTopic:
@@ -108,7 +109,7 @@ class EventTopic:
 
     @property
     def backlog(self) -> int:
-        """Number of messages that the sync leader has not acknowledged."""
+        """Number of entries that the sync leader has not acknowledged; 0 while the topic is not loaded."""
         return 0 if self._subscription is None else self._subscription.backlog()
 
     @property
@@ -118,8 +119,8 @@ class EventTopic:
     # Publishing.
 
     async def publish(self, payloads: Sequence[bytes]) -> None:
-        """Publish messages, which are durable in this region on return. StorageError if their outcome is unknown;
-        ProtocolError for a rejected message."""
+        """Publish messages, which are durable in this region on return. StorageError if their outcome is unknown; then
+        this object is closed. ProtocolError for a rejected message; earlier ones may be published."""
         last: asyncio.Future[None] | None = None
         for payload in payloads:
             self._admit(payload)
@@ -140,6 +141,7 @@ class EventTopic:
         topic.publish(self, None, data, cast(CheckedEntry, info), None)
 
     async def _wait_for_receipt(self, last: asyncio.Future[None]) -> None:
+        """Wait for the receipt of the last message. StorageError after RECEIPT_SECONDS, or when the topic is closed."""
         for _ in range(round(RECEIPT_SECONDS / CHECK_SECONDS)):
             if last.done():
                 return
@@ -151,6 +153,7 @@ class EventTopic:
             raise StorageError(f"{self._topic.full_name} did not acknowledge the event", definite=False)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
+        """Receive the receipts of publishes, in their order."""
         for _ in publishes:
             receipt = self._receipts.popleft()
             if not receipt.done():
@@ -159,6 +162,7 @@ class EventTopic:
     # Consuming.
 
     def write(self, data: bytes) -> None:
+        """Decode the frames for the consumer, and add the messages in them to `received`."""
         for type_, command, entry in self._frames.feed(data):
             if type_ == CommandType.MESSAGE:
                 info = scan_entry(entry)
@@ -168,7 +172,7 @@ class EventTopic:
         self._on_received()
 
     def acknowledge(self, messages: Sequence[ReceivedEvent]) -> None:
-        """Acknowledge messages that were applied durably."""
+        """Acknowledge messages that were applied durably, cumulatively up to the last one, and grant new permits."""
         subscription, consumer = self._subscription, self._consumer
         if subscription is None or consumer is None or not messages:
             return

@@ -34,31 +34,32 @@ EPHEMERAL = "Ephemeral"
 
 @dataclass(slots=True)
 class SyncMetrics:
-    """Counters and times of this region's metadata sync since its start."""
+    """Counters and the delay of this region's metadata sync since its start."""
 
     sent: int = 0
-    """Events that this region published."""
+    """Events that this region published as the sync leader."""
     won: int = 0
     """Events of other clusters that became the value."""
     lost: int = 0
     """Events of other clusters that lost to a later one."""
     undone: int = 0
-    """Acknowledged changes of this cluster that lost to one of another cluster."""
+    """Changes of this cluster that lost to one of a cluster that had not received them."""
     refused: int = 0
     """Messages of the event topic that are invalid, or that their region must not send."""
     from_the_future: int = 0
     """Events of other clusters whose time is further ahead than the limit for clocks (INV-81)."""
     lag_ms: int = 0
-    """Time between the newest applied event, by the clock of its cluster, and its application, by this region's."""
+    """Time from the newest event of the last batch, by the clock of its cluster, to its application, by this region's;
+    0 if the event is a seed."""
     failures: int = 0
     """Steps that ended with an unexpected error."""
     answers: int = 0
-    """Answers to clusters that requested missed events."""
+    """Answers sent to clusters that requested missing events."""
 
 
 @dataclass(slots=True)
 class EventBatch:
-    """Received messages that are applied in one transaction, by kind."""
+    """Received valid messages, by kind; applied in one transaction, except requests."""
 
     events: list[SyncEvent] = field(default_factory=list)
     packs: list[Events] = field(default_factory=list)
@@ -77,13 +78,13 @@ class PartialAnswer:
     received: set[int] = field(default_factory=set)
     """Numbers of the received parts; up to PARTS_MAX."""
     stamps: set[SyncStamp] = field(default_factory=set)
-    """Stamps of all current events of the answering cluster, if it sends all of them; up to about ANSWER_EVENTS_MAX."""
+    """Stamps of the events in the received parts, if the answer contains all events; up to about ANSWER_EVENTS_MAX."""
     is_complete: bool = False
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer is complete, or larger than allowed. Further parts of a too large answer begin a new one,
-        which is never complete."""
+        """Whether the answer is complete, or larger than allowed. Later parts of an answer that is too large begin a
+        new object, which never becomes complete."""
         return self.is_complete or len(self.stamps) > ANSWER_EVENTS_MAX
 
 
@@ -110,8 +111,8 @@ class EventInbox:
     async def apply(
         self, received: Sequence[ReceivedEvent], shared_paths: Callable[[], list[str]]
     ) -> EventBatch:
-        """Apply messages durably in one transaction. StorageError when the store fails: all or nothing was applied, and
-        applying the messages again has no further effect."""
+        """Apply messages durably in one transaction, and return them by kind. The caller must answer the requests.
+        StorageError when the store fails: all or nothing was applied, and applying them again has no further effect."""
         batch = self._decode_batch(received)
         vectors_before = dict(self.reported)
         for pack in batch.packs:
@@ -191,7 +192,8 @@ class EventInbox:
                 del self._partial_answers[answer.source]
 
     def _count(self, counts: MergeCounts, vectors_before: Mapping[str, Vector]) -> None:
-        """Count results. `undone` counts own changes replaced by events of a cluster that had not received them."""
+        """Add the results of a transaction to the metrics. `vectors_before`: the version vectors of the other clusters
+        before it; a replaced change counts as undone if the replacing cluster had not received it."""
         self._metrics.won += counts.won
         self._metrics.lost += counts.lost
         self._metrics.from_the_future += len(counts.from_the_future)
@@ -241,8 +243,8 @@ class EventInbox:
             )
 
     def _may_process(self, message: Message) -> bool:
-        """Whether a message of a possibly lost cluster is processed (INV-82). A skipped message is sent again after its
-        source has processed the declaration that it is lost."""
+        """Whether a message is processed. Events of a cluster that was declared lost are skipped until it has processed
+        the declaration; it then sends them again (INV-82). An answer with all events is always processed."""
         if not isinstance(message, Events | CatchUpResponse) or self._may_apply(message):
             return True
         if isinstance(message, CatchUpResponse) and message.is_whole:
@@ -254,8 +256,8 @@ class EventInbox:
         return False
 
     def _may_apply(self, message: Events | CatchUpResponse) -> bool:
-        """Whether the message's events are applied. If two clusters declared each other lost, each first processes only
-        which events the other one no longer has."""
+        """Whether the message's events are applied. If two clusters declared each other lost, each first only removes
+        the events that the other one no longer has."""
         return self._losses.may_apply(message.source, message.seen_to)
 
     def _add(self, message: Message, batch: EventBatch) -> None:

@@ -1,8 +1,8 @@
 """The lease of a cluster's sync leader: a row of the cluster's store with the name of the leading region.
 
-The holder renews its lease every RENEWAL_SECONDS. A region that sees no renewal for EXPIRY_SECONDS takes the lease; it
-measures that time by its own event loop, so wall clocks do not matter. Two regions that lead for a moment do no harm:
-events are idempotent.
+The holder renews its lease every RENEWAL_SECONDS. Another region acquires it when there is no row, or when the region
+has seen no renewal for EXPIRY_SECONDS by its own event loop, so wall clocks do not matter. A restarted region acquires
+its own former lease at once. Two regions that lead for a moment do no harm: events are idempotent.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from emulator.model.values import Change
 from emulator.storage.configuration.contract import ConfigurationRows
 
 RENEWAL_SECONDS = 0.4
+"""Seconds between two renewals by the holder."""
 EXPIRY_SECONDS = 1.2
-"""Seconds without renewal after which another region takes the lease: it leads within two seconds, startup included."""
+"""Seconds without renewal after which another region acquires the lease: it leads within two seconds, startup
+included."""
 
 
 class StoredLease(NamedTuple):
@@ -28,12 +30,13 @@ class StoredLease(NamedTuple):
 
     region: str
     number: int
-    """Number of times that the lease changed its holder."""
+    """Number of acquisitions before this one since the row was created: a restarted region has a new number."""
     beat: int
+    """Number of renewals since this acquisition."""
 
     @classmethod
     def decode(cls, value: bytes) -> StoredLease:
-        """Decode a stored lease. ValueError and others for a value that `encode` did not produce."""
+        """Decode a stored lease. One of `UNREADABLE` for a value that `encode` did not produce."""
         raw = json.loads(value)
         if not isinstance(raw["region"], str):
             raise ValueError(f"region {raw['region']!r} is not a name")
@@ -41,7 +44,7 @@ class StoredLease(NamedTuple):
 
     @classmethod
     def stored(cls, change: Change | None) -> StoredLease | None:
-        """Return the stored lease, if there is one. StorageDamaged."""
+        """Return the stored lease; None if there is none. StorageDamaged."""
         return decoded(change, cls.decode, None)
 
     def encode(self) -> bytes:
@@ -63,7 +66,7 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """The region that holds the lease; empty when none is known."""
+        """The region in the stored lease, even if the lease has expired; empty if there is none."""
         held = self._stored()
         return held.region if held is not None else self._region if self._is_alone else ""
 
@@ -79,8 +82,8 @@ class Lease:
         return StoredLease.stored(self._metadata.get(SYNC_LEASE_PATH.text))
 
     async def renew_or_acquire(self) -> None:
-        """Renew the lease, or take an expired one. StorageError when the store is unavailable: then no other region can
-        take the lease either, and the holder continues."""
+        """Renew the lease if it is due, or acquire a free or expired one. StorageError when the store is unavailable;
+        StorageDamaged."""
         if self._is_alone:
             return
         now, held = asyncio.get_running_loop().time(), self._stored()
@@ -95,6 +98,7 @@ class Lease:
             self._renewed_at = now
 
     async def _write(self, seen: StoredLease | None) -> None:
+        """Renew the lease; or acquire it, unless another region has changed the row since `seen` was read."""
         region, own = self._region, self._number
 
         def work(rows: ConfigurationRows) -> int:
@@ -111,6 +115,6 @@ class Lease:
         self._number = await self._metadata.transact(work)
 
     async def release(self) -> None:
-        """Release the lease of a region that stops, so that other regions need not wait. StorageError."""
+        """Delete the row if this region holds the lease. StorageError."""
         if not self._is_alone and self.is_held:
             await self._metadata.put(SYNC_LEASE_PATH.text, None)

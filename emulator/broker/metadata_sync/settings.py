@@ -41,7 +41,7 @@ SUBSCRIPTION = "metadata-syncer"
 
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
-    """The configuration of metadata sync in one region. Implements `metadata.SharedPaths`."""
+    """The configuration of metadata sync in one region. Implements `SharedPaths` of `broker.metadata.store`."""
 
     here: LocalCluster
     topic: str
@@ -60,7 +60,7 @@ class SyncSettings:
     """Clusters that the topology declares lost."""
     outbox: type[EventOutbox] = EventOutbox
     requires_topic: bool = False
-    """Whether a change requires that the event topic accepts messages."""
+    """Whether a change is made only after the event topic has accepted a message."""
 
     @classmethod
     def of(
@@ -71,8 +71,8 @@ class SyncSettings:
         rule: Rule,
         outbox: type[EventOutbox] = EventOutbox,
     ) -> SyncSettings | None:
-        """Return the settings of a region; None without metadata sync. `rule`: decides which event wins, unless the
-        region follows upstream."""
+        """Return the settings of a region; None if it has no event topic, or no peer in another cluster. `rule`:
+        decides which event wins, unless the region follows upstream."""
         topic = config.settings.configuration_metadata_sync_event_topic
         regions = {peer.region: peer.cluster for peer in config.peers} | {config.region: config.cluster}
         if not topic or set(regions.values()) == {config.cluster}:
@@ -111,9 +111,9 @@ class SyncSettings:
         return list(self.regions.values()).count(self.here.cluster) == 1
 
     def check_client(self, topic: str, subscription: str) -> None:
-        """Raise ProtocolError for a producer of the event topic: other clusters apply the messages of a region, and
-        cannot see which of its clients published them. Also for a consumer of the sync leader's subscription, which
-        could acknowledge messages that the leader has not applied."""
+        """Raise ProtocolError for a producer of the event topic (`subscription` is empty), because other clusters apply
+        the messages of a region and cannot see which client published them. Also for a consumer of the sync leader's
+        subscription, which could acknowledge messages that the leader has not applied."""
         if topic != self.topic:
             return
         if not subscription:
@@ -127,8 +127,8 @@ class SyncSettings:
         return is_synced(path) and not self._is_excluded(path)
 
     def _is_excluded(self, path: str) -> bool:
-        """Whether a path is excluded by the setting, or needed by the event topic itself: deleting such a path in one
-        cluster would cut the others off from all further events."""
+        """Whether a path is excluded by the setting, or belongs to the event topic itself: a deletion of such a path in
+        one cluster would cut the others off from all further events."""
         topic = TopicName.parse(self.topic)
         if path in (
             NamespacePath(topic.full_namespace).text,
@@ -207,6 +207,7 @@ class LostClusters:
         self._settings = settings
 
     def of(self, cluster: str) -> LossDeclaration:
+        """Return this cluster's declaration about another one. StorageDamaged."""
         return LossDeclaration.decode(self._metadata.get(SyncLossPath(cluster).text))
 
     @property
@@ -220,7 +221,7 @@ class LostClusters:
 
     @property
     def declared(self) -> dict[str, int]:
-        """Other cluster -> how often this cluster has declared it lost; only those declared at least once."""
+        """Other cluster -> how often this cluster has declared it lost; without clusters that it never declared."""
         times = {cluster: self.of(cluster).times for cluster in sorted(self._settings.clusters)}
         return {cluster: count for cluster, count in times.items() if count}
 
@@ -237,8 +238,8 @@ class LostClusters:
         await self._metadata.transact(work)
 
     async def declare_losses_of_topology(self) -> None:
-        """Declare the clusters lost that the topology names, and revoke the declarations of those that it no longer
-        names. StorageError."""
+        """Declare the clusters lost that the topology names, and revoke earlier declarations of the topology for
+        others; an operator's declarations stay. StorageError."""
         for cluster in sorted(self._settings.clusters):
             present = self.of(cluster)
             declared = present
@@ -251,15 +252,16 @@ class LostClusters:
 
     @property
     def all_seen_to(self) -> dict[str, int]:
-        """Cluster -> number of its newest declaration that this cluster is lost which this cluster has processed."""
+        """Other cluster -> how many of its declarations that this cluster is lost have been processed here."""
         return stored_vector(self._metadata.get(SYNC_SEEN_TO_PATH.text))
 
     def seen_to(self, cluster: str) -> int:
+        """Return the number of a cluster's declarations that have been processed here."""
         return self.all_seen_to.get(cluster, 0)
 
     def may_apply(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
-        """Whether events of another cluster may be applied: it has processed every declaration of this cluster that it
-        is lost. `seen_to`: the declarations that it has processed."""
+        """Whether events of another cluster may be applied: only if that cluster has processed every declaration here
+        that it is lost. `seen_to`: `all_seen_to` of that cluster."""
         return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
 
 

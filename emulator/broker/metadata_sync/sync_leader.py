@@ -1,7 +1,7 @@
-"""The work of a cluster's sync leader: publishes local changes, applies changes of other clusters, reports the
-cluster's version vector, and requests missing events.
+"""The cluster's sync leader: publishes local changes, applies changes of other clusters, reports the cluster's version
+vector, requests missing events, and removes tombstones.
 
-One task executes the steps one after the other. The next leader continues from the state in the cluster's store.
+`Synchronizer` calls `step` repeatedly. The next leader continues from the state in the cluster's store.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ MESSAGES_AT_ONCE = 4
 
 
 class SyncLeader:
-    """The sync leader of a cluster. It exists from when its region acquires the lease until the region loses the lease,
-    or the event topic is unloaded."""
+    """The running sync leader of a cluster, in the region that holds the lease. `Synchronizer` closes it when the lease
+    is lost, the event topic is unloaded, an unexpected error occurs, or a damaged row is replaced."""
 
     def __init__(self, state: ClusterState, metrics: SyncMetrics, channel: EventTopic) -> None:
         self._state = state
         self.channel = channel
         self.inbox = EventInbox(state.metadata, state.settings, metrics, state.losses)
         self._batch: list[ReceivedEvent] = []
-        """Messages taken from the event topic that are not applied yet."""
+        """Received messages of the transaction that is being applied; applied again after an error."""
         self._changes = LocalChanges(state, channel, metrics)
         self._reports = VersionReports(state, channel)
         self._catch_up = CatchUp(state, channel, self.inbox, metrics)
@@ -59,8 +59,9 @@ class SyncLeader:
         metrics: SyncMetrics,
         on_received: Callable[[], None],
     ) -> SyncLeader:
-        """Open the event topic and become the leader. ProtocolError or StorageError when the topic or the store is not
-        available now."""
+        """Open the event topic, and prepare the cluster's state in the store: clock, records, and the declarations of
+        lost clusters in the topology. ProtocolError or StorageError when the topic or the store is not available.
+        `on_received` is called when messages arrive."""
         state = ClusterState(metadata, settings)
         channel = await EventTopic.open(host, settings.topic, on_received)
         try:
@@ -76,7 +77,7 @@ class SyncLeader:
         self.channel.close()
 
     async def step(self) -> None:
-        """Execute all pending work. StorageError, ProtocolError: the caller retries."""
+        """Execute the work that is due now. StorageError, ProtocolError: the caller retries."""
         await self._changes.publish()
         await self._apply()
         await self._changes.finish()
@@ -87,7 +88,7 @@ class SyncLeader:
         self._log_differences()
 
     def _log_differences(self) -> None:
-        """Log one line for each cluster with different excluded paths, and again when the difference changes."""
+        """Log a warning for each cluster with different excluded paths, once until the difference changes."""
         found = {one.cluster: str(one) for one in differences(self._state.metadata, self._state.settings)}
         for cluster, difference in found.items():
             if self._differences.get(cluster) != difference:
@@ -108,6 +109,7 @@ class SyncLeader:
         self._tombstones.note(record)
 
     async def _apply(self) -> None:
+        """Apply all received messages, up to MESSAGES_AT_ONCE in one transaction, and answer requests in them."""
         while True:
             while self.channel.received and len(self._batch) < MESSAGES_AT_ONCE:
                 self._batch.append(self.channel.received.popleft())

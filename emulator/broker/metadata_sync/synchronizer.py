@@ -1,4 +1,4 @@
-"""Metadata sync of one region: tries to hold its cluster's lease, and runs the sync leader while it does."""
+"""Metadata sync of one region: tries to hold its cluster's lease, and runs the sync leader while it holds it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from emulator.errors import ProtocolError, StorageError
 logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = 1.0
-"""Seconds before a restart after an unexpected error."""
+"""Seconds to wait after an unexpected error before the sync leader is started again."""
 STEP_SECONDS = 0.2
-"""Maximum seconds to wait for an event before the next step."""
+"""Maximum seconds between two steps; also the delay after an expected error."""
 
 
 class SyncHost(EventTopicHost, Protocol):
@@ -40,14 +40,14 @@ class Synchronizer:
         self.losses = LostClusters(host.metadata, settings)
         self.damage = DamagedRows(host.metadata, settings)
         self.leader: SyncLeader | None = None
-        """The sync leader while this region leads; None otherwise."""
+        """The sync leader while it runs in this region; None otherwise."""
         self.failure = ""
-        """Why the last step failed; empty without a failure."""
+        """Why the last step failed; empty if it succeeded, or if the sync leader was started again since."""
         self._wakeup = asyncio.Event()
         self._closed = False
 
     async def run(self) -> None:
-        """Run metadata sync until `close`."""
+        """Check the stored rows, then execute steps until `close` is called."""
         self._host.metadata.watch("", lambda change: self._wakeup.set())
         self.damage.begin()
         while not self._closed:
@@ -85,7 +85,7 @@ class Synchronizer:
             self.leader = await SyncLeader.begin(
                 host, host.metadata, self.settings, self.metrics, self._wakeup.set
             )
-            self._report("")  # the former failure is over, even before the first step completes
+            self._report("")  # the first step may take long, and the failure before it has ended
             logger.info(
                 "this region is now the metadata sync leader of cluster %s", self.settings.here.cluster
             )
@@ -109,7 +109,7 @@ class Synchronizer:
             pass
 
     async def close(self) -> None:
-        """Stop, and release the lease, so that other regions need not wait."""
+        """Stop the sync leader, and release the lease within a second, so that other regions need not wait."""
         self._closed = True
         self._resign()
         try:
