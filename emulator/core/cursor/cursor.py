@@ -224,7 +224,7 @@ class Cursor:
             return True
         return entry_id in self._acked
 
-    def is_taken(self, entry_id: int) -> bool:
+    def is_acked_or_held(self, entry_id: int) -> bool:
         """Whether the whole entry is acknowledged, counting acknowledgements of open transactions."""
         if self.is_acked(entry_id):
             return True

@@ -23,7 +23,7 @@ SLOTS: Final = 65_536
 RING_SLOTS: Final = SLOTS - 1
 """Number of slots on the ring: slot 0 is excluded, since upstream reserves it for "no hash"."""
 POINTS_PER_CONSUMER: Final = 100
-FOUND_MAX: Final = 8_192
+OWNER_CACHE_MAX: Final = 8_192
 """Maximum number of slots per subscription whose owner is cached."""
 RANGES_MAX: Final = 1_000
 """Maximum number of hash ranges of one sticky consumer."""
@@ -68,7 +68,7 @@ class SlotOwners:
         self._ranges: list[tuple[int, int, ConsumerState]] = []
         """STICKY: (first slot, last slot, consumer), sorted by the first slot."""
         self._sharing: KeySharing | None = None
-        self._found: dict[int, ConsumerState | None] = {}
+        self._owner_cache: dict[int, ConsumerState | None] = {}
         """Cached owners of slots, since the last consumer joined or left."""
 
     @property
@@ -118,7 +118,7 @@ class SlotOwners:
     def add(self, consumer: ConsumerState, sharing: KeySharing) -> None:
         """Add a consumer that passed `check`."""
         self._sharing = sharing
-        self._found.clear()
+        self._owner_cache.clear()
         if sharing.is_sticky:
             for first, last in sharing.ranges:
                 insort(self._ranges, (first, last, consumer), key=_first)
@@ -139,7 +139,7 @@ class SlotOwners:
             yield ring_slot(hash_of(f"{prefix}{number}".encode()))
 
     def remove(self, consumer: ConsumerState) -> None:
-        self._found.clear()
+        self._owner_cache.clear()
         if consumer in self._name_index:
             self._remove_points(consumer)
         self._ranges = [one for one in self._ranges if one[2] is not consumer]
@@ -157,11 +157,11 @@ class SlotOwners:
     def owner_of(self, slot: int) -> ConsumerState | None:
         """Return the consumer that owns a slot; None: no consumer does (STICKY)."""
         try:
-            return self._found[slot]
+            return self._owner_cache[slot]
         except KeyError:
-            if len(self._found) >= FOUND_MAX:
-                self._found.clear()
-            owner = self._found[slot] = self._find(slot)
+            if len(self._owner_cache) >= OWNER_CACHE_MAX:
+                self._owner_cache.clear()
+            owner = self._owner_cache[slot] = self._find(slot)
             return owner
 
     def _find(self, slot: int) -> ConsumerState | None:

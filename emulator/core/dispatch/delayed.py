@@ -78,9 +78,9 @@ class Delayed:
             self._ids.append(array("q", (entry_id,)))
             return
         dues = self._dues[at]
-        place = bisect_right(dues, due_ms)
-        dues.insert(place, due_ms)
-        self._ids[at].insert(place, entry_id)
+        position = bisect_right(dues, due_ms)
+        dues.insert(position, due_ms)
+        self._ids[at].insert(position, entry_id)
         self._starts[at] = dues[0]
         if len(dues) > BLOCK_ENTRIES:
             self._split(at)
@@ -98,7 +98,7 @@ class Delayed:
             del blocks[at][half:]
         self._starts.insert(at + 1, self._dues[at + 1][0])
 
-    def take_first(self) -> int:
+    def pop_first(self) -> int:
         """Remove and return the id that is due first."""
         entry_id = self.first_id
         self.discard(entry_id)

@@ -20,7 +20,7 @@ from emulator.core.dispatch.types import (
     DispatchLimits,
     Read,
     SubscriptionType,
-    bits_set,
+    count_unacked,
 )
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import Cause, Reason, first_of
@@ -130,14 +130,14 @@ class Dispatcher:
         if self.cursor.ack_batch(entry_id, ack_set, size):
             self.strategy.acked(consumer, entry_id)
         elif (still_open := self.cursor.ack_set_of(entry_id)) is not None:
-            self.strategy.acked(consumer, entry_id, bits_set(still_open))
+            self.strategy.acked(consumer, entry_id, count_unacked(still_open))
 
     def held(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
         """Note that an open transaction of the consumer acknowledged these entries or messages of them: they are not
         pending any more, but in the cursor's `held`."""
         for entry_id in entry_ids:
-            left = () if self.cursor.is_taken(entry_id) else self.cursor.ack_set_of(entry_id) or ()
-            self.strategy.acked(consumer, entry_id, bits_set(left))
+            left = () if self.cursor.is_acked_or_held(entry_id) else self.cursor.ack_set_of(entry_id) or ()
+            self.strategy.acked(consumer, entry_id, count_unacked(left))
 
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
@@ -164,7 +164,7 @@ class _AtMostOnce(DispatchStrategy):
         """Dispatch without regard to delivery times: no entry is kept until it is due."""
         deliveries = super().offer(read, candidates, LATEST_MS)
         for delivery in deliveries:
-            entry_id = candidates[delivery.place].entry_id
+            entry_id = candidates[delivery.candidate_index].entry_id
             self.cursor.ack(entry_id)
             self.acked(delivery.consumer, entry_id)
         return deliveries

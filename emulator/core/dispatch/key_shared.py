@@ -29,7 +29,7 @@ AHEAD_ENTRIES: Final = 32
 """Minimum of the limit of new entries per read, for consumers with permits while others have none."""
 
 
-Place = TypeVar("Place", int, ConsumerState)
+AsideKey = TypeVar("AsideKey", int, ConsumerState)
 
 
 class SlotHolder:
@@ -49,13 +49,13 @@ class KeyShared(MultipleConsumers):
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.slot_owners: SlotOwners = SlotOwners()
-        self._holds: dict[int, SlotHolder] = {}
+        self._holder_of_slot: dict[int, SlotHolder] = {}
         """Slot -> its holder."""
-        self._hold_of: dict[int, SlotHolder] = {}
+        self._holder_of_entry: dict[int, SlotHolder] = {}
         """Id of a pending entry -> holder of its slot."""
         self._waiting: dict[int, IdSet] = {}
         """Slot -> ids that wait, aside or in `replay`."""
-        self._slot_waited_for: dict[int, int] = {}
+        self._slot_of_waiting: dict[int, int] = {}
         """Id of a waiting entry -> its slot."""
         self._aside_for_consumer: dict[ConsumerState, IdSet] = {}
         """Consumer -> ids aside that wait only until it has permits."""
@@ -67,9 +67,9 @@ class KeyShared(MultipleConsumers):
     def draining(self) -> dict[ConsumerState, int]:
         """Consumer -> number of slots that have another owner now and wait for the consumer's acknowledgements."""
         found: dict[ConsumerState, int] = {}
-        for slot, hold in self._holds.items():
-            if self.slot_owners.owner_of(slot) is not hold.consumer:
-                found[hold.consumer] = found.get(hold.consumer, 0) + 1
+        for slot, holder in self._holder_of_slot.items():
+            if self.slot_owners.owner_of(slot) is not holder.consumer:
+                found[holder.consumer] = found.get(holder.consumer, 0) + 1
         return found
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
@@ -84,7 +84,7 @@ class KeyShared(MultipleConsumers):
         aside_max = min(ASIDE_MAX, ASIDE_PER_CONSUMER * len(self.consumers))
         return self._aside_count < aside_max and super()._may_read_ahead()
 
-    def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
+    def _assign_receiver(self, candidate: Candidate) -> ConsumerState | None:
         slot = self.slot_owners.slot_of(candidate.key_hash)
         consumer = self.slot_owners.owner_of(slot)
         if consumer is None or not self._may_serve(consumer):
@@ -92,13 +92,13 @@ class KeyShared(MultipleConsumers):
         entry_id = candidate.entry_id
         if slot in self._waiting and self._is_behind(self._waiting[slot], entry_id):
             return None
-        hold = self._holds.get(slot)
-        if hold is None or hold.consumer is not consumer:
+        holder = self._holder_of_slot.get(slot)
+        if holder is None or holder.consumer is not consumer:
             if self._is_held_by_another(slot, consumer):
                 return None
-            hold = self._holds[slot] = SlotHolder(slot, consumer)
-        hold.entries += 1
-        self._hold_of[entry_id] = hold
+            holder = self._holder_of_slot[slot] = SlotHolder(slot, consumer)
+        holder.entries += 1
+        self._holder_of_entry[entry_id] = holder
         return consumer
 
     def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
@@ -106,8 +106,8 @@ class KeyShared(MultipleConsumers):
         return waiting.first < entry_id
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
-        hold = self._holds.get(slot)
-        return hold is not None and hold.consumer is not consumer and not self.slot_owners.may_reorder
+        holder = self._holder_of_slot.get(slot)
+        return holder is not None and holder.consumer is not consumer and not self.slot_owners.may_reorder
 
     # Waiting.
 
@@ -115,26 +115,26 @@ class KeyShared(MultipleConsumers):
         for consumer, ids in self._aside_for_consumer.items():
             yield WaitingMessages(len(ids), consumer)
         for slot, ids in self._aside_for_slot.items():
-            hold = self._holds.get(slot)
+            holder = self._holder_of_slot.get(slot)
             yield WaitingMessages(
                 len(ids),
-                holder=None if hold is None else hold.consumer,
+                holder=None if holder is None else holder.consumer,
                 has_no_consumer=self.slot_owners.owner_of(slot) is None,
             )
         yield from super().waiting(unread)
 
-    def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
-        read = super()._read_again(end_entry_id, permits)
+    def _reread(self, end_entry_id: int, permits: int) -> Read | None:
+        read = super()._reread(end_entry_id, permits)
         if read is None:
             for consumer, ids in self._aside_for_consumer.items():
                 if self._may_serve(consumer):
                     return self._read_of(ids, end_entry_id, consumer.permits)
         return read
 
-    def _goes_again(self, entry_id: int) -> bool:
+    def _can_be_redelivered(self, entry_id: int) -> bool:
         if entry_id in self.replay:
             return True
-        slot = self._slot_waited_for.get(entry_id)
+        slot = self._slot_of_waiting.get(entry_id)
         consumer = None if slot is None else self.slot_owners.owner_of(slot)
         if consumer is None or not self._may_serve(consumer):
             return False
@@ -143,7 +143,7 @@ class KeyShared(MultipleConsumers):
 
     def _set_aside(self, candidate: Candidate) -> bool:
         entry_id, slot = candidate.entry_id, self.slot_owners.slot_of(candidate.key_hash)
-        self._take(entry_id)
+        self._dequeue(entry_id)
         self._wait(slot, entry_id)
         consumer = self.slot_owners.owner_of(slot)
         if consumer is None or self._is_held_by_another(slot, consumer):
@@ -155,27 +155,27 @@ class KeyShared(MultipleConsumers):
 
     def _wait(self, slot: int, entry_id: int) -> None:
         self._waiting.setdefault(slot, IdSet()).add(entry_id)
-        self._slot_waited_for[entry_id] = slot
+        self._slot_of_waiting[entry_id] = slot
 
-    def _take(self, entry_id: int) -> None:
-        slot = self._slot_waited_for.get(entry_id)
-        if slot is None or not self._waits_no_more(slot, entry_id):
-            super()._take(entry_id)
+    def _dequeue(self, entry_id: int) -> None:
+        slot = self._slot_of_waiting.get(entry_id)
+        if slot is None or not self._remove_waiting(slot, entry_id):
+            super()._dequeue(entry_id)
 
-    def _put_off(self, entry_id: int, due_ms: int) -> None:
-        super()._put_off(entry_id, due_ms)
+    def _delay(self, entry_id: int, due_ms: int) -> None:
+        super()._delay(entry_id, due_ms)
         self._forget_waiting(entry_id)
 
     def _forget_waiting(self, entry_id: int) -> None:
-        slot = self._slot_waited_for.get(entry_id)
+        slot = self._slot_of_waiting.get(entry_id)
         if slot is not None:
-            self._waits_no_more(slot, entry_id)
+            self._remove_waiting(slot, entry_id)
 
-    def _waits_no_more(self, slot: int, entry_id: int) -> bool:
+    def _remove_waiting(self, slot: int, entry_id: int) -> bool:
         """Remove an entry from those that wait in its slot. Returns False when it was not aside, but in `replay`."""
         waiting, consumer = self._waiting[slot], self.slot_owners.owner_of(slot)
         waiting.discard(entry_id)
-        del self._slot_waited_for[entry_id]
+        del self._slot_of_waiting[entry_id]
         if not waiting:
             del self._waiting[slot]
         was_aside = _discard(self._aside_for_slot, slot, entry_id)
@@ -184,7 +184,7 @@ class KeyShared(MultipleConsumers):
         self._aside_count -= was_aside
         return was_aside
 
-    def _try_all_again(self) -> None:
+    def _replay_aside(self) -> None:
         """Move all entries aside into `replay`: their slots get other owners."""
         for ids in (*self._aside_for_consumer.values(), *self._aside_for_slot.values()):
             self.replay.unite(ids)
@@ -192,54 +192,56 @@ class KeyShared(MultipleConsumers):
         self._aside_for_slot.clear()
         self._aside_count = 0
 
-    def _settled(self, entry_id: int) -> None:
+    def _release_pending(self, entry_id: int) -> None:
         """Note that the entry is not pending any more."""
-        hold = self._hold_of.pop(entry_id, None)
-        if hold is None:
+        holder = self._holder_of_entry.pop(entry_id, None)
+        if holder is None:
             return
-        hold.entries -= 1
-        if not hold.entries and self._holds.get(hold.slot) is hold:
-            del self._holds[hold.slot]
-            owner = self.slot_owners.owner_of(hold.slot)
-            if owner is not None and hold.slot in self._aside_for_slot:
-                self._aside_for_consumer.setdefault(owner, IdSet()).unite(self._aside_for_slot.pop(hold.slot))
+        holder.entries -= 1
+        if not holder.entries and self._holder_of_slot.get(holder.slot) is holder:
+            del self._holder_of_slot[holder.slot]
+            owner = self.slot_owners.owner_of(holder.slot)
+            if owner is not None and holder.slot in self._aside_for_slot:
+                self._aside_for_consumer.setdefault(owner, IdSet()).unite(
+                    self._aside_for_slot.pop(holder.slot)
+                )
 
     # Events.
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
         self.slot_owners.check(consumer.key_sharing)
-        self._try_all_again()
+        self._replay_aside()
         self.slot_owners.add(consumer, consumer.key_sharing)
         super().joined(consumer, now_ms)
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        self._try_all_again()
+        self._replay_aside()
         self.slot_owners.remove(consumer)
         super().left(consumer, now_ms)
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
         super().acked(consumer, entry_id, messages_left)
         if not messages_left:
-            self._settled(entry_id)
+            self._release_pending(entry_id)
 
-    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+    def _schedule_redelivery(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
         for entry_id in list(entry_ids):
             if entry_id not in consumer.pending.by_entry:
                 continue
-            hold = self._hold_of.get(entry_id)
-            super()._give_back(consumer, [entry_id])
-            if hold is not None:
-                self._wait(hold.slot, entry_id)
-                self._settled(entry_id)
+            holder = self._holder_of_entry.get(entry_id)
+            super()._schedule_redelivery(consumer, [entry_id])
+            if holder is not None:
+                self._wait(holder.slot, entry_id)
+                self._release_pending(entry_id)
 
     def moved(self) -> None:
         super().moved()
         is_acked = self.cursor.is_acked
         for slot, waiting in list(self._waiting.items()):
             for entry_id in [one for one in waiting if is_acked(one)]:
-                self._waits_no_more(slot, entry_id)
-        for entry_id in [one for one in self._hold_of if is_acked(one)]:
-            self._settled(entry_id)
+                self._remove_waiting(slot, entry_id)
+        for entry_id in [one for one in self._holder_of_entry if is_acked(one)]:
+            self._release_pending(entry_id)
 
     def _forget(self, entry_id: int) -> None:
         super()._forget(entry_id)
@@ -247,20 +249,20 @@ class KeyShared(MultipleConsumers):
 
     def rewound(self) -> None:
         super().rewound()
-        self._holds.clear()
-        self._hold_of.clear()
+        self._holder_of_slot.clear()
+        self._holder_of_entry.clear()
         self._waiting.clear()
-        self._slot_waited_for.clear()
+        self._slot_of_waiting.clear()
         self._aside_for_consumer.clear()
         self._aside_for_slot.clear()
         self._aside_count = 0
 
 
-def _discard(aside: dict[Place, IdSet], place: Place, entry_id: int) -> bool:
-    """Remove an entry from those aside for `place`. Returns False when it was not among them."""
-    ids = aside.get(place)
+def _discard(aside: dict[AsideKey, IdSet], key: AsideKey, entry_id: int) -> bool:
+    """Remove an entry from those aside for `key`. Returns False when it was not among them."""
+    ids = aside.get(key)
     if ids is None or not ids.discard(entry_id):
         return False
     if not ids:
-        del aside[place]
+        del aside[key]
     return True

@@ -28,7 +28,7 @@ from emulator.core.dispatch.types import (
     DispatchLimits,
     Read,
     Wake,
-    bits_set,
+    count_unacked,
     holder_of,
 )
 from emulator.model.reasons import NO_REASON, Cause, Reason
@@ -63,7 +63,7 @@ class MultipleConsumers(DispatchStrategy):
                 permits += consumer.permits
         if permits <= 0 or held >= self.limits.unacked_messages_max:
             return None
-        again = self._read_again(end_entry_id, permits)
+        again = self._reread(end_entry_id, permits)
         if again is not None:
             return again
         if not self.delayed:
@@ -82,7 +82,7 @@ class MultipleConsumers(DispatchStrategy):
     def _may_read_ahead(self) -> bool:
         return self.delayed.count < DELAYED_MAX
 
-    def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
+    def _reread(self, end_entry_id: int, permits: int) -> Read | None:
         """Return a read of entries that were read before and can be dispatched now; None: there are none."""
         return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
 
@@ -109,23 +109,23 @@ class MultipleConsumers(DispatchStrategy):
         deliveries: list[Delivery] = []
         horizon_ms, cursor, replay = self.limits.horizon_ms(wall_ms), self.cursor, self.replay
         for index, candidate in enumerate(candidates):
-            if not self._is_ready(candidate, horizon_ms):
+            if not self._delay_unless_ready(candidate, horizon_ms):
                 continue
             entry_id = candidate.entry_id
             if candidate.hidden:
-                self._take(entry_id)
+                self._dequeue(entry_id)
                 cursor.ack_range(entry_id, entry_id)
-            elif cursor.is_taken(entry_id):
-                self._take(entry_id)
+            elif cursor.is_acked_or_held(entry_id):
+                self._dequeue(entry_id)
             elif replay and candidate.chunk is not None and replay.first < entry_id:
                 # Entries that were returned during the read may include earlier chunks of the message, and clients
                 # discard a message whose chunks are out of order.
-                self._take(entry_id)
+                self._dequeue(entry_id)
                 replay.add(entry_id)
-            elif (consumer := self._receiver_of(candidate)) is not None:
-                self._take(entry_id)
+            elif (consumer := self._assign_receiver(candidate)) is not None:
+                self._dequeue(entry_id)
                 ack_set = cursor.ack_set_of(entry_id)
-                messages = candidate.messages if ack_set is None else bits_set(ack_set)
+                messages = candidate.messages if ack_set is None else count_unacked(ack_set)
                 consumer.permits -= messages
                 consumer.pending.add(entry_id, messages)
                 deliveries.append(
@@ -136,31 +136,31 @@ class MultipleConsumers(DispatchStrategy):
         return deliveries
 
     @abstractmethod
-    def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
+    def _assign_receiver(self, candidate: Candidate) -> ConsumerState | None:
         """Return the consumer that receives the entry now; None: no consumer can."""
 
     @abstractmethod
     def _set_aside(self, candidate: Candidate) -> bool:
         """Set an entry aside that no consumer can receive now. False: it and all later entries stay unread."""
 
-    def _is_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
+    def _delay_unless_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
         """Whether the entry can be dispatched now. One that is not due yet is put into `delayed`."""
         entry_id = candidate.entry_id
         is_due = candidate.due_ms <= horizon_ms
         if self.delayed.count > 0 and self.delayed.first_id == entry_id:
             return is_due
-        if entry_id < self._read_end and not self._goes_again(entry_id):
+        if entry_id < self._read_end and not self._can_be_redelivered(entry_id):
             return False
-        if is_due or candidate.hidden or self.cursor.is_taken(entry_id):
+        if is_due or candidate.hidden or self.cursor.is_acked_or_held(entry_id):
             return True
-        self._put_off(entry_id, candidate.due_ms)
+        self._delay(entry_id, candidate.due_ms)
         return False
 
-    def _goes_again(self, entry_id: int) -> bool:
+    def _can_be_redelivered(self, entry_id: int) -> bool:
         """Whether the entry was read before and can be dispatched now."""
         return entry_id in self.replay
 
-    def _put_off(self, entry_id: int, due_ms: int) -> None:
+    def _delay(self, entry_id: int, due_ms: int) -> None:
         """Delay an entry that is new, or that an aborted transaction acknowledged before it was due (INV-29)."""
         if entry_id >= self._read_end:
             self._pass_to(entry_id)
@@ -168,12 +168,12 @@ class MultipleConsumers(DispatchStrategy):
             self.replay.discard(entry_id)
         self.delayed.add(min(due_ms, LATEST_MS), entry_id)
 
-    def _take(self, entry_id: int) -> None:
+    def _dequeue(self, entry_id: int) -> None:
         """Remove an entry that is handled now from unread, `replay` or `delayed`."""
         if entry_id >= self._read_end:
             self._pass_to(entry_id)
         elif not self.replay.discard(entry_id):
-            self.delayed.take_first()
+            self.delayed.pop_first()
 
     def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
         if entry_id > from_entry_id:
@@ -184,7 +184,7 @@ class MultipleConsumers(DispatchStrategy):
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         super().left(consumer, now_ms)
-        self._give_back(consumer, list(consumer.pending.by_entry))
+        self._schedule_redelivery(consumer, list(consumer.pending.by_entry))
         if not self.consumers:
             self.rewound()
 
@@ -201,12 +201,12 @@ class MultipleConsumers(DispatchStrategy):
         if messages_left:
             pending.shrink(entry_id, messages_left)
         else:
-            pending.take(entry_id)
+            pending.remove(entry_id)
             if self._redelivery_counts:
                 self._redelivery_counts.pop(entry_id, None)
-        self._has_room(consumer)
+        self._may_have_capacity(consumer)
 
-    def _has_room(self, consumer: ConsumerState) -> None:
+    def _may_have_capacity(self, consumer: ConsumerState) -> None:
         """Note that the consumer holds fewer messages than before."""
 
     def _forget(self, entry_id: int) -> None:
@@ -215,23 +215,25 @@ class MultipleConsumers(DispatchStrategy):
         self._redelivery_counts.pop(entry_id, None)
 
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        self._give_back(consumer, list(consumer.pending.by_entry) if entry_ids is None else entry_ids)
+        self._schedule_redelivery(
+            consumer, list(consumer.pending.by_entry) if entry_ids is None else entry_ids
+        )
 
-    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+    def _schedule_redelivery(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
         for entry_id in entry_ids:
-            if consumer.pending.take(entry_id) is not None:
+            if consumer.pending.remove(entry_id) is not None:
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
                 self.replay.add(entry_id)
-        self._has_room(consumer)
+        self._may_have_capacity(consumer)
 
     def released(self, entry_ids: Sequence[int]) -> None:
         """Redeliver entries of an aborted transaction. Those that are still unread are dispatched anyway."""
         for entry_id in entry_ids:
-            if entry_id >= self._read_end or self.cursor.is_taken(entry_id):
+            if entry_id >= self._read_end or self.cursor.is_acked_or_held(entry_id):
                 continue
             holder = holder_of(entry_id, self.consumers)
             if holder is not None:  # a batch of which the consumer holds other messages
-                self._give_back(holder, [entry_id])
+                self._schedule_redelivery(holder, [entry_id])
             elif self.replay.add(entry_id):
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
 
@@ -240,7 +242,7 @@ class MultipleConsumers(DispatchStrategy):
         cursor = self.cursor
         for consumer in self.consumers:
             for entry_id in [one for one in consumer.pending.by_entry if cursor.is_acked(one)]:
-                consumer.pending.take(entry_id)
+                consumer.pending.remove(entry_id)
         for entry_id in [one for one in self.replay if cursor.is_acked(one)]:
             self.replay.discard(entry_id)
         self.delayed.forget(cursor.acked_bits)

@@ -53,31 +53,31 @@ class Shared(MultipleConsumers):
         self._in_turn = None
         return super()._dispatch(candidates, wall_ms)
 
-    def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
+    def _assign_receiver(self, candidate: Candidate) -> ConsumerState | None:
         """Return the consumer that receives the entry now, or None. A chunk goes to the consumer of the chunks before
         it; other entries go by turn."""
         chunk = candidate.chunk
         if chunk is not None:
             receiver = self.chunks.receiver_of(chunk)
             if receiver is None:
-                receiver = self._whose_turn()
+                receiver = self._take_turn()
             elif self.chunks.must_wait(receiver) or not self._may_serve(receiver):
                 return None
             if receiver is not None:
-                self.chunks.given(chunk, receiver)
+                self.chunks.record_dispatch(chunk, receiver)
             return receiver
-        return self._whose_turn()
+        return self._take_turn()
 
     def _set_aside(self, candidate: Candidate) -> bool:
         chunk = candidate.chunk
         receiver = None if chunk is None else self.chunks.receiver_of(chunk)
         if receiver is None:
             return False
-        self._take(candidate.entry_id)
+        self._dequeue(candidate.entry_id)
         self.chunks.wait(receiver, candidate.entry_id)
         return True
 
-    def _whose_turn(self) -> ConsumerState | None:
+    def _take_turn(self) -> ConsumerState | None:
         consumer = self._in_turn
         if consumer is None or self._run >= RUN_ENTRIES or not self._may_serve(consumer):
             consumer, self._run = self._next_in_turn(), 0
@@ -99,13 +99,13 @@ class Shared(MultipleConsumers):
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
         super().flow(consumer, permits)
-        self._has_room(consumer)
+        self._may_have_capacity(consumer)
 
     def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
         super().blocked(consumer, blocked=blocked)
-        self._has_room(consumer)
+        self._may_have_capacity(consumer)
 
-    def _has_room(self, consumer: ConsumerState) -> None:
+    def _may_have_capacity(self, consumer: ConsumerState) -> None:
         if self.chunks.waiting_count and self._may_serve(consumer):
             self.replay.update(self.chunks.release(consumer))
 
@@ -123,7 +123,7 @@ class Shared(MultipleConsumers):
         if self.chunks.waiting_count:
             self.chunks.forget(self.cursor.is_acked)
             for consumer in self.consumers:
-                self._has_room(consumer)
+                self._may_have_capacity(consumer)
 
     def rewound(self) -> None:
         super().rewound()
@@ -160,7 +160,7 @@ class ChunkAffinity:
         """Whether an earlier chunk waits for this consumer."""
         return receiver in self._waiting
 
-    def given(self, chunk: MessageChunk, receiver: ConsumerState) -> None:
+    def record_dispatch(self, chunk: MessageChunk, receiver: ConsumerState) -> None:
         if chunk.is_last:
             self._receivers.pop(chunk.of, None)
             return

@@ -20,7 +20,7 @@ from emulator.core.dispatch.types import (
     DispatchLimits,
     Read,
     Wake,
-    bits_set,
+    count_unacked,
 )
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
@@ -62,22 +62,22 @@ class SingleActive(DispatchStrategy):
             self._pass_to(entry_id)
             if candidate.hidden:
                 cursor.ack_range(entry_id, entry_id)
-            elif not cursor.is_taken(entry_id):
+            elif not cursor.is_acked_or_held(entry_id):
                 ack_set = cursor.ack_set_of(entry_id)
-                consumer.permits -= candidate.messages if ack_set is None else bits_set(ack_set)
+                consumer.permits -= candidate.messages if ack_set is None else count_unacked(ack_set)
                 deliveries.append(Delivery(consumer, index, 0, ack_set))
         return deliveries
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
         super().joined(consumer, now_ms)
-        self._choose_active(now_ms)
+        self._update_active(now_ms)
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         super().left(consumer, now_ms)
-        self._choose_active(now_ms)
+        self._update_active(now_ms)
 
-    def _choose_active(self, now_ms: int) -> None:
-        before, chosen = self.active, self._chosen()
+    def _update_active(self, now_ms: int) -> None:
+        before, chosen = self.active, self._select_active()
         if chosen is before:
             return
         self.active = chosen
@@ -85,7 +85,7 @@ class SingleActive(DispatchStrategy):
         if before in self.consumers:
             self._paused_until_ms = now_ms + self.limits.failover_delay_ms
 
-    def _chosen(self) -> ConsumerState | None:
+    def _select_active(self) -> ConsumerState | None:
         best_priority = min((consumer.priority for consumer in self.consumers), default=0)
         best = [consumer for consumer in self.consumers if consumer.priority == best_priority]
         if not best:

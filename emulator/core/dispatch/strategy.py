@@ -177,21 +177,23 @@ def reasons_of(
         elif group.holder is not None:
             yield Cause.KEY_MOVED(count=counted(group.number), consumer=group.holder.name)
         elif group.consumer is not None:
-            yield from _why_not_to(
+            yield from _reasons_against(
                 group.consumer, group.number, limits, unacked_by_active, Cause.WAITS_FOR_CONSUMER
             )
         else:
-            yield from _why_to_none(consumers, group.number, limits)
+            yield from _reasons_against_all(consumers, group.number, limits)
 
 
-def _why_to_none(consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits) -> list[Reason]:
+def _reasons_against_all(
+    consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits
+) -> list[Reason]:
     """Return a reason for each consumer; none when a consumer can receive messages."""
     cause = Cause.WAITS_FOR_PERMITS if len(consumers) > 1 else Cause.WAITS_FOR_CONSUMER
-    found = [list(_why_not_to(one, count, limits, None, cause)) for one in consumers]
+    found = [list(_reasons_against(one, count, limits, None, cause)) for one in consumers]
     return [reason for reasons in found for reason in reasons] if all(found) else []
 
 
-def _why_not_to(
+def _reasons_against(
     consumer: ConsumerState,
     count: int,
     limits: DispatchLimits,

@@ -121,7 +121,7 @@ class PendingEntries:
         self.by_entry[entry_id] = messages
         self.messages += messages
 
-    def take(self, entry_id: int) -> int | None:
+    def remove(self, entry_id: int) -> int | None:
         """Remove an entry and return its number of unacknowledged messages; None when it is not pending."""
         messages = self.by_entry.pop(entry_id, None)
         if messages is not None:
@@ -173,13 +173,13 @@ class Delivery(NamedTuple):
     """A decision to send an entry to a consumer."""
 
     consumer: ConsumerState
-    place: int
+    candidate_index: int
     """Index of the entry in the candidates of `offer`."""
     redelivery_count: int
     ack_set: tuple[int, ...] | None
     """The unacknowledged messages of a partly acknowledged batch (bits set); None: the whole entry."""
 
 
-def bits_set(words: tuple[int, ...]) -> int:
+def count_unacked(words: tuple[int, ...]) -> int:
     """Return the number of unacknowledged messages in an ack set."""
     return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in words)

@@ -64,7 +64,7 @@ def dispatched(machine: Dispatcher, entries: Sequence[Candidate], wall_ms: int =
     while isinstance(read := machine.strategy.next(end_entry_id, 10**9, wall_ms), Read):
         candidates = found(read, entries)
         given += [
-            (delivery.consumer.name, candidates[delivery.place].entry_id)
+            (delivery.consumer.name, candidates[delivery.candidate_index].entry_id)
             for delivery in machine.strategy.offer(read, candidates, wall_ms)
         ]
     return given

@@ -69,7 +69,7 @@ def test_chunks_wait_for_a_consumer_without_permits_and_come_in_order_afterwards
 def offered(machine: Dispatcher, read: Read, log: list[Candidate]) -> list[tuple[str, int]]:
     candidates = found(read, log)
     return [
-        (delivery.consumer.name, candidates[delivery.place].entry_id)
+        (delivery.consumer.name, candidates[delivery.candidate_index].entry_id)
         for delivery in machine.strategy.offer(read, candidates, 0)
     ]
 
@@ -172,7 +172,7 @@ def test_chunked_messages_that_never_end_are_forgotten_some_day(machine: Dispatc
     one = joined(machine, "one", SHARED)
     chunks = ChunkAffinity()
     for number in range(MESSAGES_MAX + 10):
-        chunks.given(MessageChunk(str(number), is_last=False), one)
+        chunks.record_dispatch(MessageChunk(str(number), is_last=False), one)
     assert chunks.receiver_of(MessageChunk("0", is_last=False)) is None
     assert chunks.receiver_of(MessageChunk(str(MESSAGES_MAX), is_last=True)) is one
 

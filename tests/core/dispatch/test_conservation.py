@@ -158,13 +158,13 @@ class Model:
         if self.chance.random() < 0.3:
             candidates = candidates[: self.chance.randrange(1, 4)]  # The bytes that one read may return.
         for delivery in self.machine.strategy.offer(read, candidates, self.now_ms):
-            entry_id = candidates[delivery.place].entry_id
+            entry_id = candidates[delivery.candidate_index].entry_id
             assert entry_id not in self.held, "delivered to two at once"
             assert entry_id not in self.acked, "delivered although it was acknowledged"
             if self.type in MANY:
-                assert candidates[delivery.place].due_ms <= self.now_ms, "delivered early"
-            if self.type is KEY_SHARED and not candidates[delivery.place].due_ms:
-                self._check_order(candidates[delivery.place], delivery.consumer)
+                assert candidates[delivery.candidate_index].due_ms <= self.now_ms, "delivered early"
+            if self.type is KEY_SHARED and not candidates[delivery.candidate_index].due_ms:
+                self._check_order(candidates[delivery.candidate_index], delivery.consumer)
             self.held[entry_id] = delivery.consumer
 
     def _check_order(self, entry: Candidate, consumer: ConsumerState) -> None:
@@ -218,7 +218,7 @@ class Model:
             assert len(aside) == len({*aside} - {*strategy.replay}), "R1"
             assert strategy._aside_count == len(aside)
             waited_for = {one: slot for slot, ids in strategy._waiting.items() for one in ids}
-            assert strategy._slot_waited_for == waited_for
+            assert strategy._slot_of_waiting == waited_for
             replay |= set(aside)
         for consumer in consumers:
             assert consumer.pending.messages == sum(consumer.pending.by_entry.values())

@@ -114,7 +114,7 @@ def test_a_consumer_with_one_permit_finds_what_it_can_have_in_few_reads(machine)
         found = entries[read.from_entry_id : read.from_entry_id + read.entries_max]
         given = machine.strategy.offer(read, found, 0)
         reads += 1
-    assert [found[one.place].entry_id for one in given] == [950]
+    assert [found[one.candidate_index].entry_id for one in given] == [950]
     assert reads < 15, "not one for each that is delayed"
 
 
@@ -183,7 +183,7 @@ def test_delayed_against_a_sorted_list(seed):
     came = []
     while delayed:
         came.append((delayed.first_due_ms, delayed.first_id))
-        assert delayed.take_first() == came[-1][1]
+        assert delayed.pop_first() == came[-1][1]
     assert came == model
     assert not delayed._dues
 

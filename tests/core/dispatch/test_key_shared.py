@@ -226,7 +226,7 @@ def test_a_consumer_with_one_permit_has_one_read_however_much_is_set_aside() -> 
         read = wanted(machine, len(entries))
         assert (read.from_entry_id, read.entries_max) == (number, 1)
         given = machine.strategy.offer(read, found(read, entries), 0)
-        assert [one.place for one in given] == [0]
+        assert [one.candidate_index for one in given] == [0]
         assert machine.strategy.next(len(entries), 0, 0) is None
 
 

@@ -26,9 +26,9 @@ def test_what_a_consumer_leaves_goes_to_another_with_its_count(machine):
     machine.acknowledge(leaver, [(1, None)], END)
     machine.strategy.left(leaver, 0)
     replayed = machine.strategy.offer(wanted(machine), log(0, 1, 2), 0)
-    assert [(d.place, d.redelivery_count) for d in replayed] == [(0, 1), (2, 1)]
+    assert [(d.candidate_index, d.redelivery_count) for d in replayed] == [(0, 1), (2, 1)]
     new = machine.strategy.offer(wanted(machine), log(3), 0)
-    assert [(d.place, d.redelivery_count) for d in new] == [(0, 0)]
+    assert [(d.candidate_index, d.redelivery_count) for d in new] == [(0, 0)]
 
 
 def test_a_replay_reads_no_more_than_it_needs(machine):

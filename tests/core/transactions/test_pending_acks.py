@@ -109,7 +109,7 @@ class System:
         """Return the messages that a consumer would receive."""
         left: set[Message] = set()
         for entry in range(ENTRIES):
-            if self.cursor.is_taken(entry):
+            if self.cursor.is_acked_or_held(entry):
                 continue
             words = self.cursor.ack_set_of(entry)
             bits = (1 << SIZE) - 1 if words is None else int(words[0])

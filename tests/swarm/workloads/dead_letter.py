@@ -297,8 +297,8 @@ def _with(careless: type[Shared]) -> object:
 class _RedeliveryNotCounted(Shared):
     """A redelivered message has redelivery count 0."""
 
-    def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
-        super()._give_back(consumer, entry_ids)
+    def _schedule_redelivery(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+        super()._schedule_redelivery(consumer, entry_ids)
         self._redelivery_counts.clear()
 
 

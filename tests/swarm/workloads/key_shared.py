@@ -169,7 +169,7 @@ class _EqualConsumerNamesMerged(KeyShared):
     of it."""
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
-        hold = self._holds.get(slot)
+        hold = self._holder_of_slot.get(slot)
         return hold is not None and hold.consumer.name != consumer.name
 
 

@@ -238,7 +238,7 @@ class _OnlyBestLevelServed(Shared):
 class _FailoverIgnoresLevel(SingleActive):
     """The first consumer of a Failover subscription is active, regardless of its priority level."""
 
-    def _chosen(self) -> ConsumerState | None:
+    def _select_active(self) -> ConsumerState | None:
         return self.consumers[0] if self.consumers else None
 
 
@@ -246,7 +246,7 @@ class _FailoverIgnoresLevel(SingleActive):
 class _FailoverPartitionsNotSpread(SingleActive):
     """All partitions of a Failover subscription have the same active consumer of the best level."""
 
-    def _chosen(self) -> ConsumerState | None:
+    def _select_active(self) -> ConsumerState | None:
         return min(self.consumers, key=lambda one: (one.priority, one.name), default=None)
 
 

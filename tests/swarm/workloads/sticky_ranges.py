@@ -257,9 +257,9 @@ class _UnownedKeysDelivered(KeyShared):
 class _MovedKeysNotDelivered(KeyShared):
     """With out-of-order delivery, messages that wait for the owner of a key are lost when the key moves."""
 
-    def _try_all_again(self) -> None:
+    def _replay_aside(self) -> None:
         if not self.slot_owners.may_reorder:
-            super()._try_all_again()
+            super()._replay_aside()
             return
         self._aside_for_consumer.clear()
         self._aside_for_slot.clear()
