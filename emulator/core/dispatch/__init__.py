@@ -5,9 +5,9 @@ strategy.py            base of all strategies; why messages are not consumed
 single_active.py       EXCLUSIVE, FAILOVER
 multiple_consumers.py  base of SHARED and KEY_SHARED: redelivery, delayed entries, unacknowledged entries
 delayed.py             entries that are not due yet
-shared.py              SHARED; all chunks of a message to one consumer
+shared.py              SHARED: round robin; all chunks of a message go to one consumer
 key_shared.py          KEY_SHARED
 consistent_hash.py     assignment of keys to consumers
-dispatcher.py          admission of consumers, choice of the strategy, acknowledgements; strategies of non-persistent
+dispatcher.py          admission of consumers, choice of the strategy, acknowledgements; strategies for non-persistent
                        topics
 """

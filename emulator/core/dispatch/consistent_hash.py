@@ -1,4 +1,4 @@
-"""Assignment of keys to consumers: slots, ranges, and the hash that clients compute, too (Pulsar's Key_Shared).
+"""Assignment of keys to consumers by hash slots: consistent hashing or ranges, as Pulsar's Key_Shared.
 
 AUTO_SPLIT is consistent hashing, as in Pulsar 4.0: each consumer has a hundred points on a ring of the slots 1 to
 65,535 and owns the slots up to each of its points. A joining consumer takes slots from others; a leaving consumer's
@@ -24,16 +24,16 @@ RING_SLOTS: Final = SLOTS - 1
 """Number of slots on the ring: slot 0 is excluded, since upstream reserves it for "no hash"."""
 POINTS_PER_CONSUMER: Final = 100
 OWNER_CACHE_MAX: Final = 8_192
-"""Maximum number of slots per subscription whose owner is cached."""
+"""Maximum number of slots per subscription whose owners are cached."""
 RANGES_MAX: Final = 1_000
 """Maximum number of hash ranges of one sticky consumer."""
 KEY_BYTES_MAX: Final = 512
-"""Maximum size of a key that is hashed itself; of a longer one the digest is hashed."""
+"""Maximum size of a key that is hashed directly; of a longer key its digest is hashed."""
 
 
 def hash_of(key: bytes) -> int:
-    """Return Murmur3 (32 bits, seed 0) of a key without the sign bit, as Pulsar does. A long key is replaced by its
-    digest: Murmur3 in Python is slow, and clients choose their keys."""
+    """Return Murmur3 (32 bits, seed 0) of a key without the sign bit, as Pulsar does. Unlike in Pulsar, a key longer
+    than KEY_BYTES_MAX is replaced by its digest: Murmur3 in Python is slow, and clients choose their keys."""
     if len(key) > KEY_BYTES_MAX:
         key = blake2b(key, digest_size=16).digest()
     return _hash_of_short(key)
@@ -64,12 +64,13 @@ class SlotOwners:
         self._slots: list[int] = []
         """Invariant: the keys of `_points`, sorted."""
         self._name_index: dict[ConsumerState, int] = {}
-        """Number that distinguishes consumers with equal names: the lowest that was free."""
+        """AUTO_SPLIT: number that distinguishes consumers with equal names, the lowest free one."""
         self._ranges: list[tuple[int, int, ConsumerState]] = []
         """STICKY: (first slot, last slot, consumer), sorted by the first slot."""
         self._sharing: KeySharing | None = None
+        """The consumers' common mode; None without consumers."""
         self._owner_cache: dict[int, ConsumerState | None] = {}
-        """Cached owners of slots, since the last consumer joined or left."""
+        """Cached owners of slots; emptied when a consumer joins or leaves."""
 
     @property
     def may_reorder(self) -> bool:
@@ -81,7 +82,8 @@ class SlotOwners:
         return range_slot(key_hash) if sharing is not None and sharing.is_sticky else ring_slot(key_hash)
 
     def check(self, sharing: KeySharing) -> None:
-        """Raise ProtocolError when a joining consumer's mode or ranges conflict with those of the others."""
+        """Check a joining consumer's mode. Raises ProtocolError(ConsumerAssignError) for invalid ranges, and for a mode
+        or ranges that conflict with those of the other consumers."""
         if sharing.is_sticky:
             self._check_ranges(sharing.ranges)
         agreed = self._sharing
@@ -129,11 +131,11 @@ class SlotOwners:
         self._slots = sorted(self._points)
 
     def _free_name_index(self, name: str) -> int:
-        taken = {index for one, index in self._name_index.items() if one.name == name}
-        return next(index for index in count() if index not in taken)
+        used = {index for one, index in self._name_index.items() if one.name == name}
+        return next(index for index in count() if index not in used)
 
     def _points_of(self, consumer: ConsumerState) -> Iterator[int]:
-        """Yield the slots of a consumer's points. NUL separates the parts, so no other name gives the same text."""
+        """Yield the slots of a consumer's points. NUL separates the parts, so all consumers hash different texts."""
         prefix = f"{consumer.name}\0{self._name_index[consumer]}\0"
         for number in range(POINTS_PER_CONSUMER):
             yield ring_slot(hash_of(f"{prefix}{number}".encode()))
@@ -155,7 +157,8 @@ class SlotOwners:
         del self._name_index[consumer]
 
     def owner_of(self, slot: int) -> ConsumerState | None:
-        """Return the consumer that owns a slot; None: no consumer does (STICKY)."""
+        """Return the consumer that owns a slot; None: no consumer has the slot in its ranges (STICKY), or there are no
+        consumers."""
         try:
             return self._owner_cache[slot]
         except KeyError:

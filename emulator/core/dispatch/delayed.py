@@ -7,7 +7,7 @@ Each entry takes two numbers of eight bytes, in blocks of sorted arrays, and one
               [id,  id,  …]   [id,  id,  …]   [id,  …]
 
 A million entries take about 17 MB, whatever their times, and adding one moves at most one block. The bit of an entry
-is cleared when it is acknowledged; its numbers stay until they reach the front.
+is cleared when it is dispatched or acknowledged; its numbers stay until they reach the front.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ class Delayed:
 
     @property
     def first_due_ms(self) -> int:
-        """Earliest delivery time. An entry must wait."""
+        """Earliest delivery time. There must be a waiting entry."""
         return self._starts[0]
 
     @property
     def first_id(self) -> int:
-        """Id of the entry that is due first; of several, the one added first. An entry must wait."""
+        """Id of the entry that is due first; of several, the one added first. There must be a waiting entry."""
         return self._ids[0][0]
 
     def run(self, due_ms: int, entries_max: int) -> int:
-        """Return how many of the first entries are due by `due_ms` and have consecutive ids, at most `entries_max`."""
+        """Return how many entries at the front of the first block are due by `due_ms` and have consecutive ids, at most
+        `entries_max`. There must be a waiting entry."""
         dues, ids = self._dues[0], self._ids[0]
         first, end = ids[0], min(bisect_right(dues, due_ms), entries_max)
         return next((at for at in range(end) if ids[at] != first + at), end)
@@ -65,7 +66,7 @@ class Delayed:
     # Updates.
 
     def add(self, due_ms: int, entry_id: int) -> None:
-        """Add an entry that does not wait yet."""
+        """Add an entry that is not waiting."""
         added = self._waiting.add(entry_id)
         assert added
         self.count += 1
@@ -86,8 +87,8 @@ class Delayed:
             self._split(at)
 
     def _is_after_all(self, due_ms: int) -> bool:
-        """Whether the last block is full and the new entry is due after it. The entry then begins a new block, so that
-        entries added in order fill their blocks."""
+        """Whether the last block is full and the new entry is not due before its end. The entry then begins a new
+        block, so that entries added in order fill their blocks."""
         last = self._dues[-1]
         return len(last) >= BLOCK_ENTRIES and last[-1] <= due_ms
 
@@ -99,27 +100,28 @@ class Delayed:
         self._starts.insert(at + 1, self._dues[at + 1][0])
 
     def pop_first(self) -> int:
-        """Remove and return the id that is due first."""
+        """Remove and return the id of the entry that is due first."""
         entry_id = self.first_id
         self.discard(entry_id)
         return entry_id
 
     def discard(self, entry_id: int) -> None:
-        """Remove an entry, if it waits."""
+        """Remove an entry, if it is waiting."""
         if self._waiting.discard(entry_id):
             self.count -= 1
             self._drop_front()
 
     def forget(self, acknowledged: Callable[[int], int]) -> None:
-        """Remove acknowledged entries. `acknowledged(part)`: the acknowledged ids of a part, one bit each (`IdSet`)."""
+        """Remove acknowledged entries. `acknowledged(part)` returns the acknowledged ids of a part of `IdSet`, one bit
+        each."""
         if not self.count:
             return
         parts = self._waiting.parts
         for number, bits in list(parts.items()):
-            if not (left := bits & ~acknowledged(number)):
+            if not (remaining := bits & ~acknowledged(number)):
                 del parts[number]
-            elif left != bits:
-                parts[number] = left
+            elif remaining != bits:
+                parts[number] = remaining
         self.count = len(self._waiting)
         self._drop_front()
 

@@ -1,5 +1,5 @@
-"""The dispatcher of one subscription: which consumers may join, which strategy serves them, and their
-acknowledgements."""
+"""The dispatcher of one subscription: admits consumers, chooses the strategy, applies acknowledgements. Strategies for
+non-persistent topics."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits
 
 
 class Dispatcher:
-    """The dispatcher of one subscription, which owns it. Events that need no rule of the subscription go to `strategy`
-    directly."""
+    """The dispatcher of one subscription, which owns it. The subscription calls `strategy` directly for events that do
+    not depend on the subscription type."""
 
     def __init__(
         self, cursor: Cursor, limits: DispatchLimits, strategy_for: StrategyFactory = strategy_for
@@ -64,37 +64,41 @@ class Dispatcher:
 
     @property
     def is_full(self) -> bool:
-        """SHARED, KEY_SHARED: whether the consumers together hold the maximum of unacknowledged messages."""
+        """SHARED, KEY_SHARED: whether the consumers together have the maximum number of unacknowledged messages, or
+        more."""
         held = sum(consumer.pending.messages for consumer in self.strategy.consumers)
         return held >= self._limits.unacked_messages_max
 
     # Why messages wait.
 
-    def why_not(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Reason:
-        """Return why the subscription's messages are not consumed; empty: there are none, or they are dispatched now.
+    def why_not(self, unread: int, unacked: int, now_ms: int, wall_ms: int) -> Reason:
+        """Return why the subscription's messages are not consumed; NO_REASON: there are none, or they are dispatched
+        now.
 
-        `unread`: number of messages from `read_entry_id` on. `given`: number of unacknowledged messages before it.
+        `unread`: number of messages from `read_entry_id` on. `unacked`: number of unacknowledged messages before it.
         """
-        return first_of(self._reasons(unread, given, now_ms, wall_ms))
+        return first_of(self._reasons(unread, unacked, now_ms, wall_ms))
 
-    def _reasons(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Iterator[Reason]:
+    def _reasons(self, unread: int, unacked: int, now_ms: int, wall_ms: int) -> Iterator[Reason]:
         yield self.strategy.why_delayed(now_ms, wall_ms)
         groups = list(self.strategy.waiting(unread))
         serves_one = self.strategy.active is not None
-        unacknowledged = given if serves_one else sum(one.pending.messages for one in self.strategy.consumers)
+        unacknowledged = (
+            unacked if serves_one else sum(one.pending.messages for one in self.strategy.consumers)
+        )
         if groups and self.is_full:
             yield Cause.SUBSCRIPTION_UNACKED_MAX(
                 unacknowledged=unacknowledged, limit=self._limits.unacked_messages_max
             )
-        yield from reasons_of(groups, self.strategy.consumers, self._limits, given if serves_one else None)
+        yield from reasons_of(groups, self.strategy.consumers, self._limits, unacked if serves_one else None)
         if unacknowledged:
             yield Cause.NOT_ACKNOWLEDGED(count=counted(unacknowledged))
 
     # Consumers join.
 
     def joined(self, consumer: ConsumerState, type_: SubscriptionType, now_ms: int) -> None:
-        """Admit a consumer. Raises ProtocolError(ConsumerBusy) when the connected consumers have another type or are
-        exclusive."""
+        """Admit a consumer. Raises ProtocolError: ConsumerBusy when the connected consumers have another type or are
+        exclusive; ConsumerAssignError when a Key_Shared consumer's mode or ranges are invalid or conflict."""
         if not self.strategy.consumers:
             self.strategy, self.type = self._strategy_for(type_, self.cursor, self._limits), type_
         elif type_ is not self.type:
@@ -113,8 +117,8 @@ class Dispatcher:
         entries: Iterable[tuple[int, Sequence[int] | None]],
         end_entry_id: int,
     ) -> None:
-        """Acknowledge these (entry id, ack set) individually. Entries at or beyond `end_entry_id`, which no consumer
-        received, are ignored."""
+        """Acknowledge these (entry id, ack set) individually. Negative ids, and ids from `end_entry_id` on, which no
+        consumer received, are ignored."""
         cursor, strategy = self.cursor, self.strategy
         for entry_id, ack_set in entries:
             if not 0 <= entry_id < end_entry_id:
@@ -133,17 +137,19 @@ class Dispatcher:
             self.strategy.acked(consumer, entry_id, count_unacked(still_open))
 
     def held(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
-        """Note that an open transaction of the consumer acknowledged these entries or messages of them: they are not
-        pending any more, but in the cursor's `held`."""
+        """Note that an open transaction of the consumer acknowledged these entries, or messages of them; the cursor's
+        `held` contains them. Only their other messages remain pending."""
         for entry_id in entry_ids:
-            left = () if self.cursor.is_acked_or_held(entry_id) else self.cursor.ack_set_of(entry_id) or ()
-            self.strategy.acked(consumer, entry_id, count_unacked(left))
+            remaining = (
+                () if self.cursor.is_acked_or_held(entry_id) else self.cursor.ack_set_of(entry_id) or ()
+            )
+            self.strategy.acked(consumer, entry_id, count_unacked(remaining))
 
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
     ) -> None:
-        """Acknowledge everything up to each of these (entry id, ack set). Ignored at or beyond `end_entry_id`, and for
-        SHARED and KEY_SHARED, whose consumers do not know what others hold."""
+        """Acknowledge all messages up to each of these (entry id, ack set). Ids from `end_entry_id` on are ignored. For
+        SHARED and KEY_SHARED everything is ignored, because a consumer does not know what others have acknowledged."""
         if self.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
             return
         for entry_id, ack_set in entries:
@@ -161,7 +167,7 @@ class _AtMostOnce(DispatchStrategy):
     """Mixin for non-persistent topics: a dispatched message counts as acknowledged and is never redelivered."""
 
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        """Dispatch without regard to delivery times: no entry is kept until it is due."""
+        """Dispatch entries whether or not they are due, and acknowledge each dispatched one."""
         deliveries = super().offer(read, candidates, LATEST_MS)
         for delivery in deliveries:
             entry_id = candidates[delivery.candidate_index].entry_id
@@ -179,7 +185,7 @@ class SharedOnce(_AtMostOnce, Shared):
 
 
 class KeySharedOnce(_AtMostOnce, KeyShared):
-    """KEY_SHARED subscriptions of a non-persistent topic. A key never waits for its former owner, since no consumer
+    """KEY_SHARED subscriptions of a non-persistent topic. A slot never waits for its former owner, because no consumer
     holds unacknowledged messages."""
 
 

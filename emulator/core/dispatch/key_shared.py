@@ -1,10 +1,9 @@
 """KEY_SHARED: the messages of a key go to one consumer, in order, while consumers join and leave.
 
-An entry cannot be dispatched yet when its consumer has no permits, when an earlier entry of its slot waits, or when
-another consumer holds unacknowledged entries of its slot (draining: the slot has moved). Such an entry is set aside:
-for its consumer, or for its slot until the other consumer has drained it. When a consumer has permits, as many of its
-entries aside are read again before new ones. So DI1 has one more set: each entry below the read end is acknowledged,
-pending at one consumer, in `replay`, in `delayed`, or aside.
+An entry cannot be dispatched yet when the owner of its slot cannot receive it, when an earlier entry of its slot waits,
+when another consumer holds unacknowledged entries of the slot (draining: the slot has moved), or when no consumer owns
+the slot. Such an entry is set aside (DI1): for the owner in the first two cases, for its slot in the other two. Entries
+that are aside for a consumer with permits are read again, up to its permits, before new entries.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from emulator.core.dispatch.types import Candidate, ConsumerState, DispatchLimit
 
 ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000
-"""Limits of entries aside. When one is reached no new entries are read, so that one slow consumer cannot make the
-broker read the whole log. Both numbers are upstream's."""
+"""Limits of the number of entries aside: in all, and multiplied by the number of consumers. When one is reached no new
+entries are read, so that one slow consumer cannot make the broker read the whole log. Both numbers are upstream's."""
 
 
 AHEAD_ENTRIES: Final = 32
-"""Minimum of the limit of new entries per read, for consumers with permits while others have none."""
+"""Minimum of the limit of new entries per read. It applies, for example, while some consumers have no permits."""
 
 
 AsideKey = TypeVar("AsideKey", int, ConsumerState)
@@ -54,11 +53,11 @@ class KeyShared(MultipleConsumers):
         self._holder_of_entry: dict[int, SlotHolder] = {}
         """Id of a pending entry -> holder of its slot."""
         self._waiting: dict[int, IdSet] = {}
-        """Slot -> ids that wait, aside or in `replay`."""
+        """Slot -> ids that wait aside, or in `replay` after they were aside or returned by a consumer."""
         self._slot_of_waiting: dict[int, int] = {}
         """Id of a waiting entry -> its slot."""
         self._aside_for_consumer: dict[ConsumerState, IdSet] = {}
-        """Consumer -> ids aside that wait only until it has permits."""
+        """Consumer -> ids aside that wait until it can receive them, after earlier entries of their slots."""
         self._aside_for_slot: dict[int, IdSet] = {}
         """Slot -> ids aside that wait until another consumer has drained the slot, or until a consumer owns it."""
         self._aside_count = 0
@@ -73,8 +72,9 @@ class KeyShared(MultipleConsumers):
         return found
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
-        """Return a read of about as many new entries as all consumers have permits for. Reading more for one consumer
-        also reads entries of others, and setting those aside costs more than reading them later."""
+        """Return a read of new entries. Their maximum is the smallest number of permits, multiplied by the number of
+        consumers, but at least AHEAD_ENTRIES. Reading more for one consumer would also read entries of others, and
+        setting those aside costs more than reading them later."""
         least = min((0 if one.blocked else one.permits for one in self.consumers), default=0)
         return super()._read_new(
             end_entry_id, min(entries_max, max(AHEAD_ENTRIES, least * len(self.consumers)))
@@ -102,7 +102,7 @@ class KeyShared(MultipleConsumers):
         return consumer
 
     def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
-        """Whether an earlier entry of its slot waits."""
+        """Whether an earlier entry of the same slot waits."""
         return waiting.first < entry_id
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
@@ -172,7 +172,7 @@ class KeyShared(MultipleConsumers):
             self._remove_waiting(slot, entry_id)
 
     def _remove_waiting(self, slot: int, entry_id: int) -> bool:
-        """Remove an entry from those that wait in its slot. Returns False when it was not aside, but in `replay`."""
+        """Remove an entry from those that wait in its slot. Returns whether it was aside; if not, it is in `replay`."""
         waiting, consumer = self._waiting[slot], self.slot_owners.owner_of(slot)
         waiting.discard(entry_id)
         del self._slot_of_waiting[entry_id]
@@ -185,7 +185,7 @@ class KeyShared(MultipleConsumers):
         return was_aside
 
     def _replay_aside(self) -> None:
-        """Move all entries aside into `replay`: their slots get other owners."""
+        """Move all entries aside into `replay`, because the owners of slots change."""
         for ids in (*self._aside_for_consumer.values(), *self._aside_for_slot.values()):
             self.replay.unite(ids)
         self._aside_for_consumer.clear()
@@ -193,7 +193,8 @@ class KeyShared(MultipleConsumers):
         self._aside_count = 0
 
     def _release_pending(self, entry_id: int) -> None:
-        """Note that the entry is not pending any more."""
+        """Note that an entry is not pending any more. When it was the last one of its slot, the slot is released, and
+        its entries aside wait for the owner."""
         holder = self._holder_of_entry.pop(entry_id, None)
         if holder is None:
             return

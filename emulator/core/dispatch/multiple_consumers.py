@@ -1,9 +1,9 @@
-"""SHARED and KEY_SHARED: several consumers hold entries at the same time; each entry is acknowledged by itself.
+"""SHARED and KEY_SHARED: several consumers hold unacknowledged entries; each entry is acknowledged individually.
 
-Entries that a consumer returns (negative acknowledgement, disconnect) wait in `replay` and are redelivered before new
-ones are dispatched. Entries that are not due wait in `delayed` (INV-29), ordered by delivery time. Every id below the
-read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or set aside by the strategy until a
-consumer can receive it (DI1).
+Entries that a consumer returns (redelivery request, disconnect) or that an aborted transaction releases wait in
+`replay`, and are dispatched before new ones. Entries that are not due wait in `delayed` (INV-29), ordered by delivery
+time. Every id below the read end is acknowledged (possibly by an open transaction), in one consumer's `pending`, in
+`replay`, in `delayed`, or set aside by the strategy until a consumer can receive it (DI1).
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ from emulator.core.dispatch.types import (
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 DELAYED_MAX: Final = 4_000_000
-"""Maximum number of delayed entries (some 70 MB). When it is reached no new entries are read."""
+"""Number of delayed entries (some 70 MB) at which no new entries are read."""
 AHEAD_ENTRIES: Final = 100
-"""Minimum number of entries per read while entries are delayed, so that even one permit finds an entry that is due."""
+"""Minimum of the limit of new entries per read while entries are delayed, so that a consumer with one permit finds an
+entry that is due. KEY_SHARED may lower it."""
 WAKE_MS_MAX: Final = 60_000
-"""Time within which the dispatcher notices a wall clock that is set forward."""
+"""Maximum time until the dispatcher notices that the wall clock was set forward."""
 
 
 class MultipleConsumers(DispatchStrategy):
-    """Base of both types: redelivery, delayed entries, and the entries that each consumer holds."""
+    """Base of the strategies of SHARED and KEY_SHARED: redelivery, delayed entries, and pending entries."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
         self.replay = IdSet()
-        """Ids of entries that wait for redelivery."""
+        """Ids of entries that were read before and are dispatched next."""
         self.delayed = Delayed()
-        """Entries that were read, but are not due yet or have not been dispatched since."""
+        """Entries that were read before they were due, and are not dispatched."""
         self._redelivery_counts: dict[int, int] = {}
-        """Entry id -> number of redeliveries, of returned entries that are not acknowledged."""
+        """Entry id -> number of redeliveries so far, for entries that are not acknowledged."""
 
     # Reading.
 
@@ -83,7 +84,7 @@ class MultipleConsumers(DispatchStrategy):
         return self.delayed.count < DELAYED_MAX
 
     def _reread(self, end_entry_id: int, permits: int) -> Read | None:
-        """Return a read of entries that were read before and can be dispatched now; None: there are none."""
+        """Return a read of entries that were read before, are not delayed and can be dispatched; None: none can."""
         return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
 
     def _may_serve(self, consumer: ConsumerState) -> bool:
@@ -118,8 +119,8 @@ class MultipleConsumers(DispatchStrategy):
             elif cursor.is_acked_or_held(entry_id):
                 self._dequeue(entry_id)
             elif replay and candidate.chunk is not None and replay.first < entry_id:
-                # Entries that were returned during the read may include earlier chunks of the message, and clients
-                # discard a message whose chunks are out of order.
+                # Entries that were returned during the read may include earlier chunks of the message; clients discard
+                # a message whose chunks are out of order.
                 self._dequeue(entry_id)
                 replay.add(entry_id)
             elif (consumer := self._assign_receiver(candidate)) is not None:
@@ -137,14 +138,17 @@ class MultipleConsumers(DispatchStrategy):
 
     @abstractmethod
     def _assign_receiver(self, candidate: Candidate) -> ConsumerState | None:
-        """Return the consumer that receives the entry now; None: no consumer can."""
+        """Choose the consumer that receives the entry now and record the choice; None: no consumer can."""
 
     @abstractmethod
     def _set_aside(self, candidate: Candidate) -> bool:
-        """Set an entry aside that no consumer can receive now. False: it and all later entries stay unread."""
+        """Set an entry aside that no consumer can receive now. False: it and all later entries of the read stay where
+        they are: unread, in `replay` or in `delayed`."""
 
     def _delay_unless_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
-        """Whether the entry can be dispatched now. One that is not due yet is put into `delayed`."""
+        """Return whether to process the entry of a read now: dispatch it, or acknowledge it if hidden. Moves an entry
+        into `delayed` that is not due, neither hidden nor acknowledged. Entries that were processed since the read
+        began are skipped."""
         entry_id = candidate.entry_id
         is_due = candidate.due_ms <= horizon_ms
         if self.delayed.count > 0 and self.delayed.first_id == entry_id:
@@ -161,7 +165,8 @@ class MultipleConsumers(DispatchStrategy):
         return entry_id in self.replay
 
     def _delay(self, entry_id: int, due_ms: int) -> None:
-        """Delay an entry that is new, or that an aborted transaction acknowledged before it was due (INV-29)."""
+        """Move an unread entry, or one from `replay`, into `delayed` (INV-29). An entry in `replay` is not due when an
+        aborted transaction had acknowledged it before its delivery time."""
         if entry_id >= self._read_end:
             self._pass_to(entry_id)
         else:
@@ -169,7 +174,7 @@ class MultipleConsumers(DispatchStrategy):
         self.delayed.add(min(due_ms, LATEST_MS), entry_id)
 
     def _dequeue(self, entry_id: int) -> None:
-        """Remove an entry that is handled now from unread, `replay` or `delayed`."""
+        """Remove an entry that is being processed from the unread entries, `replay` or `delayed`."""
         if entry_id >= self._read_end:
             self._pass_to(entry_id)
         elif not self.replay.discard(entry_id):
@@ -189,7 +194,8 @@ class MultipleConsumers(DispatchStrategy):
             self.rewound()
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """Remove acknowledged messages from the pending entries. A consumer may acknowledge what another one holds."""
+        """Remove acknowledged messages from the pending entries. A consumer may acknowledge entries that are pending at
+        another one."""
         pending = consumer.pending
         if entry_id not in pending.by_entry:
             holder = holder_of(entry_id, self.consumers)
@@ -207,7 +213,7 @@ class MultipleConsumers(DispatchStrategy):
         self._may_have_capacity(consumer)
 
     def _may_have_capacity(self, consumer: ConsumerState) -> None:
-        """Note that the consumer holds fewer messages than before."""
+        """React to a consumer that may be able to receive messages again."""
 
     def _forget(self, entry_id: int) -> None:
         self.replay.discard(entry_id)
@@ -227,7 +233,7 @@ class MultipleConsumers(DispatchStrategy):
         self._may_have_capacity(consumer)
 
     def released(self, entry_ids: Sequence[int]) -> None:
-        """Redeliver entries of an aborted transaction. Those that are still unread are dispatched anyway."""
+        """Redeliver entries that an aborted transaction had acknowledged. Unread ones are dispatched anyway."""
         for entry_id in entry_ids:
             if entry_id >= self._read_end or self.cursor.is_acked_or_held(entry_id):
                 continue
@@ -238,7 +244,7 @@ class MultipleConsumers(DispatchStrategy):
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
 
     def moved(self) -> None:
-        """Remove entries that are acknowledged now from the pending, returned and delayed ones."""
+        """Remove acknowledged entries from `pending`, `replay` and `delayed`."""
         cursor = self.cursor
         for consumer in self.consumers:
             for entry_id in [one for one in consumer.pending.by_entry if cursor.is_acked(one)]:

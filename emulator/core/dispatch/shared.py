@@ -1,7 +1,7 @@
-"""SHARED: entries go to consumers with permits, in turn; all chunks of a message go to one consumer, in order.
+"""SHARED: entries go to consumers with permits, round robin; all chunks of a message go to one consumer, in order.
 
 A consumer's client assembles the message, so it must receive every chunk. The consumer of the first chunk receives the
-rest. While it has no permits, its chunks wait in `chunks` (part of DI1); other consumers still receive theirs.
+rest. While it cannot receive them, its chunks wait in `chunks` (part of DI1); other entries are still dispatched.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, Dis
 from emulator.model.values import MessageChunk
 
 RUN_ENTRIES = 16
-"""Number of entries that one consumer receives in a row before the next one's turn."""
+"""Maximum number of entries that one consumer receives before the next one's turn."""
 MESSAGES_MAX: Final = 10_000
-"""Maximum number of incomplete chunked messages. Beyond it the oldest is forgotten: its remaining chunks go to the next
-consumer in turn."""
+"""Maximum number of partly dispatched chunked messages. Beyond it the oldest one loses its consumer: the next consumer
+in turn receives its remaining chunks."""
 WAITING_MAX: Final = 20_000
-"""Maximum number of waiting chunks. When it is reached no new entries are read."""
+"""Number of waiting chunks at which no new entries are read."""
 
 
 class Shared(MultipleConsumers):
@@ -54,8 +54,8 @@ class Shared(MultipleConsumers):
         return super()._dispatch(candidates, wall_ms)
 
     def _assign_receiver(self, candidate: Candidate) -> ConsumerState | None:
-        """Return the consumer that receives the entry now, or None. A chunk goes to the consumer of the chunks before
-        it; other entries go by turn."""
+        """Choose the consumer that receives the entry now; None: no consumer can. A chunk goes to the consumer of the
+        earlier chunks of its message; first chunks and other entries go by turn."""
         chunk = candidate.chunk
         if chunk is not None:
             receiver = self.chunks.receiver_of(chunk)
@@ -78,6 +78,8 @@ class Shared(MultipleConsumers):
         return True
 
     def _take_turn(self) -> ConsumerState | None:
+        """Count an entry in the present turn, or begin the next consumer's. Returns the consumer; None: no consumer can
+        receive messages."""
         consumer = self._in_turn
         if consumer is None or self._run >= RUN_ENTRIES or not self._may_serve(consumer):
             consumer, self._run = self._next_in_turn(), 0
@@ -86,7 +88,7 @@ class Shared(MultipleConsumers):
         return consumer
 
     def _next_in_turn(self) -> ConsumerState | None:
-        """Return the next consumer, round robin among those of the best priority that have permits."""
+        """Advance to the next consumer, round robin among those of the best priority that can receive messages."""
         able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
         if not able:
             return None
@@ -137,7 +139,7 @@ class ChunkAffinity:
         self._receivers: OrderedDict[str, ConsumerState] = OrderedDict()
         """Chunked message -> its consumer, until its last chunk is dispatched."""
         self._waiting: dict[ConsumerState, IdSet] = {}
-        """Consumer -> ids of chunks that wait until it has permits."""
+        """Consumer -> ids of chunks that wait until it can receive them."""
         self.waiting_count = 0
 
     @property
@@ -153,7 +155,7 @@ class ChunkAffinity:
         return self._waiting.items()
 
     def receiver_of(self, chunk: MessageChunk) -> ConsumerState | None:
-        """Return the consumer of the earlier chunks; None: any consumer may receive it."""
+        """Return the consumer of the message's earlier chunks; None: any consumer may receive the chunk."""
         return self._receivers.get(chunk.of)
 
     def must_wait(self, receiver: ConsumerState) -> bool:
@@ -161,6 +163,7 @@ class ChunkAffinity:
         return receiver in self._waiting
 
     def record_dispatch(self, chunk: MessageChunk, receiver: ConsumerState) -> None:
+        """Assign the later chunks of the message to the consumer that receives this one."""
         if chunk.is_last:
             self._receivers.pop(chunk.of, None)
             return
@@ -172,7 +175,7 @@ class ChunkAffinity:
         self.waiting_count += self._waiting.setdefault(receiver, IdSet()).add(entry_id)
 
     def release(self, receiver: ConsumerState) -> list[int]:
-        """Remove and return the chunks that waited for a consumer; it has permits again."""
+        """Remove and return the ids of the chunks that wait for a consumer."""
         ids = self._waiting.pop(receiver, None)
         if ids is None:
             return []
@@ -186,10 +189,10 @@ class ChunkAffinity:
             del self._receivers[name]
         return self.release(receiver)
 
-    def forget(self, is_done: Callable[[int], bool]) -> None:
+    def forget(self, is_acked: Callable[[int], bool]) -> None:
         """Remove acknowledged chunks from those that wait."""
         for receiver, ids in list(self._waiting.items()):
-            for entry_id in [one for one in ids if is_done(one)]:
+            for entry_id in [one for one in ids if is_acked(one)]:
                 self.waiting_count -= ids.discard(entry_id)
             if not ids:
                 del self._waiting[receiver]

@@ -1,7 +1,7 @@
 """EXCLUSIVE and FAILOVER: one consumer is active and receives every unacknowledged entry in log order.
 
 When the active consumer changes, reading starts again at the first unacknowledged entry. If the previous active
-consumer is still connected, dispatch pauses first: the previous one may still be acknowledging.
+consumer is still connected, dispatch pauses first for `failover_delay_ms`: the previous one may be acknowledging.
 
 On a partition the active consumer is the one at index (partition number mod count) among those of the best priority,
 sorted by name. This spreads the partitions evenly, but a consumer that joins or leaves may change the active consumer.
@@ -26,8 +26,8 @@ from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
 class SingleActive(DispatchStrategy):
-    """The strategy of EXCLUSIVE and FAILOVER subscriptions. The active consumer has the lowest priority number and,
-    among equals, joined first. A new consumer of equal priority replaces it only on a partition."""
+    """The strategy of EXCLUSIVE and FAILOVER subscriptions. The active consumer has the lowest priority number. Among
+    equals, it is the one that joined first; on a partition, the one that the partition's index selects."""
 
     def __init__(self, cursor: Cursor, limits: DispatchLimits) -> None:
         super().__init__(cursor, limits)
@@ -96,17 +96,17 @@ class SingleActive(DispatchStrategy):
         return best[self.limits.partition_index % len(best)]
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """Do nothing: this strategy has no state besides the cursor."""
+        """Do nothing: the cursor contains the acknowledgement."""
 
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
-        """Redeliver everything unacknowledged in order, whatever ids are given, if the consumer is the active one."""
+        """Redeliver all unacknowledged entries in order, whatever `entry_ids` are, if the consumer is active."""
         if consumer is self.active:
             self.rewound()
 
     def released(self, entry_ids: Sequence[int]) -> None:
-        """Redeliver everything unacknowledged in order, as in `returned`."""
+        """Redeliver all unacknowledged entries in order, unless all of `entry_ids` are unread."""
         if any(entry_id < self._read_end for entry_id in entry_ids):
             self.rewound()
 
     def moved(self) -> None:
-        """Do nothing: this strategy has no state besides the cursor."""
+        """Do nothing: `read_entry_id` follows the cursor."""

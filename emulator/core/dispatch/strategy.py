@@ -1,6 +1,6 @@
 """The base of all dispatch strategies: read position, outdated reads, gaps in the log, and why messages wait.
 
-             everything acknowledged       dispatched, acknowledged or in replay       unread
+             everything acknowledged     acknowledged, pending or waiting (DI1)        unread
 ────────────────────────────────────────┤─────────────────────────────────────────────├──────────▶ log
                                 mark-delete                                        read end
 """
@@ -34,13 +34,13 @@ class DispatchStrategy(ABC):
 
     @property
     def draining(self) -> Mapping[ConsumerState, int]:
-        """Consumer -> number of key slots that another consumer receives once this one has acknowledged them."""
+        """KEY_SHARED: consumer -> number of slots that moved to another consumer and wait for its acknowledgements."""
         return {}
 
     @property
     def read_entry_id(self) -> int:
-        """Smallest id that was not offered yet. An update of another region or a cumulative acknowledgement may have
-        moved mark-delete past the entries that were read here."""
+        """Smallest id that is unread: neither offered nor below mark-delete. A cumulative acknowledgement or an update
+        of another region may move mark-delete past the read end."""
         return max(self._read_end, self.cursor.mark_delete + 1)
 
     # Reads and deliveries. `next` changes nothing (DI2).
@@ -52,8 +52,8 @@ class DispatchStrategy(ABC):
         which delays of clients refer."""
 
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        """Dispatch the result of `read`: all entries from its start on, in log order. Entries that no consumer can
-        receive stay unread."""
+        """Decide about the result of `read`: all entries from its start on, in log order. Returns the deliveries; none
+        if the read is obsolete. Entries that cannot be dispatched are delayed, set aside, or stay as they are."""
         if self.is_overtaken(read):
             return []
         self._pass_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
@@ -69,7 +69,7 @@ class DispatchStrategy(ABC):
 
     @abstractmethod
     def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
-        """Return why no message is dispatched before a known time; empty when no time is known."""
+        """Return why dispatch waits until a known time; NO_REASON when it does not."""
 
     @abstractmethod
     def _dispatch(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
@@ -88,7 +88,7 @@ class DispatchStrategy(ABC):
         return Read(first, last - first + 1, end_entry_id, self._token)
 
     def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
-        """Acknowledge [from_entry_id, entry_id): its entries were trimmed or never existed (storage promise S3)."""
+        """Acknowledge [from_entry_id, entry_id): entries that were trimmed or never existed (storage promise S3)."""
         if entry_id > from_entry_id:
             self.cursor.ack_range(from_entry_id, entry_id - 1)
 
@@ -104,7 +104,7 @@ class DispatchStrategy(ABC):
         self.consumers.append(consumer)
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
-        """Remove a disconnected consumer; other consumers receive its unacknowledged messages."""
+        """Remove a disconnected consumer. Its unacknowledged entries are redelivered to other consumers."""
         self.consumers.remove(consumer)
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
@@ -117,8 +117,8 @@ class DispatchStrategy(ABC):
 
     @abstractmethod
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
-        """Note an acknowledgement of this consumer that the cursor contains. `messages_left`: number of messages of the
-        entry that remain unacknowledged."""
+        """Note that this consumer acknowledged an entry or messages of it, after the cursor has recorded it.
+        `messages_left`: number of messages of the entry that remain unacknowledged."""
 
     @abstractmethod
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
@@ -133,14 +133,13 @@ class DispatchStrategy(ABC):
         """Note that a cumulative acknowledgement or an update of another region moved the cursor forward."""
 
     def rewound(self) -> None:
-        """Start again at the first unacknowledged entry. Entries that were dispatched or are being read are dispatched
-        again."""
+        """Continue from the first unacknowledged entry, for example after a seek. Makes pending reads obsolete; all
+        unacknowledged entries are dispatched again."""
         self._read_end = self.cursor.mark_delete + 1
         self._token = object()
 
     def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
-        """Return the number of messages of an entry that was dispatched and of which none is acknowledged; None: the
-        number is unknown."""
+        """Return the number of messages of a dispatched entry of which none is acknowledged; None: it is unknown."""
         return None
 
 
@@ -187,7 +186,7 @@ def reasons_of(
 def _reasons_against_all(
     consumers: Sequence[ConsumerState], count: int, limits: DispatchLimits
 ) -> list[Reason]:
-    """Return a reason for each consumer; none when a consumer can receive messages."""
+    """Return a reason for each consumer; an empty list when a consumer can receive messages."""
     cause = Cause.WAITS_FOR_PERMITS if len(consumers) > 1 else Cause.WAITS_FOR_CONSUMER
     found = [list(_reasons_against(one, count, limits, None, cause)) for one in consumers]
     return [reason for reasons in found for reason in reasons] if all(found) else []

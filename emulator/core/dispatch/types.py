@@ -30,23 +30,23 @@ class DispatchLimits:
     unacked_messages_per_consumer_max: int
     """SHARED: maximum number of unacknowledged messages per consumer; at the maximum it receives no more."""
     failover_delay_ms: int
-    """FAILOVER: time that a newly active consumer waits while the previous one is still connected."""
+    """FAILOVER: time that dispatch pauses when the active consumer changes and the previous one is still connected."""
     unacked_messages_max: int = sys.maxsize
-    """SHARED: maximum number of unacknowledged messages of all consumers together; at the maximum dispatch stops."""
+    """SHARED: maximum number of unacknowledged messages of all consumers together; at the maximum dispatch pauses."""
     delays: bool = True
     """SHARED: whether messages wait until they are due."""
     partition_index: int = -1
     """FAILOVER: index of the partition; -1: the topic is no partition."""
     tick_ms: int = 1
-    """SHARED: messages that are due within one tick are dispatched at its end."""
+    """SHARED: messages that become due within one tick are dispatched at its end."""
 
     def horizon_ms(self, wall_ms: int) -> int:
-        """Return the time up to which due messages are dispatched now."""
+        """Return the latest delivery time of messages that are dispatched now."""
         return wall_ms // self.tick_ms * self.tick_ms if self.delays else LATEST_MS
 
 
 class Read(NamedTuple):
-    """A request to read the log from an entry on. The caller then calls `offer` with the read and the entries found."""
+    """A request to read up to `entries_max` entries. The caller then calls `offer` with the read and the entries."""
 
     from_entry_id: int
     entries_max: int
@@ -54,7 +54,7 @@ class Read(NamedTuple):
     """Exclusive end of the readable entries at the time of the request. A read without a result proves that no entry
     exists in [from_entry_id, end_entry_id)."""
     token: object
-    """Token of the strategy, compared by identity. A read with an earlier token is discarded."""
+    """Token of the strategy at the time of the request, compared by identity. A read with another token is obsolete."""
 
 
 class Wake(NamedTuple):
@@ -88,18 +88,18 @@ class Candidate(Protocol):
 
     @property
     def key_hash(self) -> int:
-        """KEY_SHARED: the hash of its key, computed at the first access."""
+        """KEY_SHARED: the hash of the entry's key, computed at the first access."""
         ...
 
 
 class KeySharing(NamedTuple):
-    """A consumer's mode of KEY_SHARED. All consumers of a subscription must agree on it, except for the ranges."""
+    """A consumer's mode of KEY_SHARED. All consumers of a subscription must have the same mode, except for ranges."""
 
     is_sticky: bool = False
     ranges: tuple[tuple[int, int], ...] = ()
     """STICKY: slots first..last, both included."""
     may_reorder: bool = False
-    """Whether a key's messages may go to its new consumer while the old one holds unacknowledged ones."""
+    """Whether a slot's messages may go to its new owner while the former one has unacknowledged ones."""
 
 
 AUTO_SPLIT: Final = KeySharing()
@@ -165,7 +165,7 @@ class ConsumerState:
 
 
 def holder_of(entry_id: int, consumers: Iterable[ConsumerState]) -> ConsumerState | None:
-    """Return the consumer that received an entry and has not acknowledged it."""
+    """Return the consumer at which an entry is pending; None: no consumer."""
     return next((one for one in consumers if entry_id in one.pending.by_entry), None)
 
 
