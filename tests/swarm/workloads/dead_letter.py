@@ -308,4 +308,4 @@ class _RedeliveryForgotten(Shared):
 
     def returned(self, consumer: ConsumerState, entry_ids: object) -> None:
         for entry_id in list(consumer.pending.by_entry):
-            consumer.pending.take(entry_id)
+            consumer.pending.remove(entry_id)
