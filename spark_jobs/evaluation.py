@@ -207,7 +207,8 @@ def _completeness(
         sentences.append(f"{SCENARIO_FAILED}{failures[0]['error']}.")
     if not sentences:
         unread = sorted({damage.region or "" for damage in all_damages})
-        but = f" but for the log of {' and '.join(unread)}, which was lost" if unread else ""
+        reasons = "; ".join(damage.sentence for damage in all_damages[:DAMAGES_SHOWN_MAX])
+        but = f" but for the log of {' and '.join(unread)}, which was lost ({reasons})" if unread else ""
         sentence = f"All logs and all lines of the history are readable, and every file has its end{but}."
         return _complete("valid", " ".join([sentence, *remarks]))
     witness = tuple({"damage": damage.sentence} for damage in damages[:DAMAGES_SHOWN_MAX])

@@ -29,7 +29,8 @@ NO_RECORD_SECONDS_MAX = 20.0
 
 _FETCH_BYTES = 8 * 1024 * 1024
 _FETCH_RECORDS = 10_000
-_TIMEOUT_MS = 10_000
+_TIMEOUT_MS = 30_000
+"""Time to connect. On a busy machine a Kafka that runs may need more than 10 s to respond."""
 _SECURITY = re.compile(r"(security_protocol|ssl_|sasl_)")
 
 
