@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ACQUIRED_AGAIN_MAX = 10
-OWING_AT_ONCE = 8
+ACQUIRE_ATTEMPTS_MAX = 10
+CONCURRENT_LOADS_MAX = 8
 """Maximum number of topics with pending work that are opened concurrently after a start of the region, so that clients'
 requests are served as well."""
 RETRY_SECONDS = 0.05
@@ -105,7 +105,7 @@ class TopicDirectory:
         self._check = check
         self._rules = rules
         self._slots: dict[str, LoadedTopic] = {}
-        self._lives = 0
+        self._openings = 0
         self._damaged = DamagedTopics()
         self._creating: dict[str, None] = {}
         """Full names of topics that are being opened and may be created."""
@@ -172,47 +172,47 @@ class TopicDirectory:
         waiter: asyncio.Future[Topic] = loop.create_future()
         slot.waiters[waiter] = mode
         if slot.state is LoadState.ABSENT:
-            self._begin(slot)
+            self._begin_opening(slot)
         try:
             return await waiter
         finally:
             slot.waiters.pop(waiter, None)
 
-    def _begin(self, slot: LoadedTopic) -> None:
-        self._lives += 1
-        slot.life = self._lives
-        self._become(slot, LoadState.OPENING, "asked for")
+    def _begin_opening(self, slot: LoadedTopic) -> None:
+        self._openings += 1
+        slot.incarnation = self._openings
+        self._change_state(slot, LoadState.OPENING, "asked for")
         self._spawn(self._open(slot))
 
     async def _open(self, slot: LoadedTopic) -> None:
         try:
-            topic = await self._find(slot)
+            topic = await self._open_or_create(slot)
         except BaseException as failure:
-            self._become(slot, LoadState.ABSENT, str(failure))
+            self._change_state(slot, LoadState.ABSENT, str(failure))
             if isinstance(failure, StorageDamaged):
                 self._damaged.add(str(slot.name), failure)
             slot.fail(failure, list(slot.waiters))
-            self._drop_or_begin(slot)
+            self._drop_or_reopen(slot)
             if not isinstance(failure, GeoemuError):
                 raise
             return
         if topic is None:
-            self._become(slot, LoadState.ABSENT, "there is no such topic")
-            self._drop_or_begin(slot)
+            self._change_state(slot, LoadState.ABSENT, "there is no such topic")
+            self._drop_or_reopen(slot)
             return
         if self._closed:
             topic.close("the region is stopping")
             return
         slot.topic = self.serving[topic.full_name] = topic
-        self._become(slot, LoadState.SERVING, "opened")
+        self._change_state(slot, LoadState.SERVING, "opened")
         self._opener.serve(topic)
         slot.serve(topic)
 
-    async def _find(self, slot: LoadedTopic) -> Topic | None:
+    async def _open_or_create(self, slot: LoadedTopic) -> Topic | None:
         """Try to open the topic until it exists or no request waits for it any more (D1)."""
         while True:
             creating = self._creating_modes(slot.name)
-            asking = list(slot.waiters.items())
+            requests = list(slot.waiters.items())
             create = any(mode in creating for mode in slot.waiters.values())
             if create:
                 self._creating[str(slot.name)] = None
@@ -223,7 +223,7 @@ class TopicDirectory:
             if topic is not None:
                 return topic
             missing = ProtocolError(ServerError.TopicNotFound, f"Topic {slot.name} not found")
-            slot.fail(missing, [who for who, mode in asking if mode not in creating])
+            slot.fail(missing, [waiter for waiter, mode in requests if mode not in creating])
             if not slot.waiters:
                 return None
 
@@ -236,12 +236,12 @@ class TopicDirectory:
                 creating.add(OpenMode.REPLICATE)
         return creating
 
-    def _drop_or_begin(self, slot: LoadedTopic) -> None:
+    def _drop_or_reopen(self, slot: LoadedTopic) -> None:
         """Drop an unloaded slot, or open the topic again for requests that arrived meanwhile."""
         assert slot.state is LoadState.ABSENT
         slot.topic = None
         if slot.waiters and not self._closed:
-            self._begin(slot)
+            self._begin_opening(slot)
         elif self._slots.get(str(slot.name)) is slot:
             del self._slots[str(slot.name)]
 
@@ -254,10 +254,10 @@ class TopicDirectory:
         if slot is None or slot.state is not LoadState.SERVING or self._closed:
             return
         logger.error("storage of topic %s failed: %s", name, failure)
-        self._leave(slot, "its storage failed")
-        self._spawn(self._left(slot))
+        self._begin_unloading(slot, "its storage failed")
+        self._spawn(self._finish_unloading(slot))
         if again:
-            self._spawn(self.open_again(name))
+            self._spawn(self.load_with_retries(name))
 
     async def unload(self, name: str, why: str, *, only_if: Callable[[Topic], bool] | None = None) -> None:
         """Write the pending changes of a loaded topic, then close it. `only_if` is checked after that write: the topic
@@ -271,39 +271,39 @@ class TopicDirectory:
         if slot.topic is not topic or slot.state is not LoadState.SERVING:
             return
         if only_if is None or only_if(topic):
-            self._leave(slot, why)
-            await _detached(self._spawn, self._left(slot, orderly=True))
+            self._begin_unloading(slot, why)
+            await _run_detached(self._spawn, self._finish_unloading(slot, orderly=True))
 
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
         """Close a topic and remove it from the store. `for_good`: replication from other regions must not create it
         again. ProtocolError for a topic that does not exist, or that is in use unless `force` is set. StorageError."""
-        slot = await self._serving(name)
+        slot = await self._acquire_slot(name)
         topic = slot.topic
         assert topic is not None
         if topic.is_used and not force:
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
-        self._leave(slot, "it is deleted")
-        await _detached(self._spawn, self._left(slot, delete=True, for_good=for_good))
+        self._begin_unloading(slot, "it is deleted")
+        await _run_detached(self._spawn, self._finish_unloading(slot, delete=True, for_good=for_good))
 
-    async def _serving(self, name: str) -> LoadedTopic:
-        """Return the slot of a topic in state SERVING. Load the topic again, up to ACQUIRED_AGAIN_MAX times in all, if
-        it was unloaded before this task resumed. ProtocolError or StorageError."""
-        for _ in range(ACQUIRED_AGAIN_MAX):
+    async def _acquire_slot(self, name: str) -> LoadedTopic:
+        """Return the slot of a topic in state SERVING. Load the topic again if it was unloaded before this task
+        resumed; ServiceNotReady after ACQUIRE_ATTEMPTS_MAX attempts. ProtocolError or StorageError."""
+        for _ in range(ACQUIRE_ATTEMPTS_MAX):
             topic = await self.acquire(name, OpenMode.EXISTING)
             slot = self._slots.get(topic.full_name)
             if slot is not None and slot.topic is topic and slot.state is LoadState.SERVING:
                 return slot
         raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
 
-    def _leave(self, slot: LoadedTopic, why: str) -> None:
+    def _begin_unloading(self, slot: LoadedTopic, why: str) -> None:
         topic = slot.topic
         assert topic is not None
-        self._become(slot, LoadState.LEAVING, why)
+        self._change_state(slot, LoadState.LEAVING, why)
         del self.serving[topic.full_name]
         self._opener.send_away(topic)
         topic.close(why)
 
-    async def _left(
+    async def _finish_unloading(
         self, slot: LoadedTopic, *, orderly: bool = False, delete: bool = False, for_good: bool = True
     ) -> None:
         topic = slot.topic
@@ -311,31 +311,33 @@ class TopicDirectory:
         await topic.settled()
         try:
             if delete:
-                self._become(slot, LoadState.DELETING, "its pending writes are done")
+                self._change_state(slot, LoadState.DELETING, "its pending writes are done")
                 await self._opener.erase(topic.full_name, for_good=for_good)
             elif orderly and not await self._opener.forget_owing(topic):
-                self._spawn(self.open_again(topic.full_name))
+                self._spawn(self.load_with_retries(topic.full_name))
         finally:
-            self._become(slot, LoadState.ABSENT, "it is gone" if delete else "its pending writes are done")
-            self._drop_or_begin(slot)
+            self._change_state(
+                slot, LoadState.ABSENT, "it is gone" if delete else "its pending writes are done"
+            )
+            self._drop_or_reopen(slot)
 
     # Pending work (D3), and idle topics.
 
     async def open_owing(self, names: list[str]) -> None:
-        """Open topics that may have pending work, up to OWING_AT_ONCE concurrently."""
+        """Open topics that may have pending work, up to CONCURRENT_LOADS_MAX concurrently."""
         self.owing = dict.fromkeys(names)
-        fair_queue = asyncio.Semaphore(OWING_AT_ONCE)
+        semaphore = asyncio.Semaphore(CONCURRENT_LOADS_MAX)
 
-        async def one(name: str) -> None:
+        async def load(name: str) -> None:
             try:
-                async with fair_queue:
-                    await self.open_again(name)
+                async with semaphore:
+                    await self.load_with_retries(name)
             finally:
                 self.owing.pop(name, None)
 
-        await asyncio.gather(*map(one, names))
+        await asyncio.gather(*map(load, names))
 
-    async def open_again(self, name: str) -> None:
+    async def load_with_retries(self, name: str) -> None:
         """Load a topic; retry while its store fails. A missing topic, any other ProtocolError and damaged state end the
         retries."""
         delay_seconds = RETRY_SECONDS
@@ -368,19 +370,19 @@ class TopicDirectory:
         for slot in list(self._slots.values()):
             slot.fail(stopping, list(slot.waiters))
 
-    def _become(self, slot: LoadedTopic, state: LoadState, why: str) -> None:
-        moved = slot.become(state, why)
+    def _change_state(self, slot: LoadedTopic, state: LoadState, why: str) -> None:
+        change = slot.change_state(state, why)
         for observer in self._observers:
-            observer(moved)
+            observer(change)
 
 
-async def _detached(
+async def _run_detached(
     spawn: Callable[[Coroutine[Any, Any, Any]], None], work: Coroutine[Any, Any, None]
 ) -> None:
     """Run work that continues even if the caller is cancelled, and wait for it."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def whole() -> None:
+    async def run() -> None:
         try:
             await work
         except GeoemuError as failure:
@@ -390,5 +392,5 @@ async def _detached(
             if not done.done():
                 done.set_result(None)
 
-    spawn(whole())
+    spawn(run())
     await done

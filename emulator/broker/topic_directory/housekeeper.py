@@ -92,11 +92,15 @@ class TrackedTopic:
         if minutes := topic.policies[SUBSCRIPTION_EXPIRATION]:
             await self.inactivity.expire_subscriptions(minutes, now_ms)
 
-    def is_to_be_deleted(self, now_ms: int) -> bool:
+    def prepare_deletion(self, now_ms: int) -> bool:
         """Return whether a policy deletes the topic now. If the topic has been unused for long enough, this also closes
         its replicators' producers in other regions, which must happen before."""
         policy = self.topic.policies[INACTIVE_TOPICS]
-        return policy.delete and self.inactivity.is_unused(policy, now_ms) and self.inactivity.rest()
+        return (
+            policy.delete
+            and self.inactivity.check_unused(policy, now_ms)
+            and self.inactivity.close_remote_producers()
+        )
 
     async def check_quotas(self, now_ms: int) -> None:
         """Enforce the topic's backlog quotas, or accept producers again after the quotas were removed. StorageError."""
@@ -244,7 +248,7 @@ class Housekeeper:
             return
         try:
             await tracked.apply(self._now_ms())
-            if tracked.is_to_be_deleted(self._now_ms()):
+            if tracked.prepare_deletion(self._now_ms()):
                 logger.info("topic %s is deleted: it is inactive", tracked.topic.full_name)
                 with contextlib.suppress(ProtocolError):  # it is in use again, or does not exist any more
                     await self._region.directory.delete(tracked.topic.full_name, force=False, for_good=False)

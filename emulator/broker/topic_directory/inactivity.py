@@ -27,12 +27,12 @@ class UsedSubscription(Protocol):
     async def delete(self) -> None: ...
 
 
-class UsedByClient(Protocol):
+class UsedProducer(Protocol):
     @property
     def source_region(self) -> str | None: ...
 
 
-class UsedByRegion(Protocol):
+class UsedReplicator(Protocol):
     @property
     def backlog(self) -> int: ...
 
@@ -40,7 +40,7 @@ class UsedByRegion(Protocol):
     def wake(self) -> None: ...
 
 
-class Claimed(Protocol):
+class UsedAccess(Protocol):
     @property
     def machine(self) -> Access: ...
 
@@ -52,13 +52,13 @@ class UsedTopic(Protocol):
     closed: bool
 
     @property
-    def access(self) -> Claimed: ...
+    def access(self) -> UsedAccess: ...
     @property
     def subscriptions(self) -> Mapping[str, UsedSubscription]: ...
     @property
-    def producers(self) -> Mapping[str, UsedByClient]: ...
+    def producers(self) -> Mapping[str, UsedProducer]: ...
     @property
-    def replicators(self) -> Mapping[str, UsedByRegion]: ...
+    def replicators(self) -> Mapping[str, UsedReplicator]: ...
 
 
 class InactivityTracker:
@@ -91,7 +91,7 @@ class InactivityTracker:
 
     # The topic.
 
-    def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
+    def check_unused(self, policy: Inactivity, now_ms: int) -> bool:
         """Return whether the topic has been unused for as long as the policy requires. Each check records the begin of
         the unused time; if the topic is in use, it ends that time and wakes the replicators."""
         if not self._is_idle(policy.mode):
@@ -118,7 +118,7 @@ class InactivityTracker:
             return not subscriptions
         return not any(one.consumers or one.cursor.replicated or one.backlog() for one in subscriptions)
 
-    def rest(self) -> bool:
+    def close_remote_producers(self) -> bool:
         """Close the replicators' producers in other regions, so that those may delete the topic as well. Return whether
         the other regions have closed their producers here, so that this topic may be deleted."""
         for replicator in self._topic.replicators.values():

@@ -1,6 +1,6 @@
 """Lists the topics of a namespace for clients, and notifies watchers of changes (docs/components/topic-directory.md).
 
-All watchers of one namespace and pattern share one listing. The directory is read once, LOOK_SECONDS after the first
+All watchers of one namespace and pattern share one listing. The directory is read once, REFRESH_SECONDS after the first
 change of a topic's load state, so that changes at the same time are one update. A topic that was deleted and created
 again in between is reported as both, because its watchers have to subscribe again.
 """
@@ -15,7 +15,7 @@ from emulator.broker.topic_directory.loaded_topic import LoadState, LoadStateCha
 from emulator.core.topic_patterns import TopicPattern
 from emulator.model.values import TopicName
 
-LOOK_SECONDS: Final = 0.02
+REFRESH_SECONDS: Final = 0.02
 HIDDEN_PREFIX: Final = "__"
 """Prefix of the brokers' internal topics."""
 
@@ -45,12 +45,12 @@ class Listing:
 
     def __init__(self, namespace: str, pattern: TopicPattern) -> None:
         self.namespace = namespace
-        self._fits = pattern.fits
+        self._matches = pattern.fits
         self.names: frozenset[str] = frozenset()
         self.watchers: dict[Watcher, None] = {}
 
-    def update(self, new: Iterable[str], gone: Iterable[str]) -> None:
-        names = self.names.difference(gone).union(filter(self._fits, new))
+    def update(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        names = self.names.difference(removed).union(filter(self._matches, added))
         if names != self.names:
             self.names = names
             for watcher in list(self.watchers):
@@ -62,14 +62,14 @@ class TopicLists:
 
     def __init__(self, directory: TopicNames) -> None:
         self._directory = directory
-        self._known: dict[str, frozenset[str]] = {}
+        self._listed_names: dict[str, frozenset[str]] = {}
         """Full names of the listed topics when the directory was last read, by watched namespace."""
         self._listings: dict[tuple[str, str], Listing] = {}
         """Watched listings, by namespace and text of the pattern."""
-        self._went: set[str] = set()
+        self._deleted: set[str] = set()
         """Full names of topics deleted since the last update; they may exist again."""
-        self._looking: asyncio.TimerHandle | None = None
-        directory.observe(self._moved)
+        self._timer: asyncio.TimerHandle | None = None
+        directory.observe(self._load_state_changed)
 
     def names(self, namespace: str) -> list[str]:
         """Return the full names of a namespace's persistent topics, sorted, without internal ones. Of a partitioned
@@ -87,13 +87,13 @@ class TopicLists:
         listing = self._listings.get(key)
         if listing is None:
             listing = Listing(namespace, TopicPattern(pattern))
-            self._look(namespace)
-            if namespace not in self._known:
-                self._known[namespace] = frozenset(self.names(namespace))
-            listing.update(self._known[namespace], ())
+            self._refresh(namespace)
+            if namespace not in self._listed_names:
+                self._listed_names[namespace] = frozenset(self.names(namespace))
+            listing.update(self._listed_names[namespace], ())
             self._listings[key] = listing
         else:
-            self._look(namespace)
+            self._refresh(namespace)
         listing.watchers[watcher] = None
         return listing
 
@@ -104,35 +104,35 @@ class TopicLists:
             return
         self._listings = {key: one for key, one in self._listings.items() if one is not listing}
         if all(one.namespace != listing.namespace for one in self._listings.values()):
-            self._known.pop(listing.namespace, None)
+            self._listed_names.pop(listing.namespace, None)
 
-    def _moved(self, moved: LoadStateChange) -> None:
-        if not self._known or _namespace_of(moved.name) not in self._known:
+    def _load_state_changed(self, change: LoadStateChange) -> None:
+        if not self._listed_names or _namespace_of(change.name) not in self._listed_names:
             return
-        if moved.after is LoadState.ABSENT and not self._directory.exists(moved.name):
-            self._went.add(moved.name)
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_all)
+        if change.after is LoadState.ABSENT and not self._directory.exists(change.name):
+            self._deleted.add(change.name)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(REFRESH_SECONDS, self._refresh_all)
 
-    def _look_at_all(self) -> None:
-        self._looking = None
-        for namespace in list(self._known):
-            self._look(namespace)
-        self._went.clear()
+    def _refresh_all(self) -> None:
+        self._timer = None
+        for namespace in list(self._listed_names):
+            self._refresh(namespace)
+        self._deleted.clear()
 
-    def _look(self, namespace: str) -> None:
-        before = self._known.get(namespace)
+    def _refresh(self, namespace: str) -> None:
+        before = self._listed_names.get(namespace)
         if before is None:
             return
         now = frozenset(self.names(namespace))
-        self._known[namespace] = now
-        went = self._went & before
-        self._went -= went
-        if now != before or went:
+        self._listed_names[namespace] = now
+        deleted = self._deleted & before
+        self._deleted -= deleted
+        if now != before or deleted:
             listings = [one for one in self._listings.values() if one.namespace == namespace]
             for listing in listings:
-                listing.update((), before - now | went)
-                listing.update(now - before | (went & now), ())
+                listing.update((), before - now | deleted)
+                listing.update(now - before | (deleted & now), ())
 
 
 def _namespace_of(full_name: str) -> str:

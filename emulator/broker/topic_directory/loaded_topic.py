@@ -59,7 +59,8 @@ class LoadStateChange(NamedTuple):
     """A transition of one topic's load state."""
 
     name: str
-    life: int
+    incarnation: int
+    """The `LoadedTopic.incarnation` of the slot."""
     before: LoadState
     after: LoadState
     why: str
@@ -71,7 +72,7 @@ class LoadedTopic:
 
     name: TopicName
     state: LoadState = LoadState.ABSENT
-    life: int = 0
+    incarnation: int = 0
     """Number of the latest opening, unique among all openings of the directory; 0: none yet."""
     topic: Topic | None = None
     """The topic in memory; set from SERVING until ABSENT."""
@@ -79,12 +80,12 @@ class LoadedTopic:
     """Loop time in seconds of the last `acquire`."""
     waiters: dict[asyncio.Future[Topic], OpenMode] = field(default_factory=dict)
 
-    def become(self, state: LoadState, why: str) -> LoadStateChange:
+    def change_state(self, state: LoadState, why: str) -> LoadStateChange:
         """Change the state; the transition must be in NEXT_STATES."""
         before = self.state
         assert state in NEXT_STATES[before], f"{self.name}: {before.name} -> {state.name}"
         self.state = state
-        return LoadStateChange(str(self.name), self.life, before, state, why)
+        return LoadStateChange(str(self.name), self.incarnation, before, state, why)
 
     def serve(self, topic: Topic) -> None:
         """Return the topic to all waiting requests."""

@@ -22,8 +22,8 @@ from emulator.storage.configuration.contract import Conflict
 logger = logging.getLogger(__name__)
 
 OBEYS = (AUTO_TOPIC_CREATION,)
-PEER_ANSWER_SECONDS: Final = 2.0
-OPENED_AT_ONCE: Final = 32
+PEER_RESPONSE_SECONDS: Final = 2.0
+CONCURRENT_OPENS_MAX: Final = 32
 
 
 class Exists(Exception):
@@ -112,13 +112,13 @@ class PartitionedTopics:
     async def create(self, topic: TopicName, count: int, properties: Mapping[str, str] | None = None) -> None:
         """Create a partitioned topic and its partitions. Exists for a used name; ValueError for an invalid number of
         partitions or the name of a partition; StorageError; ProtocolError when a partition cannot be opened."""
-        made = Partitioned(count, properties or {})
+        partitioned = Partitioned(count, properties or {})
         self._check_free(topic)
         deleted = DeletedPartitionedTopicPath(str(topic)).text
         if self._metadata.get(deleted) is not None:
             await self._metadata.put(deleted, None)
         try:
-            await self._metadata.put(PartitionedTopicPath(str(topic)).text, made.encode(), expected=-1)
+            await self._metadata.put(PartitionedTopicPath(str(topic)).text, partitioned.encode(), expected=-1)
         except Conflict:
             raise Exists(f"partitioned topic {topic} exists already") from None
         await self._open(topic, count)
@@ -181,10 +181,10 @@ class PartitionedTopics:
         ProtocolError when one fails: their number stays stored, and the next request opens the failed partition."""
         names = partition_names(topic, count)
         failures: list[ProtocolError | StorageError] = []
-        for first in range(0, count, OPENED_AT_ONCE):
+        for first in range(0, count, CONCURRENT_OPENS_MAX):
             opening = [
                 self._directory.acquire(name, OpenMode.CREATE)
-                for name in names[first : first + OPENED_AT_ONCE]
+                for name in names[first : first + CONCURRENT_OPENS_MAX]
             ]
             for outcome in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(outcome, ProtocolError | StorageError):
@@ -220,7 +220,7 @@ class PartitionedTopics:
             sentence = f"{base} has partitions in {region} and is a topic of its own here: delete one of them"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         try:
-            async with asyncio.timeout(PEER_ANSWER_SECONDS):
+            async with asyncio.timeout(PEER_RESPONSE_SECONDS):
                 count = await self._peers[region].request_partitions(str(base))
         except (ProtocolError, TimeoutError) as problem:
             raise ProtocolError(
@@ -237,13 +237,13 @@ class PartitionedTopics:
         except ValueError as problem:
             raise ProtocolError(ServerError.NotAllowedError, f"of {topic}: {problem}") from None
 
-        def at_least(present: bytes | None) -> bytes | None:
+        def raise_count(present: bytes | None) -> bytes | None:
             known = None if present is None else Partitioned.decode(present)
             if known is None:
                 return Partitioned(count).encode()
             return (known if known.count >= count else known.grown_to(count)).encode()
 
-        await self._metadata.update(PartitionedTopicPath(str(topic)).text, at_least)
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, raise_count)
 
 
 def _not_found(topic: TopicName) -> ProtocolError:

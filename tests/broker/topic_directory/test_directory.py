@@ -94,7 +94,7 @@ async def test_an_idle_topic_is_unloaded_and_loaded_again_unchanged() -> None:
         async with world.client("us") as client:
             consumer = await client.subscribe(TOPIC, "s")
             assert (await consumer.receive()).payload == b"1"
-        states = [(move.life, move.after.name) for move in moves]
+        states = [(move.incarnation, move.after.name) for move in moves]
         assert states[:4] == [(1, "OPENING"), (1, "SERVING"), (1, "LEAVING"), (1, "ABSENT")]
         assert states[4:6] == [(2, "OPENING"), (2, "SERVING")]
 

@@ -108,7 +108,7 @@ class _DeletionIgnoresSubscriptions(InactivityTracker):
 class _InactivityNotDetected(InactivityTracker):
     """An inactive topic is never detected as inactive."""
 
-    def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
+    def check_unused(self, policy: Inactivity, now_ms: int) -> bool:
         return False
 
 
