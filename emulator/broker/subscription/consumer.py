@@ -138,7 +138,7 @@ class ConnectedConsumer:
         self.state = state
         self.reads_compacted = reads_compacted
         """Whether it reads the compacted topic: only the newest message of each key."""
-        self.knows_end = False
+        self.end_notified = False
         """Whether REACHED_END_OF_TOPIC was sent: the topic was terminated and has no more messages."""
         self.metadata: dict[str, str] = {}
         """The consumer's metadata from SUBSCRIBE; shown in stats."""
@@ -163,7 +163,7 @@ class ActiveConsumerNotifier:
         self._timer: asyncio.TimerHandle | None = None
         """Timer of a notification that has not been sent yet."""
 
-    def may_have_changed(self, before: ConsumerState | None, newcomer: ConnectedConsumer | None) -> None:
+    def notify_if_changed(self, before: ConsumerState | None, newcomer: ConnectedConsumer | None) -> None:
         """Notify all consumers `failover_delay_ms` later if the active one is not `before`, as Pulsar does: the Go
         client drops a notification that arrives before its SUBSCRIBE has returned. A new consumer that does not change
         the active one is notified at once, unless a notification of all consumers is pending."""

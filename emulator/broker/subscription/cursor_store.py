@@ -62,7 +62,7 @@ class DurableCursor:
         )
         self.mark_delete_ms = 0
         """Time of the last reported move of mark-delete, by the region's clock; 0: none since the topic was loaded."""
-        self._mark_delete_seen = stored.cursor.mark_delete
+        self._mark_delete_reported = stored.cursor.mark_delete
         self._version_written = stored.cursor.version
 
     @property
@@ -76,14 +76,14 @@ class DurableCursor:
         self._version_written = self._cursor.version
         if self._durable:
             self._writer.soon(CURSOR_WRITE_DELAY_SECONDS)
-        if self._cursor.mark_delete != self._mark_delete_seen:
-            self._mark_delete_seen = self._cursor.mark_delete
+        if self._cursor.mark_delete != self._mark_delete_reported:
+            self._mark_delete_reported = self._cursor.mark_delete
             self.mark_delete_ms = self._topic.region.environment.wall_clock_ms() if now_ms is None else now_ms
             self._topic.subscriptions.mark_delete_moved(self._stored.key.subscription)
 
     def ignore_move(self) -> None:
         """Do not report the last move of mark-delete: consumers did not cause it."""
-        self._mark_delete_seen = self._cursor.mark_delete
+        self._mark_delete_reported = self._cursor.mark_delete
 
     async def persisted(self) -> None:
         """Wait until the cursor, as it is now, is durable. Return at once if the subscription is not durable.
@@ -121,17 +121,17 @@ def stored_cursors(
             case CursorKey():
                 heads[key] = value
             case CursorPartKey(topic, subscription, part):
-                with _naming(key):
+                with _add_key_to_damage(key):
                     parts[CursorKey(topic, subscription)][PartName.parse(part)] = value
     found: dict[CursorKey, StoredCursor] = {}
     for cursor_key, head in heads.items():
-        with _naming(cursor_key):
+        with _add_key_to_damage(cursor_key):
             found[cursor_key] = StoredCursor(cursor_key, parts_type.load(head, parts.get(cursor_key, {})))
     return found
 
 
 @contextmanager
-def _naming(key: StoredKey) -> Iterator[None]:
+def _add_key_to_damage(key: StoredKey) -> Iterator[None]:
     """Add the key to StorageDamaged: the operator who repairs the record has to find it."""
     try:
         yield

@@ -65,7 +65,7 @@ class DispatchLoop:
                 self._topic.state.readable_end, _now_ms(), self._wall_clock_ms()
             ):
                 case Read() as read:
-                    if self._has_to_wait() or not self._dispatch(read):
+                    if self._wait_for_rate_limit() or not self._dispatch(read):
                         break
                 case wake:
                     self._budget.leave_queue()
@@ -178,7 +178,7 @@ class DispatchLoop:
         self._budget.set_rate(rate)
         self.limits_changed()
 
-    def _has_to_wait(self) -> bool:
+    def _wait_for_rate_limit(self) -> bool:
         """Return whether a rate limit delays dispatch now; if so, set a timer that resumes it."""
         wait_ms = self._budget.wait_ms()
         if wait_ms > 0:
@@ -207,13 +207,13 @@ class DispatchBudget:
         self._topic = topic
         self._owner = owner
         self._throttle_of = topic.region.environment.components.topics.throttle_of
-        self._throttle = self._made(topic.subscriptions.rate_of(subscription))
+        self._throttle = self._new_throttle(topic.subscriptions.rate_of(subscription))
 
     def set_rate(self, rate: RateLimit) -> None:
         """Set the subscription's rate limit."""
-        self._throttle = self._made(rate)
+        self._throttle = self._new_throttle(rate)
 
-    def _made(self, rate: RateLimit) -> Throttle | None:
+    def _new_throttle(self, rate: RateLimit) -> Throttle | None:
         return self._throttle_of(rate, _exact_now_ms(), self._topic.metrics.publish_rate)
 
     @property
@@ -228,15 +228,15 @@ class DispatchBudget:
     def wait_ms(self) -> float:
         """Return how long the owner, which has messages, must wait before it dispatches; 0: not at all. Also puts the
         owner into the topic's queue or removes it from there."""
-        mine, topics = self._throttle, self._topic.subscriptions.throttle
-        if mine is None and topics is None:
+        own, of_topic = self._throttle, self._topic.subscriptions.throttle
+        if own is None and of_topic is None:
             return 0.0
         now_ms = _exact_now_ms()
-        wait_ms = 0.0 if mine is None else mine.wait_ms(now_ms)
-        if wait_ms > 0 or topics is None:
+        wait_ms = 0.0 if own is None else own.wait_ms(now_ms)
+        if wait_ms > 0 or of_topic is None:
             self.leave_queue()
             return wait_ms
-        return self._wait_for_turn_ms(topics.wait_ms(now_ms))
+        return self._wait_for_turn_ms(of_topic.wait_ms(now_ms))
 
     def why_not(self) -> Reason:
         """Return the rate limit that delays dispatch now. Leaves the queue unchanged, unlike `wait_ms`."""

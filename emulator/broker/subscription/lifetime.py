@@ -19,7 +19,7 @@ class SubscriptionLifetime:
 
     def __init__(self, subscription: SubscriptionView) -> None:
         self._subscription = subscription
-        self._waiting: asyncio.TimerHandle | None = None
+        self._return_timer: asyncio.TimerHandle | None = None
         """Timer that ends a non-durable subscription unless the reader that a seek disconnected reconnects."""
         self._ended = asyncio.Event()
         self._deletion: asyncio.Future[None] | None = None
@@ -30,14 +30,14 @@ class SubscriptionLifetime:
         must survive."""
         subscription = self._subscription
         if not subscription.durable and not subscription.closed:
-            self._cancel_wait()
-            self._waiting = asyncio.get_running_loop().call_later(RETURN_SECONDS, self.stop_waiting)
+            self._cancel_return_timer()
+            self._return_timer = asyncio.get_running_loop().call_later(RETURN_SECONDS, self.stop_waiting)
 
     def stop_waiting(self) -> None:
         """End the wait for a reader, because a consumer has connected or the time is over. In the second case the
         subscription ends."""
-        if self._waiting is not None:
-            self._cancel_wait()
+        if self._return_timer is not None:
+            self._cancel_return_timer()
             self.end_if_abandoned()
 
     def end_if_abandoned(self) -> None:
@@ -46,16 +46,16 @@ class SubscriptionLifetime:
         if (
             not subscription.durable
             and not subscription.consumers
-            and self._waiting is None
+            and self._return_timer is None
             and not subscription.closed
         ):
             subscription.close()
             subscription.topic.subscriptions.ended(subscription.name)
 
-    def _cancel_wait(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _cancel_return_timer(self) -> None:
+        if self._return_timer is not None:
+            self._return_timer.cancel()
+            self._return_timer = None
 
     async def delete(self) -> None:
         """Delete the subscription for good: see `Subscription.delete`."""
@@ -86,6 +86,6 @@ class SubscriptionLifetime:
 
     def close(self) -> None:
         """Stop waiting for a reader. A deletion continues."""
-        self._cancel_wait()
+        self._cancel_return_timer()
         if self._deletion is None:
             self._ended.set()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WRITE_DELAY_SECONDS = 0.02
-ASK_AGAIN_SECONDS = 1.0
+STATUS_RETRY_SECONDS = 1.0
 """Delay before the status of a transaction is requested again from a coordinator that is being loaded."""
 
 
@@ -59,7 +59,7 @@ class PendingAcksOfSubscription:
     def acknowledge(self, consumer: ConsumerState, txn: TxnId, claims: Sequence[ClaimedAck]) -> None:
         """Hold all of these acknowledgements for the transaction. ProtocolError: none of them is held."""
         subscription = self._subscription
-        claims = [self._checked(claim) for claim in claims]
+        claims = [self._with_batch_size(claim) for claim in claims]
         self.acks.acknowledge(txn, claims, subscription.cursor)
         entry_ids = [claim.entry_id for claim in claims]
         if txn in self.acks.by_txn:
@@ -70,11 +70,11 @@ class PendingAcksOfSubscription:
     def acknowledge_cumulative(self, txn: TxnId, claim: ClaimedAck) -> None:
         """Hold a cumulative acknowledgement up to a message for the transaction. ProtocolError: it is not held."""
         cursor = self._subscription.cursor
-        self.acks.acknowledge_cumulative(txn, self._checked(claim), cursor)
+        self.acks.acknowledge_cumulative(txn, self._with_batch_size(claim), cursor)
         self._rows.moved(cursor.generation, txn)
         self._write_soon()
 
-    def _checked(self, claim: ClaimedAck) -> ClaimedAck:
+    def _with_batch_size(self, claim: ClaimedAck) -> ClaimedAck:
         """Return the claim, with the real size of the batch if the entry is in memory. Otherwise the claimed size is
         limited, because a bit set of that size is allocated. ProtocolError when it is too large."""
         if not claim.ack_set:
@@ -83,15 +83,15 @@ class PendingAcksOfSubscription:
         recent = topic.reading.recent(claim.entry_id, 1)
         if recent and recent[0].entry_id == claim.entry_id:
             return claim._replace(batch_size=recent[0].messages)
-        most = min(
+        size_max = min(
             WORD_BITS * (len(claim.ack_set) + 1),
             topic.region.config.settings.max_message_bytes // MESSAGE_BYTES_MIN,
         )
-        if claim.batch_size > most:
+        if claim.batch_size > size_max:
             raise ProtocolError(
                 ServerError.NotAllowedError,
                 f"entry {claim.entry_id} is acknowledged as a batch of {claim.batch_size} messages by "
-                f"{len(claim.ack_set)} words; that is a batch of {most} at most",
+                f"{len(claim.ack_set)} words; that is a batch of {size_max} at most",
             )
         return claim
 
@@ -143,7 +143,7 @@ class PendingAcksOfSubscription:
         except ProtocolError:
             status = None
         if status is None or status.is_over:
-            self._try_again()
+            self._retry_later()
         return status is None or status.is_committed
 
     def why_held(self) -> Reason:
@@ -164,23 +164,23 @@ class PendingAcksOfSubscription:
             try:
                 status = region.coordinators.status(txn)
             except ProtocolError:
-                self._try_again()
+                self._retry_later()
                 return
             if status is None or status.is_over:
                 region.spawn(self._end_orphan(txn, status is TransactionStatus.COMMITTED))
             elif status.is_decided:
                 # The coordinator may have sent the outcome before this subscription was loaded again, and an abort is
                 # not durable at once.
-                self._try_again()
+                self._retry_later()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _try_again(self) -> None:
+    def _retry_later(self) -> None:
         if self._timer is None and not self._subscription.closed:
-            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.end_orphans)
+            self._timer = asyncio.get_running_loop().call_later(STATUS_RETRY_SECONDS, self.end_orphans)
 
     async def _end_orphan(self, txn: TxnId, committed: bool) -> None:
         logger.warning(

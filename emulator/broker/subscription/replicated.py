@@ -98,7 +98,7 @@ class ReplicatedSubscriptions:
         """Apply the positions that other regions sent while the cursor was not replicated, and pass trailing
         markers."""
         for source, update in cursor.take_unapplied().items():
-            self._follow(cursor, source, update.entry_id, update.named)
+            self._apply_update(cursor, source, update.entry_id, update.named)
         cursor.ack_hidden(self._topic.state.visibility.hidden)
 
     def mark_delete_moved(self, subscription: Subscription) -> None:
@@ -191,20 +191,20 @@ class ReplicatedSubscriptions:
         ):
             self.updates_not_applied += 1
             if subscription.durable:
-                known = self._known_among(named)
+                known = self._sharing_regions(named)
                 subscription.move(lambda cursor: cursor.note_unapplied(source, entry_id, known))
             return
-        subscription.move(lambda cursor: self._follow(cursor, source, entry_id, named))
+        subscription.move(lambda cursor: self._apply_update(cursor, source, entry_id, named))
         machine = self._machines.get(subscription.name)
         if machine is None:
             return
         cursor = subscription.cursor
-        answer = machine.moved_by_update(
+        own_update = machine.moved_by_update(
             update, source, entry_id, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers
         )
-        self._send(subscription, answer)
+        self._send(subscription, own_update)
 
-    def _known_among(self, named: Sequence[str]) -> list[str]:
+    def _sharing_regions(self, named: Sequence[str]) -> list[str]:
         """Return those of the named regions that share the topic. This bounds the stored list."""
         regions = {self._topic.region.config.region, *self.snapshots.controller.remotes}
         return [name for name in named if name in regions]
@@ -219,7 +219,7 @@ class ReplicatedSubscriptions:
         self._topic.subscriptions.replicate(subscription)
         return subscription
 
-    def _follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
+    def _apply_update(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
         applied = self._topic.state.follow(
             cursor,
             source,
@@ -242,7 +242,7 @@ class ReplicatedSubscriptions:
 
     # Explanations.
 
-    def refused(self) -> Iterator[tuple[str, str]]:
+    def unapplied_positions(self) -> Iterator[tuple[str, str]]:
         """Yield (subscription, source region) of each received position that is not applied."""
         for name, one in self._topic.subscriptions.items():
             for source in sorted(one.cursor.unapplied):

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.pending_publish import PendingPublish
 
-RECALL_ENTRIES = 4_096
+SEARCH_ENTRIES = 4_096
 """Number of newest entries of the log that are searched for snapshots from before a restart."""
-RECALL_MARKERS_MAX = 100
+SEARCH_MARKERS_MAX = 100
 """Maximum number of markers among them that are read: the newest ones."""
-RECALL_BYTES = 1_048_576
+SEARCH_BYTES = 1_048_576
 
 
 class Connectivity(Protocol):
@@ -161,12 +161,12 @@ class TopicSnapshots:
     async def _search_log(self) -> None:
         state = self._topic.state
         end = state.readable_end
-        newest = list(state.visibility.hidden.between(max(0, end - RECALL_ENTRIES), end - 1))
+        hidden_ids = list(state.visibility.hidden.between(max(0, end - SEARCH_ENTRIES), end - 1))
         ids = IdSet()
-        ids.update(newest[-RECALL_MARKERS_MAX:])
+        ids.update(hidden_ids[-SEARCH_MARKERS_MAX:])
         for first, last in ids.runs():
             try:
-                entries = await self._topic.reading.read(first, last - first + 1, RECALL_BYTES)
+                entries = await self._topic.reading.read(first, last - first + 1, SEARCH_BYTES)
             except StorageError:
                 return  # the next snapshot replaces those that were not found
             for entry in entries:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.reading import Readable
     from emulator.broker.topic.view import TopicView
 
-_SEVERAL_ARE_SERVED: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+_MULTIPLE_CONSUMER_TYPES: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 USUAL_WORDS: Final = 16
 """Words of an ack set up to which the entry's batch size is not looked up: enough for clients' default batches (1,000
 messages)."""
@@ -86,7 +86,7 @@ class Subscription:
             self.dispatch_loop.schedule()
         self._choose_source()
         if type_ is SubscriptionType.FAILOVER:
-            self._active_consumer.may_have_changed(before, consumer)
+            self._active_consumer.notify_if_changed(before, consumer)
 
     def detach(self, consumer: ConnectedConsumer) -> None:
         """Remove a consumer whose client closed it or whose connection was lost."""
@@ -96,7 +96,7 @@ class Subscription:
         self.dispatcher.strategy.left(consumer.state, _now_ms())
         self._choose_source()
         if self.dispatcher.type is SubscriptionType.FAILOVER:
-            self._active_consumer.may_have_changed(before, None)
+            self._active_consumer.notify_if_changed(before, None)
         self.lifetime.end_if_abandoned()
         self.dispatch_loop.schedule()
 
@@ -132,8 +132,8 @@ class Subscription:
         if self.closed or not self.topic.is_over or self.backlog():
             return
         for consumer in self.consumers.values():
-            if not consumer.knows_end:
-                consumer.knows_end = True
+            if not consumer.end_notified:
+                consumer.end_notified = True
                 consumer.connection.answer(ReachedEndOfTopic(consumer.consumer_id).encode())
 
     # Commands of consumers.
@@ -161,7 +161,7 @@ class Subscription:
         if self.seeks:
             return
         held = consumer.state.pending.by_entry
-        ours = [
+        acked = [
             (entry_id, ack_set and within_batch(self.topic, entry_id, ack_set, held))
             for ledger, entry_id, ack_set in ids
             if ledger == self.topic.ledger_id
@@ -169,9 +169,9 @@ class Subscription:
         consumer.acked_ms = self.acked_ms = now_ms = consumer.connection.read_ms
         end_entry_id = self.topic.state.readable_end
         if cumulative:
-            self.dispatcher.acknowledge_cumulative(ours, end_entry_id)
+            self.dispatcher.acknowledge_cumulative(acked, end_entry_id)
         else:
-            self.dispatcher.acknowledge(consumer.state, ours, end_entry_id)
+            self.dispatcher.acknowledge(consumer.state, acked, end_entry_id)
         self.stored_cursor.changed(now_ms)
         self._pump_if_unblocked()
         if self.topic.is_over:
@@ -227,7 +227,7 @@ class Subscription:
     def _pump_if_unblocked(self) -> None:
         """Resume dispatch after an acknowledgement. It can unblock a consumer at its limit, all consumers at the
         subscription's limit, and keys of a KEY_SHARED subscription that other consumers wait for."""
-        if self.dispatcher.type in _SEVERAL_ARE_SERVED:
+        if self.dispatcher.type in _MULTIPLE_CONSUMER_TYPES:
             self.dispatch_loop.schedule()
 
     def redeliver(

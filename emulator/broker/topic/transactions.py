@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ASK_AGAIN_SECONDS = 1.0
+STATUS_RETRY_SECONDS = 1.0
 """Delay before the status of a transaction is requested again from a coordinator that is being loaded."""
 
 
@@ -134,7 +134,7 @@ class TopicTransactions:
             try:
                 status = self._topic.region.coordinators.status(txn)
             except ProtocolError:
-                self._try_again()
+                self._retry_later()
                 return
             if status is None or status.is_over:
                 logger.warning(
@@ -149,9 +149,9 @@ class TopicTransactions:
             self._timer.cancel()
             self._timer = None
 
-    def _try_again(self) -> None:
+    def _retry_later(self) -> None:
         if self._timer is None and not self._topic.closed:
-            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.end_orphans)
+            self._timer = asyncio.get_running_loop().call_later(STATUS_RETRY_SECONDS, self.end_orphans)
 
     async def _end_orphan(self, txn: TxnId, committed: bool) -> None:
         try:

@@ -58,7 +58,7 @@ async def conflicts(call: AdminRequest) -> Content:
         {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
         for topic in region.directory.serving.values()
         if topic.subscriptions.replicated is not None
-        for name, source in topic.subscriptions.replicated.refused()
+        for name, source in topic.subscriptions.replicated.unapplied_positions()
     ]
 
 
