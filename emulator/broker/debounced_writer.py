@@ -50,27 +50,27 @@ class DebouncedWriter:
         self._take_changes = take_changes
         self._failed = failed
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: Sequence[asyncio.Future[Any]] | None = None
+        self._in_flight: Sequence[asyncio.Future[Any]] | None = None
         self._dirty = False
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
-        self._looked_at: set[str] = set()
+        self._read_keys: set[str] = set()
         """Keys that this writer has read, so that the store accepts puts of them: see `_put`."""
 
     def soon(self, delay_seconds: float) -> None:
         """Write the changed state within the delay."""
         if self._timer is None and not self._dirty and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._start)
+            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._begin_write)
 
     def now(self) -> asyncio.Future[None]:
         """Write the current state. The future resolves once it, or a newer one, is durable; otherwise StorageError."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
             # Another writer may own the state by now, and its newer value must not be overwritten.
-            future.set_exception(self._not_kept())
+            future.set_exception(self._gone_error())
             return future
         self._waiting.append(future)
-        self._start()
+        self._begin_write()
         return future
 
     def flush(self) -> asyncio.Future[None] | None:
@@ -80,7 +80,7 @@ class DebouncedWriter:
     @property
     def is_writing(self) -> bool:
         """Whether a write is under way."""
-        return self._under_way is not None
+        return self._in_flight is not None
 
     def close(self) -> None:
         """Begin no further write."""
@@ -90,10 +90,10 @@ class DebouncedWriter:
     async def settled(self) -> None:
         """Wait, after `close`, until the write that is under way has its outcome. Until then the stored state is
         unknown."""
-        while self._under_way is not None:
-            await asyncio.wait(self._under_way)
+        while self._in_flight is not None:
+            await asyncio.wait(self._in_flight)
 
-    def _not_kept(self) -> StorageError:
+    def _gone_error(self) -> StorageError:
         return GoneMeanwhile(f"{self._what} is not stored here any more")
 
     def _stop_timer(self) -> None:
@@ -101,9 +101,9 @@ class DebouncedWriter:
             self._timer.cancel()
             self._timer = None
 
-    def _start(self) -> None:
+    def _begin_write(self) -> None:
         self._stop_timer()
-        if self._under_way is not None:
+        if self._in_flight is not None:
             self._dirty = True
             return
         waiting, self._waiting = self._waiting, []
@@ -116,43 +116,43 @@ class DebouncedWriter:
     ) -> None:
         """Issue the first step; the others follow when it is durable."""
         if not steps:
-            _answer(waiting, None)
+            _resolve(waiting, None)
             self._delete(deletes)
             return
         puts = [self._put(key, value) for key, value in steps[0].items()]
 
         def done(failure: BaseException | None) -> None:
             if failure is None and self._closed and len(steps) > 1:
-                failure = self._not_kept()
+                failure = self._gone_error()
             if failure is None:
                 self._write(steps[1:], deletes, waiting)
             else:
-                self._give_up(failure, waiting)
+                self._fail(failure, waiting)
 
         self._when_all(puts, done)
 
     def _put(self, key: str, value: bytes) -> asyncio.Future[int]:
         """Put a value. After a failed put the store rejects the key until it is read (S5). The owner of the state read
         the key when it loaded the state; without a further read, one failed put would make all later ones fail."""
-        if key not in self._looked_at:
-            self._looked_at.add(key)
+        if key not in self._read_keys:
+            self._read_keys.add(key)
             self._store.get(key)
         return self._store.put(key, value)
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete unused keys. An unused key that stays does no harm, so only the next write waits for the deletion."""
         if not keys or self._closed:
-            self._written()
+            self._begin_next_write()
             return
-        self._looked_at.difference_update(keys)
+        self._read_keys.difference_update(keys)
         for key in keys:
             self._store.get(key)  # as in `_put`: an earlier failure must not make the store reject the key
 
         def done(failure: BaseException | None) -> None:
             if failure is None:
-                self._written()
+                self._begin_next_write()
             else:
-                self._give_up(failure, [])
+                self._fail(failure, [])
 
         self._when_all([self._store.delete(key) for key in keys], done)
 
@@ -160,39 +160,39 @@ class DebouncedWriter:
         self, futures: Sequence[asyncio.Future[Any]], done: Callable[[BaseException | None], None]
     ) -> None:
         """Call `done` when every future has its outcome, even if one fails earlier: until then the store may change."""
-        left = len(futures)
+        unresolved = len(futures)
 
         def one_done(_: asyncio.Future[Any]) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                self._under_way = None
+            nonlocal unresolved
+            unresolved -= 1
+            if not unresolved:
+                self._in_flight = None
                 failures = [future.exception() for future in futures]
                 done(next(filter(None, failures), None))
 
-        self._under_way = futures
+        self._in_flight = futures
         for future in futures:
             future.add_done_callback(one_done)
 
-    def _written(self) -> None:
+    def _begin_next_write(self) -> None:
         if self._closed:
-            self._release(self._not_kept())
+            self._fail_waiting(self._gone_error())
         elif self._dirty:
-            self._start()
+            self._begin_write()
 
-    def _give_up(self, failure: BaseException, waiting: list[asyncio.Future[None]]) -> None:
-        _answer(waiting, failure)
-        self._release(failure)
+    def _fail(self, failure: BaseException, waiting: list[asyncio.Future[None]]) -> None:
+        _resolve(waiting, failure)
+        self._fail_waiting(failure)
         if not self._closed:
             self._failed(failure)
 
-    def _release(self, failure: BaseException) -> None:
+    def _fail_waiting(self, failure: BaseException) -> None:
         """Fail the callers that wait for the next write, which will not happen."""
-        left, self._waiting = self._waiting, []
-        _answer(left, failure)
+        waiting, self._waiting = self._waiting, []
+        _resolve(waiting, failure)
 
 
-def _answer(waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:
+def _resolve(waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:
     for future in waiting:
         if future.done():
             continue

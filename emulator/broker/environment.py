@@ -60,12 +60,12 @@ class Environment:
 class RegionResources:
     """The memory budgets, caches and counters that all topics and clients of a region share."""
 
-    def __init__(self, region: str, tail_bytes_max: int) -> None:
+    def __init__(self, region: str, cache_bytes_max: int) -> None:
         self.memory = MemoryBudget("region")
         """Memory of the region; all other budgets are below it."""
         self.clients = MemoryBudget("clients", self.memory)
         """Memory of connections; 0 bytes once all clients are disconnected (FC1)."""
-        self.entry_caches = EntryCachePool(MemoryBudget("newest entries", self.memory, tail_bytes_max))
+        self.entry_caches = EntryCachePool(MemoryBudget("newest entries", self.memory, cache_bytes_max))
         """Memory for the newest entries of all topics."""
         self.forms = ReplicatedEntryCache(region, MemoryBudget("replicated forms", self.memory))
         """The newest entries that were sent to other regions, in their replicated form."""

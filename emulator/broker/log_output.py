@@ -56,5 +56,5 @@ def set_level(name: str) -> None:
     logging.getLogger().setLevel(name)
 
 
-def level() -> str:
+def get_level() -> str:
     return logging.getLevelName(logging.getLogger().level)

@@ -87,15 +87,15 @@ async def open_configuration(config: RegionConfig, store: Store) -> Configuratio
 async def run(config: RegionConfig) -> int:
     """Serve until the region is stopped. Returns the exit code."""
     network = SocketNetwork()
-    chance = random.Random()
-    links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, chance) for peer in config.peers}
+    rng = random.Random()
+    links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
     store = await open_store(config)
-    by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
+    links_by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
     environment = Environment(
         wall_clock_ms=ShiftedClock(lambda: time.time_ns() // 1_000_000, config.clock_ahead_ms),
-        random=chance,
+        random=rng,
         network=network,
-        peer_network=EmulatedNetwork(network, by_address),
+        peer_network=EmulatedNetwork(network, links_by_address),
         store=store,
         configuration=await open_configuration(config, store),
     )
@@ -117,7 +117,7 @@ async def run(config: RegionConfig) -> int:
     # Objects allocated so far live until the end: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
-    exit_code = await _until_told_to_stop(config, region)
+    exit_code = await _wait_for_stop(config, region)
     admin.close()
     await region.stop()
     _write_ready_file(config, {**served, "stopped": exit_code == 0})
@@ -139,21 +139,21 @@ def _write_ready_file(config: RegionConfig, content: Mapping[str, int]) -> None:
     temporary.replace(path)
 
 
-async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
+async def _wait_for_stop(config: RegionConfig, region: Region) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     waits: list[asyncio.Task[object]] = [loop.create_task(stop.wait()), loop.create_task(region.end.wait())]
     if config.owner_pid:
-        waits.append(loop.create_task(_owner_gone(config.owner_pid)))
+        waits.append(loop.create_task(_wait_for_owner_end(config.owner_pid)))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
     return 1 if region.end.is_fenced else 0
 
 
-async def _owner_gone(pid: int) -> None:
+async def _wait_for_owner_end(pid: int) -> None:
     """Wait until the parent process has ended without stopping this one, which then stops instead of becoming an
     orphan."""
     while True:

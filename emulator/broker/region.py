@@ -106,7 +106,7 @@ class Region:
             self.store.fenced.add_done_callback(lambda fenced: self.topic_failed("", fenced.result()))
         await self.incarnation.begin()
         await self.metadata.open()
-        self._share_metadata()
+        self._configure_metadata_sync()
         await self.policies.start(self.config.tenants, self.config.namespaces)
         self.schemas.start()
         self.metadata.watch(NamespacePath.prefix(), self._namespace_changed)
@@ -118,17 +118,17 @@ class Region:
         self.coordinators.resume()
         if self.synchronizer is not None:
             self.spawn(self.synchronizer.run())
-        owing = self._owing()
-        self.spawn(self.directory.open_owing(owing))
+        pending = self._topics_with_pending_work()
+        self.spawn(self.directory.open_owing(pending))
         self.housekeeper.idle.start()
         logger.info(
             "region %s listens on port %d; %d topics have work left and are loaded",
             self.config.region,
             self.clients.service_port,
-            len(owing),
+            len(pending),
         )
 
-    def _share_metadata(self) -> None:
+    def _configure_metadata_sync(self) -> None:
         environment = self.environment
         draw = environment.random.getrandbits
         settings = SyncSettings.of(
@@ -144,12 +144,12 @@ class Region:
             if settings.publishes_first or settings.requires_topic:
                 self.metadata.publisher = EventPublisher(self, self.metadata, settings)
 
-    def _owing(self) -> list[str]:
+    def _topics_with_pending_work(self) -> list[str]:
         """Return the topics that have pending work even without clients."""
         keys = [parse_key(text) for text, _ in self.store.scan(PendingWorkKey.prefix())]
-        owing = [key.topic for key in keys if isinstance(key, PendingWorkKey)]
+        pending = [key.topic for key in keys if isinstance(key, PendingWorkKey)]
         names = [name for namespace in self.policies.namespaces() for name in self.directory.names(namespace)]
-        return list(dict.fromkeys([*owing, *self.housekeeper.concerned(self.policies, names)]))
+        return list(dict.fromkeys([*pending, *self.housekeeper.concerned(self.policies, names)]))
 
     async def stop(self) -> None:
         """Stop in an orderly way: write everything pending, as far as the store accepts it, then close the store."""
@@ -166,16 +166,16 @@ class Region:
         self.directory.close()
         self.housekeeper.close()
         if written:
-            await self._within_flush_seconds(map(self._assembly.forget_owing_when_settled, topics))
+            await self._within_flush_seconds(map(self._assembly.forget_pending_work_when_settled, topics))
         self._tasks.close()
         await self.metadata.close()
         await self.store.close()
 
-    async def _within_flush_seconds(self, flushing: Iterable[Coroutine[Any, Any, Any]]) -> bool:
+    async def _within_flush_seconds(self, writes: Iterable[Coroutine[Any, Any, Any]]) -> bool:
         """Limit the time of pending writes: a fenced or unavailable store must not keep the region from stopping."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
-                outcomes = await asyncio.gather(*flushing, return_exceptions=True)
+                outcomes = await asyncio.gather(*writes, return_exceptions=True)
         except TimeoutError:
             logger.warning("pending writes were not stored within %g s", FLUSH_SECONDS)
             return False

@@ -27,7 +27,7 @@ class TaskGroup:
             return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = done
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._task_done)
 
     def close(self) -> None:
         """Cancel the running tasks, and start no further ones."""
@@ -35,7 +35,7 @@ class TaskGroup:
         for task in list(self._tasks):
             task.cancel()
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
         done = self._tasks.pop(task)
         if done is not None:
             done()

@@ -34,7 +34,7 @@ from emulator.storage.contract import Log, Store
 
 logger = logging.getLogger(__name__)
 
-VOLATILE_BITS: Final = 24
+NON_PERSISTENT_BITS: Final = 24
 """Bits of a ledger id that number the non-persistent topics of one start of a region: ids repeat after 2**24 topics."""
 
 
@@ -56,14 +56,14 @@ class Assembly:
     def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region
         self._topic_type = topic_type
-        self._volatile_made = 0
+        self._non_persistent_count = 0
         """Number of non-persistent topics created since the region was started."""
 
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
         if not self._region.policies.has_namespace(name.full_namespace):
             raise ProtocolError(ServerError.TopicNotFound, f"namespace {name.full_namespace} does not exist")
         if not name.is_persistent:
-            return await self._make_volatile(name) if create else None
+            return await self._create_non_persistent(name) if create else None
         log = await self._region.store.open_log(str(name), create=create)
         if log is None:
             return None
@@ -79,12 +79,12 @@ class Assembly:
             logger.warning("%s: %s is loaded again", damage, name)
             return await self._load(name, log)
 
-    async def _make_volatile(self, name: TopicName) -> Topic:
+    async def _create_non_persistent(self, name: TopicName) -> Topic:
         await self._region.topic_rules.deletions.forget(str(name))
-        self._volatile_made += 1
-        ledger_id = (self._region.incarnation.starts + 1 << VOLATILE_BITS) + self._volatile_made
+        self._non_persistent_count += 1
+        ledger_id = (self._region.incarnation.starts + 1 << NON_PERSISTENT_BITS) + self._non_persistent_count
         topic = await NonPersistentTopic.make(self._region, name, ledger_id, self._region.peers)
-        self._follow_policies(topic)
+        self._set_up(topic)
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
@@ -97,7 +97,7 @@ class Assembly:
             self._region, name, log, deduplicates=deduplicates, peers=self._region.peers
         )
         try:
-            self._follow_policies(topic)
+            self._set_up(topic)
         except CheckpointDamaged:
             topic.close("its checkpoint is damaged")
             await topic.checkpoints.discard()
@@ -107,7 +107,7 @@ class Assembly:
             raise
         return topic
 
-    def _follow_policies(self, topic: Topic) -> None:
+    def _set_up(self, topic: Topic) -> None:
         """Apply the topic's policies, now and whenever they change."""
         self._region.policies.attach(topic)
         try:
@@ -182,7 +182,7 @@ class Assembly:
             await store.delete(key)
         return True
 
-    async def forget_owing_when_settled(self, topic: Topic) -> None:
+    async def forget_pending_work_when_settled(self, topic: Topic) -> None:
         """Forget pending work that a topic no longer has when the region stops, once its writes are settled."""
         await topic.settled()
         await self.forget_owing(topic)
@@ -211,8 +211,8 @@ class Assembly:
 
     def _is_shared(self, name: str) -> bool:
         """Whether another region may have the topic, and replicate it to this region."""
-        sharing = self._region.policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
-        return any(region in self._region.peers for region in sharing)
+        clusters = self._region.policies.of_topic(TopicName.parse(name))[REPLICATION_CLUSTERS]
+        return any(region in self._region.peers for region in clusters)
 
 
 def _belongs_to(text: str, name: str) -> bool:
@@ -231,23 +231,23 @@ async def inherit_subscriptions(
     special handling."""
     if not components.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
         return
-    for model in _subscriptions(store, f"{name.partitioned}-partition-0", components):
-        key = CursorKey(str(name), model.key.subscription)
+    for inherited in _stored_subscriptions(store, f"{name.partitioned}-partition-0", components):
+        key = CursorKey(str(name), inherited.key.subscription)
         if store.get(key.text) is None:
             cursor = components.cursor(log.first_entry_id - 1)
-            cursor.set_replicated(model.cursor.replicated)
-            if model.cursor.replication_disabled:
+            cursor.set_replicated(inherited.cursor.replicated)
+            if inherited.cursor.replication_disabled:
                 cursor.disable_replication()
             await _put(store, StoredCursor(key, components.cursor_parts(cursor)))
 
 
-def _subscriptions(store: Store, topic: str, components: SubscriptionComponents) -> list[StoredCursor]:
+def _stored_subscriptions(store: Store, topic: str, components: SubscriptionComponents) -> list[StoredCursor]:
     """Return the stored subscriptions of a topic without positions: the topic may be writing those rows."""
     heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
     return list(stored_cursors(heads, components.cursor_parts).values())
 
 
-async def _put(store: Store, begun: StoredCursor) -> None:
-    for step in begun.take_changes().puts:
+async def _put(store: Store, stored: StoredCursor) -> None:
+    for step in stored.take_changes().puts:
         for key, value in step.items():
             await store.put(key, value)

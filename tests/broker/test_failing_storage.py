@@ -43,7 +43,7 @@ async def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again(worl
     acknowledged = asyncio.ensure_future(consumer.acknowledge(first, confirmed=True))
     await world.simulation.until(
         lambda: (
-            broker_of(world).directory.serving[TOPIC].subscriptions["s"].stored_cursor._writer._under_way
+            broker_of(world).directory.serving[TOPIC].subscriptions["s"].stored_cursor._writer._in_flight
             is not None
         )
     )

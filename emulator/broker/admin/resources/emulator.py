@@ -93,7 +93,7 @@ async def set_clock(call: AdminRequest) -> None:
 
 
 async def get_logging(call: AdminRequest) -> Content:
-    return {"level": log_output.level()}
+    return {"level": log_output.get_level()}
 
 
 async def set_logging(call: AdminRequest) -> None:
