@@ -54,7 +54,8 @@ class ProtectedResource(NamedTuple):
 
 
 def authorize(trust: TrustLevel, action: Action, resource: ProtectedResource) -> None:
-    """Check that an operation is allowed. ProtocolError (AuthorizationError) otherwise."""
+    """Raise ProtocolError (AuthorizationError) for replication that is not by an authenticated peer. Every other action
+    is allowed."""
     if action is Action.REPLICATE and trust is not TrustLevel.PEER:
         raise ProtocolError(
             ServerError.AuthorizationError,

@@ -197,7 +197,7 @@ class Components:
     lifetime: LifetimeComponents = LifetimeComponents()
 
     def with_replaced(self, **components: Any) -> Components:
-        """Replace single components, by the names of their fields. TypeError for an unknown name."""
+        """Return a copy with other components, by the names of their fields. TypeError for an unknown name."""
         groups = {}
         for group in fields(self):
             present = getattr(self, group.name)

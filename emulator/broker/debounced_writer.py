@@ -1,6 +1,6 @@
 """Writes one small state that changes often, such as a cursor, to the store.
 
-The state may be stored under several keys. At most one write is under way; changes during a write are part of the next
+The state may be stored under several keys. At most one write is in flight; changes during a write are part of the next
 one. So a cursor that moves ten thousand times a second costs one row per commit, and a wait for durability waits for at
 most two writes.
 
@@ -30,12 +30,13 @@ class KeyChanges(NamedTuple):
 
 
 def one_key(key: str, value: Callable[[], bytes]) -> Callable[[], KeyChanges]:
-    """Return the changes of a state that is stored under one key."""
+    """Return the `take_changes` function of a state that is stored under one key."""
     return lambda: KeyChanges([{key: value()}], [])
 
 
 class DebouncedWriter:
-    """Writes the changes of one state. Each write begins with a call of `take_changes`."""
+    """Writes the changes of one state. Each write begins with a call of `take_changes`. `failed` is called with the
+    error of a failed write, unless the writer is closed; later writes are still possible."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class DebouncedWriter:
         """Keys that this writer has read, so that the store accepts puts of them: see `_put`."""
 
     def soon(self, delay_seconds: float) -> None:
-        """Write the changed state within the delay."""
+        """Begin to write the changed state within the delay, at the latest when the write in flight ends."""
         if self._timer is None and not self._dirty and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._begin_write)
 
@@ -66,7 +67,7 @@ class DebouncedWriter:
         """Write the current state. The future resolves once it, or a newer one, is durable; otherwise StorageError."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
-            # Another writer may own the state by now, and its newer value must not be overwritten.
+            # Another writer may have stored a newer value of the state, which must not be overwritten.
             future.set_exception(self._gone_error())
             return future
         self._waiting.append(future)
@@ -74,22 +75,22 @@ class DebouncedWriter:
         return future
 
     def flush(self) -> asyncio.Future[None] | None:
-        """Write pending changes before an orderly stop. None when there are none."""
+        """Write changes of which no write has begun, before an orderly stop. None if there are none; `is_writing` tells
+        whether a write is in flight."""
         return self.now() if self._timer is not None or self._dirty else None
 
     @property
     def is_writing(self) -> bool:
-        """Whether a write is under way."""
+        """Whether a write is in flight, deletes included."""
         return self._in_flight is not None
 
     def close(self) -> None:
-        """Begin no further write."""
+        """Begin no further write, and no further step of the write in flight."""
         self._closed = True
         self._stop_timer()
 
     async def settled(self) -> None:
-        """Wait, after `close`, until the write that is under way has its outcome. Until then the stored state is
-        unknown."""
+        """Wait, after `close`, until the write in flight has its outcome. Until then the stored state is unknown."""
         while self._in_flight is not None:
             await asyncio.wait(self._in_flight)
 
@@ -114,7 +115,7 @@ class DebouncedWriter:
     def _write(
         self, steps: list[Mapping[str, bytes]], deletes: Sequence[str], waiting: list[asyncio.Future[None]]
     ) -> None:
-        """Issue the first step; the others follow when it is durable."""
+        """Issue the puts of the first step, and the next step when they are durable; then the deletes."""
         if not steps:
             _resolve(waiting, None)
             self._delete(deletes)
@@ -132,15 +133,16 @@ class DebouncedWriter:
         self._when_all(puts, done)
 
     def _put(self, key: str, value: bytes) -> asyncio.Future[int]:
-        """Put a value. After a failed put the store rejects the key until it is read (S5). The owner of the state read
-        the key when it loaded the state; without a further read, one failed put would make all later ones fail."""
+        """Put a value; read its key before the first put. After a failed put the store rejects the key until it is read
+        (S5), so a put that failed in an earlier writer would make all puts of this one fail."""
         if key not in self._read_keys:
             self._read_keys.add(key)
             self._store.get(key)
         return self._store.put(key, value)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """Delete unused keys. An unused key that stays does no harm, so only the next write waits for the deletion."""
+        """Delete unused keys, then begin the next write. Waiting callers have resumed before: an unused key that
+        remains does no harm."""
         if not keys or self._closed:
             self._begin_next_write()
             return

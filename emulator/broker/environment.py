@@ -43,7 +43,8 @@ class Environment:
     """The environment of one region."""
 
     wall_clock_ms: Callable[[], int]
-    """This region's wall clock; may be skewed and may jump. Only for time stamps that people read."""
+    """This region's wall clock in ms; may be skewed and may jump. Only for time stamps and what is computed from them,
+    such as retention, TTL, delivery times and the order of metadata events; timers use the loop."""
     random: random.Random
     network: Network
     """The network of clients and of the admin port."""
@@ -104,7 +105,8 @@ class RegionServices(Protocol):
         ...
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:
-        """Load a topic again from the store after one of its writes failed."""
+        """Unload a topic after one of its writes failed, and load it again from the store; if the log is fenced, end
+        the region."""
         ...
 
     def is_linked_from(self, region: str) -> bool:
@@ -112,5 +114,5 @@ class RegionServices(Protocol):
         ...
 
     def links_changed(self) -> None:
-        """React to a link to another region that came up or went down."""
+        """React to a link to another region that connected or disconnected."""
         ...

@@ -8,7 +8,7 @@ from emulator.storage.contract import Store
 
 
 class Incarnation:
-    """One start of a region; `begin` precedes every other use of the store."""
+    """One start of a region. The region calls `begin` before it uses the store otherwise."""
 
     def __init__(self, region: str, store: Store) -> None:
         self._region = region
@@ -18,7 +18,8 @@ class Incarnation:
         self._producer_names = 0
 
     async def begin(self) -> None:
-        """Check the store's format, and count this start. StorageError for a format that this program cannot read."""
+        """Check the store's format, or write it to a new store, and count this start. StorageError for a format that
+        this program cannot read, and when the store fails."""
         await self._check_format()
         stored = self._store.get(STARTS_KEY.text)
         if stored is not None and not stored.value.isdigit():
@@ -40,6 +41,7 @@ class Incarnation:
             )
 
     def new_producer_name(self) -> str:
-        """Return a name that is unique over all regions and restarts: deduplication by name includes other regions."""
+        """Return a name that is unique over all regions and restarts, because messages are deduplicated by producer
+        name in all regions."""
         self._producer_names += 1
         return f"{self._region}-{self.starts}-{self._producer_names}"

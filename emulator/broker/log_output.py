@@ -1,5 +1,5 @@
-"""The log output of a region's process: one line per event, as text or as JSON, with a level; both can be changed at
-run time."""
+"""The log output of a region's process: one line per event, as text or as JSON. Format and level can be changed at run
+time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMATS: Final = ("text", "json")
 
 
 class TextLines(logging.Formatter):
-    """`2026-11-23 02:54:55,123 INFO what happened`. Only the traceback of a bug takes more lines."""
+    """`2026-11-23 02:54:55,123 INFO what happened`, with line ends escaped. Only a traceback takes further lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -50,7 +50,7 @@ def set_format(name: str) -> None:
 
 
 def set_level(name: str) -> None:
-    """Set the level of all components of the program. ValueError for a name that is not one of `LEVELS`."""
+    """Set the level of the root logger. ValueError for a name that is not one of `LEVELS`."""
     if name not in LEVELS:
         raise ValueError(f"{name!r} is none of {', '.join(LEVELS)}")
     logging.getLogger().setLevel(name)

@@ -2,7 +2,8 @@
 
 The only module that combines a broker with a real network, a real clock and a concrete store.
 
-Exit codes: 0 stopped in an orderly way, 1 fenced or failed, 2 could not start (one sentence on stderr).
+Exit codes: 0 stopped in an orderly way, 1 fenced or an unexpected error, 2 could not start, or a foreseen error (one
+sentence on stderr).
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ Python's default of 5 ms starves the store's writer when the loop is never idle:
 releases the lock for a moment, which restarts the 5 ms. With that default an append took 6 s.
 """
 OWNER_CHECK_SECONDS = 0.5
+"""Seconds between two checks whether the owner process still runs."""
 
 
 async def open_store(config: RegionConfig) -> Store:
-    """Open the configured backend. Only the configured one is imported."""
+    """Open the configured backend of the log; no other backend is imported."""
     match config.log.backend:
         case "sqlite":
             from emulator.storage.sqlite.store import open_sqlite
@@ -65,7 +67,8 @@ async def open_store(config: RegionConfig) -> Store:
 
 
 async def open_configuration(config: RegionConfig, store: Store) -> ConfigurationMedium:
-    """Open the configuration store of the region's cluster: the same one after each restart of the region."""
+    """Open the configuration store of the region's cluster: without a path, an empty one in memory. The region's store
+    records its identity, so that a restarted region opens the same one, unless that is recorded as lost."""
     if not config.configuration.path:
         from emulator.storage.configuration.memory import MemoryConfiguration
 
@@ -85,7 +88,8 @@ async def open_configuration(config: RegionConfig, store: Store) -> Configuratio
 
 
 async def run(config: RegionConfig) -> int:
-    """Serve until the region is stopped. Returns the exit code."""
+    """Serve until the region is stopped, and return the exit code. OSError, ValueError or GeoemuError when it cannot
+    start."""
     network = SocketNetwork()
     rng = random.Random()
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
@@ -114,7 +118,7 @@ async def run(config: RegionConfig) -> int:
         raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
     served = {"pid": os.getpid(), "service_port": region.clients.service_port, "admin_port": admin_port}
     _write_ready_file(config, served)
-    # Objects allocated so far live until the end: exclude them from garbage collection.
+    # Most objects allocated until now live until the end: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     exit_code = await _wait_for_stop(config, region)
@@ -130,7 +134,7 @@ def _append_line(path: Path, line: str) -> None:
 
 
 def _write_ready_file(config: RegionConfig, content: Mapping[str, int]) -> None:
-    """Write the ready file: when the region begins to serve, and again after an orderly stop."""
+    """Replace the ready file atomically, if one is configured: when the region serves, and again after it stopped."""
     if not config.ready_file:
         return
     path = Path(config.ready_file)
@@ -140,6 +144,7 @@ def _write_ready_file(config: RegionConfig, content: Mapping[str, int]) -> None:
 
 
 async def _wait_for_stop(config: RegionConfig, region: Region) -> int:
+    """Wait for SIGTERM, SIGINT, the region's `end`, or the end of the owner process. Return the exit code."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -154,8 +159,7 @@ async def _wait_for_stop(config: RegionConfig, region: Region) -> int:
 
 
 async def _wait_for_owner_end(pid: int) -> None:
-    """Wait until the parent process has ended without stopping this one, which then stops instead of becoming an
-    orphan."""
+    """Wait until the process that owns this region no longer exists; the region must not outlive it."""
     while True:
         try:
             os.kill(pid, 0)
@@ -168,7 +172,7 @@ async def _wait_for_owner_end(pid: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program with command line arguments."""
+    """Run the program with command line arguments, and return its exit code."""
     log_format = ""
     if len(arguments) == 3 and arguments[0] == "--log-format":
         log_format, arguments = arguments[1], arguments[2:]

@@ -39,8 +39,8 @@ from emulator.storage.contract import Replaceable, Store
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 2.0
-"""Seconds that a stopping region waits for its pending writes. The sum of this and of the time limit of the store's
-`close` must stay below the 10 s after which the region is killed."""
+"""Seconds that a stopping region waits for its pending writes, before and after it closes its topics. Twice this and
+the time limit of the store's `close` together must stay below the 10 s after which the region is killed."""
 
 
 class RegionEnd(asyncio.Event):
@@ -51,7 +51,7 @@ class RegionEnd(asyncio.Event):
 
 
 class Region:
-    """One region: `start` it, let it serve, `stop` it. The owner of the environment creates it."""
+    """One region, between `start` and `stop`. The program that owns the environment creates it."""
 
     def __init__(
         self, config: RegionConfig, environment: Environment, *, topic_type: type[Topic] = Topic
@@ -100,8 +100,8 @@ class Region:
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Begin to serve, and load topics with pending work in the background (D3). OSError when a port is not
-        available; StorageError when the store is not."""
+        """Begin to serve, and load topics with pending work in the background (D3). OSError when the service port is
+        not available; StorageError when the store or the configuration store is not."""
         if isinstance(self.store, Replaceable):
             self.store.fenced.add_done_callback(lambda fenced: self.topic_failed("", fenced.result()))
         await self.incarnation.begin()
@@ -145,7 +145,7 @@ class Region:
                 self.metadata.publisher = EventPublisher(self, self.metadata, settings)
 
     def _topics_with_pending_work(self) -> list[str]:
-        """Return the topics that have pending work even without clients."""
+        """Return the topics that may have work without clients: recorded pending work, or data to delete by policy."""
         keys = [parse_key(text) for text, _ in self.store.scan(PendingWorkKey.prefix())]
         pending = [key.topic for key in keys if isinstance(key, PendingWorkKey)]
         names = [name for namespace in self.policies.namespaces() for name in self.directory.names(namespace)]
@@ -172,7 +172,8 @@ class Region:
         await self.store.close()
 
     async def _within_flush_seconds(self, writes: Iterable[Coroutine[Any, Any, Any]]) -> bool:
-        """Limit the time of pending writes: a fenced or unavailable store must not keep the region from stopping."""
+        """Wait for pending writes. Return False after FLUSH_SECONDS: a fenced or unavailable store must not keep the
+        region from stopping. A StorageError of a write is logged; another error is raised."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 outcomes = await asyncio.gather(*writes, return_exceptions=True)
@@ -187,7 +188,7 @@ class Region:
         return True
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine that no caller awaits. It ends with the region; an exception is a bug and is logged."""
+        """Run a coroutine that no caller awaits. It is cancelled when the region stops; an exception is logged."""
         self._tasks.start(work)
 
     # Topics.
@@ -207,8 +208,8 @@ class Region:
         return parsed
 
     def _namespace_changed(self, change: Change) -> None:
-        """Close the topics of a namespace that another region of the cluster deleted. Their logs stay as they are
-        (D5)."""
+        """Unload the topics of a namespace that was deleted, such as by another region of the cluster. Their logs stay
+        as they are (D5)."""
         key = parse_path(change.path)
         if change.value is None and isinstance(key, NamespacePath):
             for name in (*self.directory.names(key.name), *self.directory.non_persistent_names(key.name)):
@@ -223,6 +224,8 @@ class Region:
         return topics
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:
+        """Unload a topic after one of its writes failed. It is loaded again, unless the log is fenced: then the region
+        ends. `full_name` is empty when the store was fenced without a write."""
         if isinstance(failure, StorageFenced):
             logger.error("fenced: another process owns this region's log: %s", failure)
             self.end.is_fenced = True
@@ -241,7 +244,7 @@ class Region:
                 topic.subscriptions.replicated.snapshots.schedule()
 
     def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
-        """Return why clients should not be admitted yet: one reason for each expected peer without a link."""
+        """Return why clients should not connect yet: one reason for each expected peer that is not connected."""
         return [
             Cause.READINESS_LINK(region=name, reason=peer.why_not)
             for name, peer in sorted(self.peers.items())

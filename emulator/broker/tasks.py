@@ -11,15 +11,16 @@ logger = logging.getLogger(__name__)
 
 
 class TaskGroup:
-    """A task group like asyncio's for an owner that is not a coroutine: callbacks of a protocol open and close it."""
+    """The tasks of an owner that is not a coroutine, such as an asyncio protocol. Unlike in asyncio's TaskGroup, a
+    failed task does not cancel the others."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
         self._closed = False
 
     def start(self, work: Coroutine[Any, Any, Any], done: Callable[[], None] | None = None) -> None:
-        """Run `work`, unless the group is closed; call `done` when it ends, even if it is cancelled or fails. An
-        exception is a bug and is logged."""
+        """Run `work`, unless the group is closed. Call `done` when it ends, even if it is cancelled or fails; at once
+        in a closed group. An exception is a bug and is logged."""
         if self._closed:
             work.close()
             if done is not None:

@@ -1,4 +1,4 @@
-"""Assembles a topic from its log, its cursors and its replicators, and disassembles it.
+"""Loads a topic: its log, policies, subscriptions and replicators; disconnects it, and deletes its stored data.
 
 The topic directory decides when this happens (`broker/topic_directory/directory.py`).
 """
@@ -35,7 +35,8 @@ from emulator.storage.contract import Log, Store
 logger = logging.getLogger(__name__)
 
 NON_PERSISTENT_BITS: Final = 24
-"""Bits of a ledger id that number the non-persistent topics of one start of a region: ids repeat after 2**24 topics."""
+"""Bits of a ledger id that number the non-persistent topics of one start of a region. After 2**24 topics the ids are
+those of the next start."""
 
 
 class AssemblingRegion(RegionServices, Protocol):
@@ -51,7 +52,7 @@ class AssemblingRegion(RegionServices, Protocol):
 
 
 class Assembly:
-    """Loads, creates and closes topics: implements `topic_directory.TopicOpener`."""
+    """Loads, creates and deletes topics. Implements `topic_directory.directory.TopicOpener`."""
 
     def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region
@@ -108,7 +109,8 @@ class Assembly:
         return topic
 
     def _set_up(self, topic: Topic) -> None:
-        """Apply the topic's policies, now and whenever they change."""
+        """Apply the topic's policies, now and whenever they change, restore its subscriptions, and add its replicators
+        and its housekeeping."""
         self._region.policies.attach(topic)
         try:
             remotes = self._remotes(topic.policies)
@@ -159,7 +161,7 @@ class Assembly:
         topic.access.close()  # before the producers are detached, so that they keep their grants
         self._region.clients.topic_closed(topic)
 
-    # Use and pending work.
+    # Pending work.
 
     def owes(self, topic: Topic) -> bool:
         if topic.compaction.is_running or self._region.housekeeper.has_work(topic):
@@ -170,7 +172,7 @@ class Assembly:
         last = max(topic.log.next_entry_id, topic.state.stored_end) - 1
         if any(replicator.progress.confirmed < last for replicator in topic.replicators.values()):
             return True
-        # A replicated subscription takes part in snapshots, and sends its position to other regions.
+        # A replicated subscription requires snapshots, and sends its position to other regions.
         return any(one.cursor.replicated for one in topic.subscriptions.values())
 
     async def forget_owing(self, topic: Topic) -> bool:
@@ -223,7 +225,7 @@ def _belongs_to(text: str, name: str) -> bool:
 async def inherit_subscriptions(
     store: Store, name: TopicName, log: Log, components: SubscriptionComponents
 ) -> None:
-    """Create each durable subscription of partition 0 in this partition, beginning at its first entry. StorageError.
+    """Create each durable subscription of partition 0 in this new partition, at its first entry. StorageError.
 
     So consumers also receive messages that were published to a new partition before they discovered it
     (docs/components/partitions.md, N4). An empty partition gets the subscriptions whenever it is opened, before any
@@ -242,7 +244,8 @@ async def inherit_subscriptions(
 
 
 def _stored_subscriptions(store: Store, topic: str, components: SubscriptionComponents) -> list[StoredCursor]:
-    """Return the stored subscriptions of a topic without positions: the topic may be writing those rows."""
+    """Return the stored subscriptions of a topic, from their head rows only. The parts with individual acknowledgements
+    are not read, because the topic may be writing them."""
     heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
     return list(stored_cursors(heads, components.cursor_parts).values())
 
