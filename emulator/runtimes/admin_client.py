@@ -35,8 +35,8 @@ async def call(
 async def call_url(
     admin_url: str, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
 ) -> HttpResponse:
-    """Send one request to a region's admin URL, `http://host:port`. Raises NoHttpResponse if there is no response or
-    the URL is empty."""
+    """Send one request to a region's admin URL, `http://host:port`. Raises NoHttpResponse if there is no response
+    within `seconds`, or the URL has no host or port."""
     url = urlsplit(admin_url)
     if url.hostname is None or url.port is None:
         raise NoHttpResponse("it has no address")
@@ -53,9 +53,10 @@ class RegionReport:
 
 
 async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
-    """Return the state of a region, given the peers that it must be linked with.
+    """Return the state that a region reports, given the peers that it must be linked with.
 
-    Raises NoHttpResponse if there is no response, or if another process than the recorded one listens on its port.
+    Raises NoHttpResponse if there is no valid response, or if another process than the recorded one listens on its
+    port.
     """
     target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
     answer = await call(region.host, region.admin_port, "GET", target)

@@ -2,7 +2,8 @@
 
 Every verb returns when its effect is complete (a started region accepts publishes; a cut link drops all traffic), or
 raises RuntimeFailure with a message that says what to do. Verbs are idempotent: killing a killed region is no error.
-For names that are not in the run, and for runs that cannot be changed, verbs raise Refused and change nothing.
+For names that are not in the run, verbs raise Refused and change nothing; so do `up`, `start` and `lose` in a run that
+has ended.
 
 The state of a run is stored only in its run directory, so that any process may continue where another
 one stopped:
@@ -36,8 +37,9 @@ class RegionStatus:
     name: str
     cluster: str
     state: RegionState
-    """starting: the process runs, and does not respond or was not ready since its start. running: it was ready since
-    its start, even if a link is down now. killed: it ended without being stopped. lost: it was killed permanently."""
+    """starting: the process runs, and does not respond or was not ready since its start. running: it responds and was
+    ready since its start, even if a link is down now. stopped: it ended gracefully or was never started. killed: it
+    ended otherwise. lost: `lose` killed it."""
     service_url: str
     """`pulsar://host:port`, for clients outside of the run's network."""
     admin_url: str
@@ -74,7 +76,8 @@ class Runtime(Protocol):
         ...
 
     async def down(self) -> None:
-        """Stop every region gracefully and end the run. The run directory stays."""
+        """Stop every region gracefully and end the run. The run directory stays. Raises RuntimeFailure if a region had
+        to be killed."""
         ...
 
     async def start(self, region: str) -> None:
@@ -83,7 +86,7 @@ class Runtime(Protocol):
         ...
 
     async def stop(self, region: str) -> None:
-        """Stop a region gracefully."""
+        """Stop a region gracefully. Raises RuntimeFailure if it had to be killed."""
         ...
 
     async def kill(self, region: str) -> None:
@@ -108,12 +111,12 @@ class Runtime(Protocol):
         ...
 
     async def pause(self, region: str) -> None:
-        """Freeze a region (SIGSTOP): its connections stay open, and it sends no responses."""
+        """Freeze a region (SIGSTOP, or `docker pause`): its connections stay open, and it sends no responses."""
         ...
 
     async def resume(self, region: str) -> None:
-        """Resume a paused region and wait until it is ready, as after `start`. It receives the changes of its links
-        during the pause before other requests."""
+        """Resume a paused region and wait until it is ready, as after `start`. It receives the state of its links
+        before other requests."""
         ...
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
@@ -139,12 +142,12 @@ class Runtime(Protocol):
 
     async def skew(self, region: str, ahead_ms: int) -> None:
         """Offset a region's wall clock from the true time by `ahead_ms` (negative: behind). Timers are unaffected. A
-        region that is down has the offset after its start. Raises Refused if the region is paused."""
+        region that is down gets the offset when it starts. Raises Refused if the region is paused."""
         ...
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links: they are up and as
-        the topology declares them. Waits until running regions are linked again."""
+        """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links if a name is
+        missing: links are up, with the declared speed. Waits until running regions are linked again."""
         ...
 
     async def status(self) -> RunStatus:

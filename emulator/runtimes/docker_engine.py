@@ -24,7 +24,7 @@ T = TypeVar("T")
 ENGINE_SECONDS = 30.0
 """Time limit for a response of the engine."""
 FREEZE_SECONDS = 20.0
-"""How long `pause` repeats a request that the container runtime could not carry out."""
+"""Time for which `pause` repeats a request that the container runtime could not execute."""
 _FREEZE_RETRY_SECONDS = 0.1
 _NOT_FROZEN = "unable to freeze"
 """What runc reports with control groups v1 if a process of the container was in an uninterruptible system call, or got
@@ -43,7 +43,7 @@ class Container:
     state: ProcessState
     was_started: bool
     exit_code: int
-    """Exit code of an ended container; 0: it was stopped gracefully."""
+    """Exit code of an ended container; 0: it ended gracefully, or it has not ended."""
     pid: int | None
 
 
@@ -85,7 +85,8 @@ class DockerEngine:
     # --- containers -----------------------------------------------------------------------------------------
 
     async def states(self, run_label: str, label: str) -> dict[str, ProcessState]:
-        """Return the states of the same containers as `containers`, with a single request, for callers that poll."""
+        """Return the states of the containers that `containers` returns, with a single request, for callers that
+        poll."""
         rows = await _in_thread(lambda: self._rows(run_label, label))
         return {row["Labels"][label]: _STATES.get(row["State"], "gone") for row in rows}
 
@@ -142,7 +143,8 @@ class DockerEngine:
     # --- files ----------------------------------------------------------------------------------------------
 
     async def copy_out(self, container: Container, folder: str, to: Path) -> None:
-        """Copy the files of a folder in a container, running or not, to `to`. No effect if there is no such folder."""
+        """Copy all files below a folder in a container, running or not, to `to`. No effect if there is no such
+        folder."""
 
         def copy() -> None:
             with _sentences(f"copying {folder} of {container.name}", (404,)):
@@ -171,7 +173,7 @@ class DockerEngine:
         return (await _in_thread(read)).decode(errors="replace")
 
     async def follow(self, container: Container) -> AsyncIterator[str]:
-        """Yield the lines that the container has printed and prints from now on, until it has ended."""
+        """Yield the lines that the container has printed and will print, until it has ended."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         with _sentences(f"reading the logs of {container.name}"):
@@ -201,8 +203,8 @@ class DockerEngine:
 
 
 def place_of(name: str, to: Path) -> Path:
-    """Return the path in `to` for a file of a container's archive; its name begins with the copied folder. Raises
-    RuntimeFailure if the path would be outside of `to`, because names in the archive are not trusted."""
+    """Return the path in `to` for a file of a container's archive, without the first part of its name, the copied
+    folder. Raises RuntimeFailure if the path would be outside of `to`, because names in the archive are not trusted."""
     _, *inside = PurePosixPath(name).parts
     if not inside or ".." in inside or name.startswith("/"):
         raise RuntimeFailure(f"a container's archive has a file {name!r}, which lies in no folder of it")
@@ -238,6 +240,6 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _short(failure: Exception) -> str:
-    """Return the text of an error, truncated to 98 characters."""
+    """Return the text of an error, truncated if it has 100 characters or more."""
     text = str(failure)
     return text if len(text) < 100 else text[:97] + "…"

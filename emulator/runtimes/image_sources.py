@@ -33,7 +33,7 @@ def checkout() -> Path | None:
 
 
 def sources_digest(root: Path, kind: str) -> str:
-    """Return a digest of the names and contents of an image's sources, without byte code."""
+    """Return a digest of the names and contents of an image's sources, without byte code and ABOVE_THE_BROKER."""
     digest = hashlib.sha256()
     for path in sorted(_files(root, kind)):
         content = path.read_bytes()
@@ -50,8 +50,8 @@ def _files(root: Path, kind: str) -> Iterator[Path]:
 
 
 def stale_sentence(kind: str, image: str, labels: Mapping[str, str]) -> str | None:
-    """Return a warning if the image was built from other sources than the present ones, otherwise None. Images without
-    the label whose names do not end with `:local` are not checked."""
+    """Return a warning if the image was built from other sources than those of this checkout, otherwise None. Without a
+    checkout nothing is checked, and of images without the label only those whose names end with `:local`."""
     root = checkout()
     if root is None or (SOURCES_LABEL not in labels and not image.endswith(":local")):
         return None

@@ -58,8 +58,8 @@ def find_jars() -> Path | None:
 
 
 def fetch_jars() -> Path:
-    """Return the folder with the jars. Maven downloads missing jars; RuntimeFailure is raised if it cannot. The archive
-    that speeds up Kafka's start is created if it is missing."""
+    """Return the folder with the jars. Maven downloads missing jars; RuntimeFailure is raised if it cannot. A missing
+    archive, which speeds up Kafka's start, is created if possible."""
     folder = find_jars() or _let_maven_fetch()
     if not (folder / ARCHIVE).exists():
         prepare_quick_starts(folder)
@@ -187,7 +187,7 @@ class KafkaServer:
         return properties
 
     def stop(self) -> None:
-        """Stop Kafka gracefully. No effect if it does not run."""
+        """Stop Kafka gracefully; kill it after STOP_SECONDS_MAX. No effect if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

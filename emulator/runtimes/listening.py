@@ -3,9 +3,9 @@
 Regions listen on other than loopback addresses only if the user permits it, because regions do not authenticate
 clients.
 
-A region keeps its ports while it is down. A free port chosen by the system is in the ephemeral range: while a region is
-down, any outgoing connection may get its port, and a client that keeps reconnecting may even connect to itself. So free
-ports are chosen below that range.
+A region has the same ports after each start. A free port chosen by the system is in the ephemeral range: while a region
+is down, any outgoing connection may get its port, and a client that keeps reconnecting may even connect to itself. So
+free ports are chosen below that range, unless none is found there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from emulator.net.addresses import HOST_RULE, in_url, is_host, is_loopback, is_w
 logger = logging.getLogger(__name__)
 
 PLACES = "--listen, or `listen` or `host` of the region"
-"""The settings in which users name an address, for error messages."""
+"""The option and settings with which users name an address, for error messages."""
 
 
 def listening_on(topology: Topology, address: str | None) -> Topology:
-    """Return the topology with another address for all its regions; None: unchanged. Raises Refused if it is no
-    address."""
+    """Return the topology with another `listen` address for all its regions; None: unchanged. Raises Refused if it is
+    neither an address nor a host name."""
     if address is None:
         return topology
     if not is_host(address):
@@ -42,7 +42,8 @@ def listening_on(topology: Topology, address: str | None) -> Topology:
 
 def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = False) -> Topology:
     """Return the topology with the numeric address of every region in `listen`, so that regions listen on the checked
-    addresses. Raises Refused if other machines can reach an address, unless `insecure`; then a warning is logged."""
+    addresses. Raises Refused if a host name has no address, if other machines can reach an address, unless `insecure`
+    (then a warning is logged), or if lookups of a container could not return an address."""
     numeric = topology.with_regions(_with_address)
     exposed = [region for region in numeric.regions if not is_loopback(region.listen)]
     if exposed and not insecure:
@@ -97,7 +98,7 @@ def _warning(exposed: list[RegionSpec]) -> str:
 
 
 def _kafkas(exposed: list[RegionSpec]) -> str:
-    """Return the part of the warning about the regions' Kafka containers, whose ports are published, too."""
+    """Return the part of the warning about the regions' Kafka containers, whose ports are published, too; or ''."""
     owners = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
     return f"; it can also read and change the logs in the Kafkas of {_who(owners)}" if owners else ""
 
@@ -116,8 +117,9 @@ def _where(exposed: list[RegionSpec]) -> str:
 
 _OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 15_000
-"""Lowest port that is chosen; lower ports are often the well-known ports of other programs."""
+"""Lowest port that is chosen at random; lower ports are often the well-known ports of other programs."""
 _ATTEMPTS = 200
+"""Number of random ports that are tried before the system chooses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,8 @@ class WantedPort:
 
 
 def choose_ports(wanted: Iterable[WantedPort]) -> list[int]:
-    """Return a port for each of `wanted`, in order; all are different and free now. Raises Refused if a port is in
-    use."""
+    """Return a port for each of `wanted`, in order; all can be listened on together now. Raises Refused if a port is in
+    use or an address is not one of this machine."""
     wanted = list(wanted)
     chosen: dict[int, int] = {}
     with ExitStack() as held:

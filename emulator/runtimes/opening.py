@@ -37,7 +37,8 @@ def create_run(
 
 
 def open_run(run_dir: Path | None) -> Runtime:
-    """Open the run in a directory; None: the latest run of the current folder. Raises Refused if there is none."""
+    """Open the run in a directory; None: the latest run of the current folder. Raises Refused if there is none, or if
+    its runtime is not available."""
     directory = find_run(run_dir)
     return _runtime(directory.read().runtime)(directory)
 
@@ -56,12 +57,12 @@ def _runtime(name: str) -> type[ProcessRuntime] | type[ComposeRuntime]:
 
 
 TURN_SECONDS = 10.0
-"""Time limit of a command that waits for the lock of the operator's history."""
+"""Time for which a command waits for the lock of the operator's history."""
 
 
 def operator_history(run: Runtime) -> HistoryWriter:
-    """Open the operator's history. Close it right after the write, because a command in another terminal may wait for
-    its lock."""
+    """Open the history of the run's operator, which records verbs of any terminal. Close it right after the write,
+    because another command may wait for its lock."""
     from emulator.run.history import HistoryWriter
 
     path = run.run_dir / "history" / "operator.jsonl"
@@ -69,7 +70,8 @@ def operator_history(run: Runtime) -> HistoryWriter:
 
 
 def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
-    """Return the named regions, or all regions of a cluster, each once. Raises Refused if a name is not in the run."""
+    """Return the regions of `cluster`, or the named regions if it is None, each once. Raises Refused if a name is not
+    in the run."""
     if cluster is None:
         for region in regions or ():
             refuse_unknown("region", region, topology.region_names)

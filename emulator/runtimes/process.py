@@ -238,7 +238,7 @@ class ProcessRuntime(RecordedRuntime):
 
 
 def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
-    """Prepare a Kafka for this region if it needs one, and return the Kafka's address; otherwise None."""
+    """Prepare a Kafka for this region if its log needs one and the topology names none; return its address, or None."""
     log = topology.region(name).log
     if log.backend != "kafka" or log.bootstrap_servers:
         return None

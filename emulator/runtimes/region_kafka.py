@@ -1,6 +1,6 @@
 """A separate Kafka for each region of a process run whose topology has `log: {backend: kafka}` without servers.
 
-    python -m emulator.runtimes.region_kafka FOLDER PORT OWNER_PID   runs a Kafka until SIGTERM or its owner ends
+    python -m emulator.runtimes.region_kafka FOLDER PORT OWNER_PID   runs a Kafka until a signal or its owner's end
     python -m emulator.runtimes.region_kafka --fetch                 downloads the jars, once; needs Maven
 
 The Kafka keeps running when its region is killed, and the region continues with it after a restart.
@@ -51,7 +51,7 @@ def plan(region_dir: Path) -> None:
 
 async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
     """Start the Kafkas of these region directories, on their ports, and wait until all are ready. Raises RuntimeFailure
-    if one ends before."""
+    if one ends before, and TimeoutError after READY_SECONDS_MAX."""
     keepers = {
         region_dir: subprocess.Popen(
             [
@@ -80,7 +80,7 @@ async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
 
 
 async def stop_all(region_dirs: Iterable[Path]) -> None:
-    """Stop the Kafkas of these regions gracefully; regions without a running Kafka are ignored."""
+    """Stop the Kafkas of these regions and wait until they have ended; regions without a Kafka are ignored."""
     asked = [keeper for region_dir in region_dirs if (keeper := _keeper(region_dir)) is not None]
     for keeper in asked:
         send_signal(keeper, signal.SIGTERM)
@@ -102,7 +102,7 @@ def _keeper(region_dir: Path) -> ProcessIdentity | None:
 
 
 def keep(folder: Path, port: int, owner_pid: int) -> None:
-    """Run one Kafka until SIGTERM, or until the owner process has ended (`owner_pid` 0: no owner)."""
+    """Run one Kafka until SIGTERM, SIGINT or SIGHUP, or until the owner process has ended (`owner_pid` 0: no owner)."""
     told_to_stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: told_to_stop.set())

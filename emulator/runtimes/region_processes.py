@@ -43,7 +43,7 @@ class RegionProcesses:
         """Processes that this object started. Ended ones stay zombies until they are polled."""
 
     def spawn(self, record: RunRecord, name: str) -> None:
-        """Start a region's process with the current state of its links. Called while `record` is being edited."""
+        """Start a region's process with the recorded links and clock offset, and record it. Called within `edit`."""
         region, folder = record.regions[name], self._directory.region_dir(name)
         write_present_state(folder, record, name)
         with output_log(folder).open("ab") as output:
@@ -74,7 +74,7 @@ class RegionProcesses:
         return process is not None and send_signal(process, number)
 
     async def wait_for_state(self, name: str, *wanted: ProcessState) -> None:
-        """Wait for the state that a signal causes. Raises RuntimeFailure after STOP_SECONDS."""
+        """Wait until the region is in one of the `wanted` states. Raises RuntimeFailure after STOP_SECONDS."""
         record = self._directory.read()
         try:
             async with asyncio.timeout(STOP_SECONDS):
@@ -100,7 +100,7 @@ class RegionProcesses:
         return False
 
     def describe_end(self, name: str, state: ProcessState) -> str:
-        """Return why a region that was expected to become ready never will."""
+        """Return why a region whose process is in `state`, paused or gone, did not become ready."""
         record = self._directory.read()
         if state == "paused":
             return f"{name} was paused before it was ready: `geoemu resume {name}`"
@@ -113,8 +113,8 @@ class RegionProcesses:
         return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
 
     def stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
-        """Return whether the region stopped gracefully on a request that is not recorded: `pulsar-admin brokers
-        shutdown` or SIGTERM."""
+        """Return whether the region reported a graceful stop of this process. The request need not be recorded: it may
+        have been `pulsar-admin brokers shutdown` or a user's SIGTERM."""
         try:
             said = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
         except (OSError, ValueError):
@@ -122,6 +122,7 @@ class RegionProcesses:
         return said.get("pid") == process.pid and said.get("stopped") is True
 
     async def stop(self, names: Sequence[str]) -> None:
+        """Stop regions gracefully. Raises RuntimeFailure if one had to be killed."""
         with self._directory.edit() as record:
             alive = [name for name in names if self.state(record, name) != "gone"]
             for name in alive:
@@ -169,8 +170,8 @@ def _with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]
 
 
 def new_run_token() -> str:
-    """Return a random token for `apart_from_other_runs`, the same for all regions of a run. It is not derived from the
-    run directory, because a later run may use the same directory."""
+    """Return a random token for `with_topic_prefix`; all regions of a run have the same one. It is not derived from
+    the run directory, because a later run may use the same directory."""
     return secrets.token_hex(4)
 
 
@@ -181,7 +182,8 @@ def new_run_secret() -> str:
 
 
 def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
-    """Return the configuration with a topic prefix that separates the run from other runs on the same Kafka."""
+    """Return the configuration with a topic prefix that separates the run from other runs on the same Kafka; unchanged
+    if the log is not in Kafka or has a topic prefix."""
     if config.log.backend != "kafka" or "topic_prefix" in config.log.options:
         return config
     options = {**config.log.options, "topic_prefix": f"geoemu-{run_token}"}
@@ -189,7 +191,7 @@ def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of geoemu's child processes: the present one, with the checkout in PYTHONPATH unless
+    """Return the environment of geoemu's child processes: that of this process, with the checkout in PYTHONPATH unless
     geoemu is installed."""
     root = Path(emulator.__file__).parents[1]
     if root.name in ("site-packages", "dist-packages"):

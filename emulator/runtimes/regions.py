@@ -68,11 +68,10 @@ class LinkedRegions(ABC):
 
     @abstractmethod
     async def _last_words(self, name: str, state: ProcessState) -> str:
-        """Explain why a region never became ready."""
+        """Return why a region whose program is in `state` is not ready, for an error message."""
 
     def _record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:  # noqa: B027 (nothing to do)
-        """Called when links or clocks of some regions were changed in the record, before any region receives the
-        change."""
+        """Handle changed links or clocks of regions in the record, before any region receives the change."""
 
     # --- links ------------------------------------------------------------------------------------------
 
@@ -108,7 +107,8 @@ class LinkedRegions(ABC):
         await self._set_links(links, lambda _, shape: replace(shape, **changes))
 
     async def _set_links(self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]) -> None:
-        """Record the changed links, so that a region that starts meanwhile has them, then send them to both ends."""
+        """Record the changed links, so that a region that starts meanwhile receives them, then send them to both ends.
+        Raises Refused if a link is not in the run."""
         with self._directory.edit() as record:
             for link in links:
                 _refuse_unknown_link(record, *link)
@@ -157,7 +157,8 @@ class LinkedRegions(ABC):
                         break
 
     async def _thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
-        """Resume a paused region, after requests with the states of all its links were sent to its admin port."""
+        """Resume a paused region, after the states of all its links were sent to its admin port; it receives them
+        before other requests."""
         record = self._directory.read()
         region = record.regions[name]
         links = [link for link in record.links if name in link]
@@ -173,7 +174,8 @@ class LinkedRegions(ABC):
                 exchange.close()
 
     async def _send_link(self, name: str, link: Link) -> None:
-        """Send the latest recorded state, so that of two concurrent commands the later one wins everywhere."""
+        """Send the recorded state of a link to a region until the region has applied it; no effect unless the region
+        runs. The latest state is sent each time, so that of two concurrent commands the later one wins everywhere."""
         reason = ""
         try:
             async with asyncio.timeout(APPLY_SECONDS):
@@ -204,8 +206,9 @@ class LinkedRegions(ABC):
         await self._wait_until_ready(peers, peers=[name])
 
     async def _wait_until_ready(self, names: Iterable[str], *, peers: Sequence[str] | None = None) -> None:
-        """Wait until regions are ready and linked with all running peers. With `peers`, consider only links with these
-        peers, and do not wait for regions that do not run."""
+        """Wait until regions are ready and linked with all running peers, and record that they were ready. With
+        `peers`, consider only links with these peers, do not wait for regions that do not run, and record nothing.
+        Raises RuntimeFailure if a region is not running or not ready in time."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name in names:
@@ -266,7 +269,7 @@ class RecordedRuntime(LinkedRegions):
 
     @abstractmethod
     async def _region_states(self, record: RunRecord) -> dict[str, tuple[RegionState, int | None, str]]:
-        """Return the state of each region, the pid of its program, and what it waits for."""
+        """Return the state of each region, the pid of its program (None: it has none), and what it waits for."""
 
     async def up(self) -> None:
         self._refuse_if_over(self._directory.read())
@@ -328,7 +331,7 @@ async def state_of_running(record: RunRecord, states: States, name: str) -> tupl
 
 
 def killed_instead(names: Sequence[str], seconds: float) -> RuntimeFailure:
-    """Return the failure for regions that did not stop gracefully and were killed."""
+    """Return the error for regions that did not stop gracefully and were killed."""
     return RuntimeFailure(
         f"{' and '.join(names)} did not end within {seconds:g} s and had to be killed: "
         f"`geoemu logs {names[0]}` shows its last log lines"
@@ -343,12 +346,13 @@ def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
 
 
 def lost_clusters(record: RunRecord) -> frozenset[str]:
+    """Return the clusters of which every region is lost."""
     there = {region.cluster for region in record.regions.values() if not region.lost}
     return frozenset(region.cluster for region in record.regions.values()) - there
 
 
 def refuse_living(record: RunRecord, cluster: str, states: Mapping[str, ProcessState]) -> None:
-    """Raise Refused if the cluster does not exist or one of its regions runs."""
+    """Raise Refused if the cluster does not exist, or one of its regions runs or is paused."""
     of = [name for name, region in record.regions.items() if region.cluster == cluster]
     living = [name for name in of if states[name] != "gone"]
     if not of:
@@ -360,7 +364,7 @@ def refuse_living(record: RunRecord, cluster: str, states: Mapping[str, ProcessS
 
 
 def forget_store(folder: Path) -> None:
-    """Delete the copy of a cluster's configuration store in the run directory, because a region will change the
-    store."""
+    """Delete the copy of a cluster's configuration store in the run directory, because the store has changed or will
+    change."""
     for file in folder.glob(f"{CONFIGURATION_FILE}*"):
         file.unlink(missing_ok=True)

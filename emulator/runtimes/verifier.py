@@ -19,6 +19,7 @@ from emulator.runtimes.spinner import spinner
 NICENESS = 5
 """Niceness of a verifier that is started during a run, so that it does not slow down the regions."""
 LEAVE_SECONDS = 5.0
+"""Time that the verifier may take to end after SIGINT; then it is killed with SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,9 @@ def verify_command(
 
 
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
-    """Return the command that runs the verifier as a container in the network of a run's regions. Raises Refused if the
-    run is not in containers or the image is missing."""
+    """Return the command that runs the verifier as a container in the network of a run's regions; print a warning if
+    its image is outdated. Raises Refused if the run is not in containers, or a local image, the Docker engine or
+    Compose is missing."""
     from emulator.errors import Refused
     from emulator.runtimes.compose.command import compose_command
     from emulator.runtimes.compose.file import VERIFY_SERVICE
@@ -153,7 +155,7 @@ class WaitingVerifier:
         return VerifierResult(output.decode(), complaints.decode(), await self._process.wait())
 
     async def end(self) -> None:
-        """End the verifier and its child processes. No effect if it has ended by itself."""
+        """End the verifier, if it has not ended by itself, and its child processes."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)

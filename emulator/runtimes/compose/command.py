@@ -46,13 +46,14 @@ def _major_version(command: tuple[str, ...]) -> int:
 
 
 async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
-    """Run a Compose command on a run. Raises RuntimeFailure with Compose's error output when it fails.
+    """Run a Compose command on a run. Raises RuntimeFailure, with Compose's last lines, if it fails or takes longer
+    than `seconds`.
 
     On cancellation the command is terminated, and has ended when this returns.
     """
     command = [*compose_command(), "--file", str(run_dir / "compose.yaml"), "--progress", "quiet"]
     if arguments[0] == "down":
-        command += ["--profile", PROFILE]  # the verdict's container ends with the run
+        command += ["--profile", PROFILE]  # Prometheus and Grafana end with the run
     command += arguments
     process = await asyncio.create_subprocess_exec(
         *command,

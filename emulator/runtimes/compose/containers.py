@@ -56,8 +56,8 @@ class RunContainers:
             output_log(self._directory.region_dir(name)).write_text(await self.engine.output(container))
 
     async def keep_stores(self) -> None:
-        """Copy the configuration stores that no region has open from their volumes to the run directory, for the
-        verdict and before the volumes are removed."""
+        """Copy each configuration store that no running or paused region has open from its volume to the run directory,
+        for the verdict and before the volumes are removed."""
         containers = await self.by_region()
         clusters = {name: region.cluster for name, region in self._directory.read().regions.items()}
         in_use = {clusters[name] for name, container in containers.items() if container.state != "gone"}
@@ -88,7 +88,7 @@ class RunContainers:
         return service if service and state_of_container(await self._kafkas(), service) == "gone" else None
 
     async def while_kafkas_live(self, regions: Sequence[str], waiting: Coroutine[Any, Any, None]) -> None:
-        """Await `waiting`. Raises RuntimeFailure at once if a Kafka of these regions ends, instead of at the time
+        """Await `waiting`. Raises RuntimeFailure soon after a Kafka of these regions has ended, instead of at the time
         limit."""
         tasks = [asyncio.create_task(waiting)]
         if services := {service for region in regions if (service := self._own_kafka(region))}:

@@ -94,7 +94,8 @@ def dashboard_files(plan: ComposePlan) -> dict[str, str]:
 
 
 def compose_file(plan: ComposePlan) -> str:
-    """Return the text of compose.yaml. Its paths are relative to the run directory, in which the file is stored."""
+    """Return the text of compose.yaml, with paths relative to the run directory. Raises Refused if a region has the
+    name of another service."""
     reserved = {VERIFY_SERVICE: "service that verifies the run"}
     if plan.dashboards:
         reserved |= dict.fromkeys((PROMETHEUS_SERVICE, GRAFANA_SERVICE), "service that shows figures")

@@ -39,7 +39,8 @@ class ComposeSettings:
 
 def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
     """Read the environment variables GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SPARK_IMAGE,
-    GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS and GEOEMU_KAFKA."""
+    GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS and GEOEMU_KAFKA. Raises Refused for an invalid
+    value."""
     names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
     given = {field: environment[name] for field, name in names.items() if environment.get(name)}
     settings = ComposeSettings(**given)  # type: ignore[arg-type]
@@ -89,7 +90,8 @@ def project_name(topology: Topology, run_dir: Path) -> str:
 
 
 def kafka_owners(topology: Topology, settings: ComposeSettings) -> dict[str, str]:
-    """Return, for each region that needs a Kafka container, the region after which that container is named."""
+    """Return, for each region that needs a Kafka container, the region after which that container is named. Raises
+    Refused if the container has the name of a region."""
     regions = [
         region.name
         for region in topology.regions
@@ -110,7 +112,7 @@ def kafka_service(owner: str) -> str:
 
 def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
     """Return a free subnet for `plan_size` containers. The first candidate depends on the project, so that two runs
-    that begin at the same time do not collide."""
+    that begin at the same time rarely choose the same one. Raises Refused if `subnets` is too small or full."""
     # Reserved addresses: network, broadcast, gateway and the verdict's container.
     prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)

@@ -124,7 +124,8 @@ def _patient(config: RegionConfig) -> RegionConfig:
 
 
 def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, PublishedPorts]:
-    """Return the published ports of each region: those of the topology, or ports that are free now."""
+    """Return the published address and ports of each region: ports of the topology, or for 0 ports that are free
+    now."""
     with_kafka = set(kafka_owners(topology, settings).values())
     wanted = []
     for region in topology.regions:
@@ -140,8 +141,8 @@ def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Publish
 
 
 def _container_user() -> tuple[int, int]:
-    """Return user and group of containers: the current ones, so that the user owns the files of the run, but not
-    root."""
+    """Return user and group of containers: the current ones, so that the user owns the files of the run; CONTAINER_USER
+    for root."""
     return (os.getuid(), os.getgid()) if os.getuid() != 0 else (CONTAINER_USER, CONTAINER_USER)
 
 
@@ -155,8 +156,8 @@ def _give_to_containers(folders: Iterable[Path]) -> None:
 
 
 def check_images(engine: DockerEngine, topology: Topology, settings: ComposeSettings) -> None:
-    """Check that local images exist, because they cannot be pulled, and warn about outdated ones. Compose pulls other
-    images. Raises Refused if one is missing."""
+    """Raise Refused if a local image is missing, because it cannot be pulled, and warn about outdated images. Compose
+    pulls other images."""
     needed = {"region": settings.region_image}
     if kafka_owners(topology, settings):
         needed["kafka"] = settings.kafka_image

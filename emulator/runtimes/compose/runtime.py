@@ -213,7 +213,7 @@ class ComposeRuntime(RecordedRuntime):
         seen_id, seen_lines = "", 0
         while True:
             if container is not None:
-                # The log of a restarted container repeats the lines from before; a new container has no lines yet.
+                # The log of a restarted container repeats the earlier lines; that of a new container does not.
                 skip = seen_lines if container.id == seen_id else 0
                 seen_id, seen_lines = container.id, 0
                 async for line in self._containers.engine.follow(container):
@@ -245,7 +245,7 @@ class ComposeRuntime(RecordedRuntime):
             raise killed_instead(slow, STOP_SECONDS)
 
     async def _last_words(self, name: str, state: ProcessState) -> str:
-        """Return why a region that was expected to become ready never will."""
+        """Return why a region whose container is in `state`, paused or gone, did not become ready."""
         if state == "paused":
             return f"{name} was paused before it was ready: `geoemu resume {name}`"
         container = (await self._containers.by_region()).get(name)
