@@ -268,7 +268,7 @@ class RunCommand:
 
     def _print_verdict(self, verdict: VerifierResult) -> int:
         print(verdict.output, end="", flush=True)
-        print(verdict.complaints, end="", file=sys.stderr, flush=True)
+        print(verdict.error_output, end="", file=sys.stderr, flush=True)
         return verdict.exit_code
 
     @property

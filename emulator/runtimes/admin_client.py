@@ -52,7 +52,7 @@ class RegionReport:
     """What the region waits for until it is ready, as a sentence; empty if nothing."""
 
 
-async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
+async def query_status(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
     """Return the state that a region reports, given the peers that it must be linked with.
 
     Raises NoHttpResponse if there is no valid response, or if another process than the recorded one listens on its

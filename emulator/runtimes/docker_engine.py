@@ -30,7 +30,7 @@ _NOT_FROZEN = "unable to freeze"
 """What runc reports with control groups v1 if a process of the container was in an uninterruptible system call, or got
 no processor, during the few milliseconds that runc waits. The container then continues to run."""
 _STATES: dict[str, ProcessState] = {"running": "running", "restarting": "running", "paused": "paused"}
-_BESIDE_LABEL = "com.docker.compose.oneoff"
+_ONEOFF_LABEL = "com.docker.compose.oneoff"
 """The label of containers started by `docker compose run`."""
 
 
@@ -64,20 +64,20 @@ class DockerEngine:
     # --- images and networks --------------------------------------------------------------------------------
 
     def has_image(self, image: str) -> bool:
-        with _sentences(f"looking for image {image}"), suppress(ImageNotFound):
+        with _runtime_failures(f"looking for image {image}"), suppress(ImageNotFound):
             self._client.images.get(image)
             return True
         return False
 
     def image_labels(self, image: str) -> dict[str, str]:
         """Return the labels of an image; empty if the image does not exist."""
-        with _sentences(f"looking at image {image}"), suppress(ImageNotFound):
+        with _runtime_failures(f"looking at image {image}"), suppress(ImageNotFound):
             return dict(self._client.images.get(image).labels)
         return {}
 
     def subnets(self) -> list[str]:
         """Return the IPv4 subnets of all existing networks."""
-        with _sentences("listing networks"):
+        with _runtime_failures("listing networks"):
             networks = self._client.api.networks()
         configs = [config for network in networks for config in (network["IPAM"]["Config"] or [])]
         return [config["Subnet"] for config in configs if ":" not in config.get("Subnet", ":")]
@@ -96,14 +96,14 @@ class DockerEngine:
         return await _in_thread(lambda: self._containers(run_label, label))
 
     def _rows(self, run_label: str, label: str) -> list[dict[str, Any]]:
-        with _sentences("listing containers"):
+        with _runtime_failures("listing containers"):
             found = self._client.api.containers(all=True, filters={"label": [run_label, label]})
-        return [row for row in found if row["Labels"].get(_BESIDE_LABEL) != "True"]
+        return [row for row in found if row["Labels"].get(_ONEOFF_LABEL) != "True"]
 
     def _containers(self, run_label: str, label: str) -> dict[str, Container]:
         containers = {}
         for row in self._rows(run_label, label):
-            with _sentences("looking at a container", (404,)):  # removed meanwhile
+            with _runtime_failures("looking at a container", (404,)):  # removed meanwhile
                 raw = self._client.api.inspect_container(row["Id"])
                 containers[row["Labels"][label]] = _container(raw)
         return containers
@@ -135,7 +135,7 @@ class DockerEngine:
         self, container: Container, verb: str, ignore: tuple[int, ...] = (), **options: Any
     ) -> None:
         def call() -> None:
-            with _sentences(f"docker {verb} {container.name}", ignore):
+            with _runtime_failures(f"docker {verb} {container.name}", ignore):
                 getattr(self._client.api, verb)(container.id, **options)
 
         await _in_thread(call)
@@ -147,13 +147,13 @@ class DockerEngine:
         folder."""
 
         def copy() -> None:
-            with _sentences(f"copying {folder} of {container.name}", (404,)):
+            with _runtime_failures(f"copying {folder} of {container.name}", (404,)):
                 stream, _ = self._client.api.get_archive(container.id, folder)
                 with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
                     for member in filter(tarfile.TarInfo.isfile, archive):
                         content = archive.extractfile(member)
                         assert content is not None, "a regular file of an archive has content"
-                        file = place_of(member.name, to)
+                        file = archive_path(member.name, to)
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_bytes(content.read())
 
@@ -166,7 +166,7 @@ class DockerEngine:
         tail: int | str = "all" if lines is None else lines
 
         def read() -> bytes:
-            with _sentences(f"reading the logs of {container.name}", (404,)):
+            with _runtime_failures(f"reading the logs of {container.name}", (404,)):
                 return bytes(self._client.api.logs(container.id, tail=tail))
             return b""
 
@@ -176,7 +176,7 @@ class DockerEngine:
         """Yield the lines that the container has printed and will print, until it has ended."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
-        with _sentences(f"reading the logs of {container.name}"):
+        with _runtime_failures(f"reading the logs of {container.name}"):
             stream = await _in_thread(
                 lambda: self._client.api.logs(container.id, stream=True, follow=True, tail="all")
             )
@@ -202,7 +202,7 @@ class DockerEngine:
             stream.close()
 
 
-def place_of(name: str, to: Path) -> Path:
+def archive_path(name: str, to: Path) -> Path:
     """Return the path in `to` for a file of a container's archive, without the first part of its name, the copied
     folder. Raises RuntimeFailure if the path would be outside of `to`, because names in the archive are not trusted."""
     _, *inside = PurePosixPath(name).parts
@@ -224,7 +224,7 @@ def _container(raw: dict[str, Any]) -> Container:
 
 
 @contextmanager
-def _sentences(what: str, ignore: tuple[int, ...] = ()) -> Iterator[None]:
+def _runtime_failures(what: str, ignore: tuple[int, ...] = ()) -> Iterator[None]:
     """Convert errors of the SDK to RuntimeFailure; ignore responses with a status in `ignore`."""
     try:
         yield

@@ -49,7 +49,7 @@ def _files(root: Path, kind: str) -> Iterator[Path]:
                 yield path
 
 
-def stale_sentence(kind: str, image: str, labels: Mapping[str, str]) -> str | None:
+def stale_warning(kind: str, image: str, labels: Mapping[str, str]) -> str | None:
     """Return a warning if the image was built from other sources than those of this checkout, otherwise None. Without a
     checkout nothing is checked, and of images without the label only those whose names end with `:local`."""
     root = checkout()

@@ -60,13 +60,13 @@ def find_jars() -> Path | None:
 def fetch_jars() -> Path:
     """Return the folder with the jars. Maven downloads missing jars; RuntimeFailure is raised if it cannot. A missing
     archive, which speeds up Kafka's start, is created if possible."""
-    folder = find_jars() or _let_maven_fetch()
+    folder = find_jars() or _download_jars()
     if not (folder / ARCHIVE).exists():
         prepare_quick_starts(folder)
     return folder
 
 
-def _let_maven_fetch() -> Path:
+def _download_jars() -> Path:
     folder = jars_folder()
     if shutil.which("mvn") is None:
         raise RuntimeFailure(
@@ -97,7 +97,7 @@ def prepare_quick_starts(jars: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="geoemu-kafka-") as folder, contextlib.suppress(RuntimeFailure):
         server = KafkaServer(Path(folder), jars)
         server.prepare()
-        _keep_formatted(Path(folder) / "data", jars)
+        _store_formatted(Path(folder) / "data", jars)
         server._java_arguments = [f"-XX:ArchiveClassesAtExit={fresh}"]
         try:
             server.start()
@@ -107,7 +107,7 @@ def prepare_quick_starts(jars: Path) -> None:
             fresh.replace(jars / ARCHIVE)
 
 
-def _keep_formatted(data: Path, jars: Path) -> None:
+def _store_formatted(data: Path, jars: Path) -> None:
     fresh = jars / f"{FORMATTED}.{os.getpid()}"
     shutil.copytree(data, fresh)
     try:
@@ -225,8 +225,10 @@ class KafkaServer:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not is_ready("127.0.0.1", self.port):
             if self._process.poll() is not None:
-                said = self.output.read_text(errors="replace")[-1000:]
-                raise RuntimeFailure(f"Kafka stopped with exit code {self._process.returncode}: {said}")
+                last_output = self.output.read_text(errors="replace")[-1000:]
+                raise RuntimeFailure(
+                    f"Kafka stopped with exit code {self._process.returncode}: {last_output}"
+                )
             if time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeFailure(f"Kafka was not ready within {READY_SECONDS_MAX} s: see {self.output}")

@@ -26,7 +26,7 @@ from emulator.net.addresses import HOST_RULE, in_url, is_host, is_loopback, is_w
 
 logger = logging.getLogger(__name__)
 
-PLACES = "--listen, or `listen` or `host` of the region"
+ADDRESS_SETTINGS = "--listen, or `listen` or `host` of the region"
 """The option and settings with which users name an address, for error messages."""
 
 
@@ -47,68 +47,70 @@ def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = 
     numeric = topology.with_regions(_with_address)
     exposed = [region for region in numeric.regions if not is_loopback(region.listen)]
     if exposed and not insecure:
-        raise Refused(_refusal(exposed))
+        raise Refused(_exposure_refusal(exposed))
     without_host = [region for region in exposed if not region.advertised]
     if without_host and in_containers:
-        raise Refused(_without_host(without_host))
+        raise Refused(_missing_host_refusal(without_host))
     if exposed:
-        logger.warning(_warning(exposed) + (_kafkas(exposed) if in_containers else ""))
+        logger.warning(_warning(exposed) + (_kafka_warning(exposed) if in_containers else ""))
     return numeric
 
 
 def _with_address(region: RegionSpec) -> RegionSpec:
     """Return the region with its resolved address in `listen`; lookups still return the name."""
-    return dataclasses.replace(region, host=region.advertised, listen=_resolved(region))
+    return dataclasses.replace(region, host=region.advertised, listen=_resolve(region))
 
 
-def _resolved(region: RegionSpec) -> str:
+def _resolve(region: RegionSpec) -> str:
     try:
         found = socket.getaddrinfo(region.address, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as failure:
         reason = getattr(failure, "strerror", None) or str(failure)
         raise Refused(
             f"region {region.name} cannot listen on {region.address}: the name has no address ({reason}); "
-            f"name an address of this machine ({PLACES})"
+            f"name an address of this machine ({ADDRESS_SETTINGS})"
         ) from failure
     addresses = [str(one[4][0]) for one in found]
     return next((one for one in addresses if ":" not in one), addresses[0])
 
 
-def _refusal(exposed: list[RegionSpec]) -> str:
+def _exposure_refusal(exposed: list[RegionSpec]) -> str:
     return (
-        f"{_who(exposed)} would listen on {_where(exposed)}, which other machines can reach, and regions do not "
+        f"{_names(exposed)} would listen on {_addresses(exposed)}, which other machines can reach, and regions do not "
         "authenticate clients: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
-        f"({PLACES})"
+        f"({ADDRESS_SETTINGS})"
     )
 
 
-def _without_host(regions: list[RegionSpec]) -> str:
+def _missing_host_refusal(regions: list[RegionSpec]) -> str:
     return (
-        f"lookups cannot return the address of {_who(regions)}: a container cannot see to which address of this "
+        f"lookups cannot return the address of {_names(regions)}: a container cannot see to which address of this "
         "machine a client connected. Set `host` of the region to the address that clients use, or listen on one "
-        f"address instead of {_where(regions)}"
+        f"address instead of {_addresses(regions)}"
     )
 
 
 def _warning(exposed: list[RegionSpec]) -> str:
     return (
-        f"warning: {_who(exposed)} listen on {_where(exposed)}: any machine that reaches it can publish, consume and "
-        f"change everything by the admin API, without authentication"
+        f"warning: {_names(exposed)} listen on {_addresses(exposed)}: any machine that reaches it can publish, consume "
+        f"and change everything by the admin API, without authentication"
     )
 
 
-def _kafkas(exposed: list[RegionSpec]) -> str:
+def _kafka_warning(exposed: list[RegionSpec]) -> str:
     """Return the part of the warning about the regions' Kafka containers, whose ports are published, too; or ''."""
-    owners = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
-    return f"; it can also read and change the logs in the Kafkas of {_who(owners)}" if owners else ""
+    with_kafka = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
+    return (
+        f"; it can also read and change the logs in the Kafkas of {_names(with_kafka)}" if with_kafka else ""
+    )
 
 
-def _who(exposed: list[RegionSpec]) -> str:
+def _names(exposed: list[RegionSpec]) -> str:
     names = [region.name for region in exposed]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _where(exposed: list[RegionSpec]) -> str:
+def _addresses(exposed: list[RegionSpec]) -> str:
     addresses = dict.fromkeys(region.listen for region in exposed)
     return ", ".join(
         f"{one} (every address of this machine)" if is_wildcard(one) else one for one in addresses
@@ -139,15 +141,15 @@ def choose_ports(wanted: Iterable[WantedPort]) -> list[int]:
     use or an address is not one of this machine."""
     wanted = list(wanted)
     chosen: dict[int, int] = {}
-    with ExitStack() as held:
+    with ExitStack() as listeners:
         fixed_first = sorted(range(len(wanted)), key=lambda index: wanted[index].port == 0)
         for index in fixed_first:
-            listener = held.enter_context(_hold(wanted[index]))
+            listener = listeners.enter_context(_listen_on(wanted[index]))
             chosen[index] = listener.getsockname()[1]
     return [chosen[index] for index in range(len(wanted))]
 
 
-def _hold(wanted: WantedPort) -> socket.socket:
+def _listen_on(wanted: WantedPort) -> socket.socket:
     try:
         return _bind(wanted.host, wanted.port) if wanted.port else _bind_any(wanted.host)
     except OSError as failure:
@@ -159,7 +161,7 @@ def _hold(wanted: WantedPort) -> socket.socket:
             )
         else:
             reason = failure.strerror or str(failure)
-            place = f"the address of region {wanted.region} ({PLACES})"
+            place = f"the address of region {wanted.region} ({ADDRESS_SETTINGS})"
             place += f" or {where}" if wanted.port else ""
             message = f"cannot listen on {in_url(wanted.host)}:{wanted.port} ({reason}): change {place}"
         raise Refused(message) from failure

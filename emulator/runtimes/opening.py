@@ -56,7 +56,7 @@ def _runtime(name: str) -> type[ProcessRuntime] | type[ComposeRuntime]:
     raise Refused(f"this geoemu cannot run regions as {name!r}: use --runtime {' or '.join(RUNTIMES)}")
 
 
-TURN_SECONDS = 10.0
+LOCK_SECONDS = 10.0
 """Time for which a command waits for the lock of the operator's history."""
 
 
@@ -66,7 +66,7 @@ def operator_history(run: Runtime) -> HistoryWriter:
     from emulator.run.history import HistoryWriter
 
     path = run.run_dir / "history" / "operator.jsonl"
-    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=TURN_SECONDS)
+    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=LOCK_SECONDS)
 
 
 def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:

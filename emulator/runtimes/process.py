@@ -33,15 +33,15 @@ from emulator.runtimes.listening import WantedPort, choose_ports, with_addresses
 from emulator.runtimes.region_processes import (
     BROKER,
     RegionProcesses,
-    apart_from_other_runs,
     new_run_secret,
     new_run_token,
     output_log,
+    with_topic_prefix,
 )
 from emulator.runtimes.regions import (
     RecordedRuntime,
     lost_clusters,
-    refuse_living,
+    refuse_running,
     state_of_running,
 )
 
@@ -92,7 +92,7 @@ class ProcessRuntime(RecordedRuntime):
                     run_secret=run_secret,
                     configuration_dir=directory.configuration_dir(region.cluster),
                 )
-                config = dataclasses.replace(apart_from_other_runs(config, run_token), log_format=log_format)
+                config = dataclasses.replace(with_topic_prefix(config, run_token), log_format=log_format)
                 write_whole(region_dir / "region.json", config.to_json())
         return cls(directory, program=program)
 
@@ -157,7 +157,7 @@ class ProcessRuntime(RecordedRuntime):
 
     async def lose_store(self, cluster: str) -> None:
         with self._directory.edit() as record:
-            refuse_living(record, cluster, self._processes.states(record))
+            refuse_running(record, cluster, self._processes.states(record))
             put_aside(self._directory.configuration_dir(cluster) / CONFIGURATION_FILE)
 
     async def pause(self, region: str) -> None:
@@ -173,7 +173,7 @@ class ProcessRuntime(RecordedRuntime):
         if state == "gone":
             raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
         if state == "paused":
-            await self._thaw(region, lambda: self._wake_up(region))
+            await self._resume_with_links(region, lambda: self._continue_process(region))
         await self._wait_until_linked(region)
 
     async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
@@ -198,8 +198,8 @@ class ProcessRuntime(RecordedRuntime):
     async def _states(self) -> dict[str, ProcessState]:
         return self._processes.states(self._directory.read())
 
-    async def _last_words(self, name: str, state: ProcessState) -> str:
-        return self._processes.describe_end(name, state)
+    async def _describe_not_ready(self, name: str, state: ProcessState) -> str:
+        return self._processes.describe_not_ready(name, state)
 
     async def _region_states(self, record: RunRecord) -> dict[str, tuple[RegionState, int | None, str]]:
         states = await asyncio.gather(*(self._region_state(record, name) for name in record.regions))
@@ -216,7 +216,7 @@ class ProcessRuntime(RecordedRuntime):
                 orderly = (
                     region.stopped
                     or region.process is None
-                    or self._processes.stopped_itself(region.process, name)
+                    or self._processes.stopped_gracefully(region.process, name)
                 )
                 return ("stopped" if orderly else "killed"), None, ""
             case "paused":
@@ -224,7 +224,7 @@ class ProcessRuntime(RecordedRuntime):
         state, waiting_for = await state_of_running(record, self._processes.states(record), name)
         return state, pid, waiting_for
 
-    async def _wake_up(self, name: str) -> None:
+    async def _continue_process(self, name: str) -> None:
         self._processes.signal(name, signal.SIGCONT)
         await self._processes.wait_for_state(name, "running", "gone")
 
@@ -242,7 +242,7 @@ def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
     log = topology.region(name).log
     if log.backend != "kafka" or log.bootstrap_servers:
         return None
-    region_kafka.plan(region_dir)
+    region_kafka.create_folder(region_dir)
     return f"127.0.0.1:{choose_ports([WantedPort(name, 'kafka', '127.0.0.1', 0)])[0]}"
 
 

@@ -42,7 +42,7 @@ def folder_of(region_dir: Path) -> Path:
     return region_dir / "kafka"
 
 
-def plan(region_dir: Path) -> None:
+def create_folder(region_dir: Path) -> None:
     """Create the folder of a Kafka for this region. Raises Refused if the jars are missing."""
     if find_jars() is None:
         raise Refused(f"the topology names no Kafka, and the jars to start one are missing: type `{FETCH}`")
@@ -74,18 +74,18 @@ async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
         for region_dir, keeper in keepers.items():
             while not _keeper_file(region_dir).exists():
                 if keeper.poll() is not None:
-                    said = last_lines(folder_of(region_dir) / "keeper.out")
-                    raise RuntimeFailure(f"the Kafka of {region_dir.name} did not start:\n{said}")
+                    output = last_lines(folder_of(region_dir) / "keeper.out")
+                    raise RuntimeFailure(f"the Kafka of {region_dir.name} did not start:\n{output}")
                 await asyncio.sleep(POLL_SECONDS)
 
 
 async def stop_all(region_dirs: Iterable[Path]) -> None:
     """Stop the Kafkas of these regions and wait until they have ended; regions without a Kafka are ignored."""
-    asked = [keeper for region_dir in region_dirs if (keeper := _keeper(region_dir)) is not None]
-    for keeper in asked:
+    running = [keeper for region_dir in region_dirs if (keeper := _keeper(region_dir)) is not None]
+    for keeper in running:
         send_signal(keeper, signal.SIGTERM)
     async with asyncio.timeout(STOP_SECONDS_MAX + 5):
-        for keeper in asked:
+        for keeper in running:
             while state_of(keeper) != "gone":
                 await asyncio.sleep(POLL_SECONDS)
 
@@ -101,13 +101,13 @@ def _keeper(region_dir: Path) -> ProcessIdentity | None:
         return None
 
 
-def keep(folder: Path, port: int, owner_pid: int) -> None:
+def run_kafka(folder: Path, port: int, owner_pid: int) -> None:
     """Run one Kafka until SIGTERM, SIGINT or SIGHUP, or until the owner process has ended (`owner_pid` 0: no owner)."""
-    told_to_stop = threading.Event()
+    stop_requested = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: told_to_stop.set())
+        signal.signal(number, lambda *_: stop_requested.set())
     jars = find_jars()
-    assert jars is not None, "`plan` has found the jars"
+    assert jars is not None, "`create_folder` has found the jars"
     server = KafkaServer(folder, jars, port=port)
     server.start()
     try:
@@ -117,7 +117,7 @@ def keep(folder: Path, port: int, owner_pid: int) -> None:
         temporary.write_text(json.dumps({"pid": me.pid, "started": me.started}))
         temporary.replace(folder / "keeper.json")
         owner = identify(owner_pid) if owner_pid else None
-        while not told_to_stop.wait(OWNER_CHECK_SECONDS):
+        while not stop_requested.wait(OWNER_CHECK_SECONDS):
             if owner_pid and (owner is None or state_of(owner) == "gone"):
                 break
     finally:
@@ -130,7 +130,7 @@ def main(arguments: list[str]) -> int:
         if arguments == ["--fetch"]:
             print(fetch_jars())
         elif len(arguments) == 3:
-            keep(Path(arguments[0]), int(arguments[1]), int(arguments[2]))
+            run_kafka(Path(arguments[0]), int(arguments[1]), int(arguments[2]))
         else:
             print("usage: region_kafka --fetch | FOLDER PORT OWNER_PID", file=sys.stderr)
             return 2

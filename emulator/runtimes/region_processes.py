@@ -22,7 +22,7 @@ from emulator.config.region import LinkShape, PeerConfig, RegionConfig
 from emulator.errors import RuntimeFailure
 from emulator.run.directory import RunDirectory, RunRecord, write_whole
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
-from emulator.runtimes.regions import killed_instead
+from emulator.runtimes.regions import forced_kill_failure
 
 BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
 """The program of a region; its argument is the path of its region.json."""
@@ -45,7 +45,7 @@ class RegionProcesses:
     def spawn(self, record: RunRecord, name: str) -> None:
         """Start a region's process with the recorded links and clock offset, and record it. Called within `edit`."""
         region, folder = record.regions[name], self._directory.region_dir(name)
-        write_present_state(folder, record, name)
+        write_current_state(folder, record, name)
         with output_log(folder).open("ab") as output:
             child = subprocess.Popen(
                 [*self._program, str(folder / "region.json")],
@@ -99,7 +99,7 @@ class RegionProcesses:
             return True
         return False
 
-    def describe_end(self, name: str, state: ProcessState) -> str:
+    def describe_not_ready(self, name: str, state: ProcessState) -> str:
         """Return why a region whose process is in `state`, paused or gone, did not become ready."""
         record = self._directory.read()
         if state == "paused":
@@ -112,14 +112,14 @@ class RegionProcesses:
         log = output_log(self._directory.region_dir(name))
         return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
 
-    def stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
+    def stopped_gracefully(self, process: ProcessIdentity, name: str) -> bool:
         """Return whether the region reported a graceful stop of this process. The request need not be recorded: it may
         have been `pulsar-admin brokers shutdown` or a user's SIGTERM."""
         try:
-            said = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
+            ready = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
         except (OSError, ValueError):
             return False
-        return said.get("pid") == process.pid and said.get("stopped") is True
+        return ready.get("pid") == process.pid and ready.get("stopped") is True
 
     async def stop(self, names: Sequence[str]) -> None:
         """Stop regions gracefully. Raises RuntimeFailure if one had to be killed."""
@@ -133,7 +133,7 @@ class RegionProcesses:
             with self._directory.edit() as record:
                 for name in slow:
                     record.regions[name].stopped = False
-            raise killed_instead(slow, STOP_SECONDS)
+            raise forced_kill_failure(slow, STOP_SECONDS)
 
 
 def output_log(region_dir: Path) -> Path:
@@ -149,7 +149,7 @@ def last_lines(log: Path) -> str:
     return "\n".join(f"    {line}" for line in lines or ["(nothing)"])
 
 
-def write_present_state(region_dir: Path, record: RunRecord, name: str) -> None:
+def write_current_state(region_dir: Path, record: RunRecord, name: str) -> None:
     """Write the current links and clock offset of a region to its region.json."""
     path = region_dir / "region.json"
     config = _with_links(RegionConfig.load(path), record.links)
@@ -181,7 +181,7 @@ def new_run_secret() -> str:
     return secrets.token_hex(32)
 
 
-def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
+def with_topic_prefix(config: RegionConfig, run_token: str) -> RegionConfig:
     """Return the configuration with a topic prefix that separates the run from other runs on the same Kafka; unchanged
     if the log is not in Kafka or has a topic prefix."""
     if config.log.backend != "kafka" or "topic_prefix" in config.log.options:

@@ -21,7 +21,14 @@ from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
 from emulator.run.processes import ProcessState
-from emulator.runtimes.admin_client import AdminExchange, NoHttpResponse, ask, call, describe, link_request
+from emulator.runtimes.admin_client import (
+    AdminExchange,
+    NoHttpResponse,
+    call,
+    describe,
+    link_request,
+    query_status,
+)
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 
 READY_POLL_SECONDS = 0.05
@@ -67,10 +74,10 @@ class LinkedRegions(ABC):
         """Return the state of every region's program."""
 
     @abstractmethod
-    async def _last_words(self, name: str, state: ProcessState) -> str:
+    async def _describe_not_ready(self, name: str, state: ProcessState) -> str:
         """Return why a region whose program is in `state` is not ready, for an error message."""
 
-    def _record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:  # noqa: B027 (nothing to do)
+    def _on_record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:  # noqa: B027 (nothing to do)
         """Handle changed links or clocks of regions in the record, before any region receives the change."""
 
     # --- links ------------------------------------------------------------------------------------------
@@ -113,7 +120,7 @@ class LinkedRegions(ABC):
             for link in links:
                 _refuse_unknown_link(record, *link)
             record.links.update({link: change(link, record.links[link]) for link in links})
-            self._record_changed(record, {end for link in links for end in link})
+            self._on_record_changed(record, {end for link in links for end in link})
         await asyncio.gather(*(self._send_link(end, link) for link in links for end in link))
 
     # --- clocks -----------------------------------------------------------------------------------------
@@ -128,7 +135,7 @@ class LinkedRegions(ABC):
         with self._directory.edit() as record:
             found = record.regions[region]
             found.clock_ahead_ms = ahead_ms
-            self._record_changed(record, [region])
+            self._on_record_changed(record, [region])
         if state != "running":
             return
         body = {"ahead_ms": ahead_ms}
@@ -156,7 +163,7 @@ class LinkedRegions(ABC):
                         await call(region.host, region.admin_port, method, target)
                         break
 
-    async def _thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
+    async def _resume_with_links(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
         """Resume a paused region, after the states of all its links were sent to its admin port; it receives them
         before other requests."""
         record = self._directory.read()
@@ -225,12 +232,12 @@ class LinkedRegions(ABC):
                     if (state := states[name]) != "running":
                         if peers is not None:
                             return
-                        raise RuntimeFailure(await self._last_words(name, state))
+                        raise RuntimeFailure(await self._describe_not_ready(name, state))
                     expected = running_peers(record, states, name)
                     if peers is not None and not (expected := [peer for peer in expected if peer in peers]):
                         return
                     try:
-                        report = await ask(record.regions[name], expected)
+                        report = await query_status(record.regions[name], expected)
                     except NoHttpResponse:
                         pass
                     else:
@@ -324,13 +331,13 @@ async def state_of_running(record: RunRecord, states: States, name: str) -> tupl
     """Return the state of a region whose program runs, and what it waits for."""
     region = record.regions[name]
     try:
-        report = await ask(region, running_peers(record, states, name))
+        report = await query_status(region, running_peers(record, states, name))
     except NoHttpResponse:
         return "starting", NO_RESPONSE
     return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
 
 
-def killed_instead(names: Sequence[str], seconds: float) -> RuntimeFailure:
+def forced_kill_failure(names: Sequence[str], seconds: float) -> RuntimeFailure:
     """Return the error for regions that did not stop gracefully and were killed."""
     return RuntimeFailure(
         f"{' and '.join(names)} did not end within {seconds:g} s and had to be killed: "
@@ -351,19 +358,19 @@ def lost_clusters(record: RunRecord) -> frozenset[str]:
     return frozenset(region.cluster for region in record.regions.values()) - there
 
 
-def refuse_living(record: RunRecord, cluster: str, states: Mapping[str, ProcessState]) -> None:
+def refuse_running(record: RunRecord, cluster: str, states: Mapping[str, ProcessState]) -> None:
     """Raise Refused if the cluster does not exist, or one of its regions runs or is paused."""
-    of = [name for name, region in record.regions.items() if region.cluster == cluster]
-    living = [name for name in of if states[name] != "gone"]
-    if not of:
+    in_cluster = [name for name, region in record.regions.items() if region.cluster == cluster]
+    running = [name for name in in_cluster if states[name] != "gone"]
+    if not in_cluster:
         raise Refused(f"no cluster {cluster!r} in this run")
-    if living:
+    if running:
         raise Refused(
-            f"{', '.join(living)} of cluster {cluster} runs: `geoemu lose --cluster {cluster}` first"
+            f"{', '.join(running)} of cluster {cluster} runs: `geoemu lose --cluster {cluster}` first"
         )
 
 
-def forget_store(folder: Path) -> None:
+def delete_store_copy(folder: Path) -> None:
     """Delete the copy of a cluster's configuration store in the run directory, because the store has changed or will
     change."""
     for file in folder.glob(f"{CONFIGURATION_FILE}*"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-SILENCE_SECONDS = 2.0
+LINE_SECONDS = 2.0
 """Interval between lines if the output is not a terminal. On a terminal, one line is rewritten every
 REWRITE_SECONDS."""
 REWRITE_SECONDS = 0.5
@@ -30,7 +30,7 @@ def spinner(text: str | Callable[[], str], stream: IO[str]) -> Iterator[None]:
 def _repeat(text: str | Callable[[], str], stream: IO[str], over: threading.Event) -> None:
     rewrites, started = stream.isatty(), time.monotonic()
     with suppress(OSError, ValueError):  # the output is closed
-        while not over.wait(REWRITE_SECONDS if rewrites else SILENCE_SECONDS):
+        while not over.wait(REWRITE_SECONDS if rewrites else LINE_SECONDS):
             line = f"{text() if callable(text) else text}, {time.monotonic() - started:.0f} s"
             stream.write(f"\r\x1b[K{line}" if rewrites else f"{line}\n")
             stream.flush()

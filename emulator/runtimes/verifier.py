@@ -27,13 +27,13 @@ class VerifierResult:
     """The output and exit code of the verifier."""
 
     output: str
-    complaints: str
-    returned: int
+    error_output: str
+    status: int
 
     @property
     def exit_code(self) -> int:
         """Exit code: 0 valid, 1 invalid, 2 unknown. A verifier that failed without output counts as unknown."""
-        return self.returned if self.output and self.returned in (0, 1) else 2
+        return self.status if self.output and self.status in (0, 1) else 2
 
 
 def verify_command(
@@ -76,7 +76,7 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     from emulator.runtimes.compose.file import VERIFY_SERVICE
     from emulator.runtimes.compose.plan import settings_from
     from emulator.runtimes.docker_engine import DockerEngine
-    from emulator.runtimes.image_sources import stale_sentence
+    from emulator.runtimes.image_sources import stale_warning
 
     file = run_dir / "compose.yaml"
     if not file.is_file():
@@ -84,7 +84,7 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     image = settings_from(os.environ).spark_image
     engine = DockerEngine()
     if engine.has_image(image):
-        if sentence := stale_sentence("spark", image, engine.image_labels(image)):
+        if sentence := stale_warning("spark", image, engine.image_labels(image)):
             print(sentence, file=sys.stderr)
     elif image.endswith(":local"):
         raise Refused(f"image {image} is missing: `bash compose/images.sh spark`")
@@ -151,8 +151,8 @@ class WaitingVerifier:
         with suppress(ConnectionError):  # it ended early, and its output contains the reason
             stdin.write(b"\n")
             await stdin.drain()
-        output, complaints = await self._output, await self._complaints
-        return VerifierResult(output.decode(), complaints.decode(), await self._process.wait())
+        output, error_output = await self._output, await self._complaints
+        return VerifierResult(output.decode(), error_output.decode(), await self._process.wait())
 
     async def end(self) -> None:
         """End the verifier, if it has not ended by itself, and its child processes."""

@@ -98,7 +98,7 @@ def test_what_takes_long_says_so(is_terminal: bool, monkeypatch: pytest.MonkeyPa
         def flush(self) -> None:
             os.write(writing, b".")
 
-    monkeypatch.setattr(spinner_module, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(spinner_module, "LINE_SECONDS", 0.01)
     monkeypatch.setattr(spinner_module, "REWRITE_SECONDS", 0.01)
     screen = Screen()
     with spinner("verifying", screen):

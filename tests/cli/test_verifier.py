@@ -85,7 +85,7 @@ def test_a_program_that_ended_early_says_why() -> None:
         return await (await WaitingVerifier.start(program("sys.exit('no Java')"))).verify()
 
     verdict = asyncio.run(scenario())
-    assert (verdict.complaints, verdict.exit_code) == ("no Java\n", 2)
+    assert (verdict.error_output, verdict.exit_code) == ("no Java\n", 2)
 
 
 def test_a_program_that_does_not_leave_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:

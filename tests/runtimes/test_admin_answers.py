@@ -138,7 +138,7 @@ def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp
     async def scenario(runtime: ProcessRuntime, us: RegionStatus) -> None:
         for step in STEPS:
             if step.path == BILLING and step.method == "PUT":
-                await _publish(us)
+                await _choose_published_ports(us)
             answer = await call_url(us.admin_url, step.method, f"{V2}/{step.path}", step.body)
             assert answer.status // 100 == 2, (step, answer)
             await runtime.kill("us")
@@ -149,7 +149,7 @@ def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp
     run_one_region(tmp_path, scenario)
 
 
-async def _publish(us: RegionStatus) -> None:
+async def _choose_published_ports(us: RegionStatus) -> None:
     async with Client([us.service_url]) as client:
         producer = await client.producer("persistent://acme/orders/one")
         for number in range(MESSAGES):

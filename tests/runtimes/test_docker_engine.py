@@ -10,7 +10,7 @@ from docker.errors import APIError
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes import docker_engine
-from emulator.runtimes.docker_engine import Container, DockerEngine, place_of
+from emulator.runtimes.docker_engine import Container, DockerEngine, archive_path
 
 NOT_FROZEN = "Cannot pause container 1: OCI runtime pause failed: unable to freeze: unknown"
 CONTAINER = Container(id="1", name="us", state="running", was_started=True, exit_code=0, pid=1)
@@ -62,10 +62,10 @@ async def test_pause_is_not_repeated_after_another_error(monkeypatch: pytest.Mon
     [("geoemu/store.sqlite", "store.sqlite"), ("geoemu/lost-1/store.sqlite", "lost-1/store.sqlite")],
 )
 def test_a_file_keeps_its_place_in_the_folder(name: str, place: str, tmp_path: Path) -> None:
-    assert place_of(name, tmp_path) == tmp_path / place
+    assert archive_path(name, tmp_path) == tmp_path / place
 
 
 @pytest.mark.parametrize("name", ["geoemu/../../etc/passwd", "/etc/passwd", "geoemu", "geoemu/a/../../../b"])
 def test_nothing_is_written_outside_of_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(RuntimeFailure, match="lies in no folder"):
-        place_of(name, tmp_path)
+        archive_path(name, tmp_path)

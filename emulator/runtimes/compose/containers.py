@@ -17,7 +17,7 @@ from emulator.runtimes.compose.plan import kafka_service
 from emulator.runtimes.compose.run_files import KAFKA_SERVERS_FILE
 from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.region_processes import LAST_LINES, output_log
-from emulator.runtimes.regions import forget_store
+from emulator.runtimes.regions import delete_store_copy
 
 STOP_SECONDS = 10.0
 """Time that a container may take to end after SIGTERM; then it is killed with SIGKILL."""
@@ -50,12 +50,12 @@ class RunContainers:
         kept = output_log(self._directory.region_dir(region))
         return kept.read_text(errors="replace") if kept.exists() else ""
 
-    async def keep_output(self) -> None:
+    async def copy_output(self) -> None:
         """Copy the containers' output to the run directory, before the containers are removed."""
         for name, container in (await self.by_region()).items():
             output_log(self._directory.region_dir(name)).write_text(await self.engine.output(container))
 
-    async def keep_stores(self) -> None:
+    async def copy_stores(self) -> None:
         """Copy each configuration store that no running or paused region has open from its volume to the run directory,
         for the verdict and before the volumes are removed."""
         containers = await self.by_region()
@@ -64,7 +64,7 @@ class RunContainers:
         last = {clusters[name]: container for name, container in containers.items()}
         for cluster in last.keys() - in_use:
             folder = self._directory.configuration_dir(cluster)
-            forget_store(folder)
+            delete_store_copy(folder)
             await self.engine.copy_out(last[cluster], str(CONFIGURATION_DIR), folder)
 
     async def by_region(self) -> dict[str, Container]:
@@ -87,12 +87,12 @@ class RunContainers:
         service = self._own_kafka(region)
         return service if service and state_of_container(await self._kafkas(), service) == "gone" else None
 
-    async def while_kafkas_live(self, regions: Sequence[str], waiting: Coroutine[Any, Any, None]) -> None:
+    async def while_kafkas_run(self, regions: Sequence[str], waiting: Coroutine[Any, Any, None]) -> None:
         """Await `waiting`. Raises RuntimeFailure soon after a Kafka of these regions has ended, instead of at the time
         limit."""
         tasks = [asyncio.create_task(waiting)]
         if services := {service for region in regions if (service := self._own_kafka(region))}:
-            tasks.append(asyncio.create_task(self._until_a_kafka_is_gone(services)))
+            tasks.append(asyncio.create_task(self._until_a_kafka_ends(services)))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await next(task for task in reversed(tasks) if task.done())
@@ -101,7 +101,7 @@ class RunContainers:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _until_a_kafka_is_gone(self, services: Collection[str]) -> None:
+    async def _until_a_kafka_ends(self, services: Collection[str]) -> None:
         """Poll until a Kafka has ended, then raise RuntimeFailure with its last output."""
         while True:
             kafkas = await self._kafkas()

@@ -110,15 +110,15 @@ def kafka_service(owner: str) -> str:
     return f"kafka-{owner}"
 
 
-def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
-    """Return a free subnet for `plan_size` containers. The first candidate depends on the project, so that two runs
-    that begin at the same time rarely choose the same one. Raises Refused if `subnets` is too small or full."""
+def choose_subnet(container_count: int, project: str, subnets: str, used_subnets: list[str]) -> str:
+    """Return a free subnet for `container_count` containers. The first candidate depends on the project, so that two
+    runs that begin at the same time rarely choose the same one. Raises Refused if `subnets` is too small or full."""
     # Reserved addresses: network, broadcast, gateway and the verdict's container.
-    prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
+    prefix = min(SMALLEST_SUBNET, 32 - (container_count + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)
     if whole.prefixlen > prefix:
-        raise Refused(f"GEOEMU_SUBNETS is {whole}: {plan_size} containers need at least a /{prefix}")
-    used = [ipaddress.IPv4Network(subnet) for subnet in taken]
+        raise Refused(f"GEOEMU_SUBNETS is {whole}: {container_count} containers need at least a /{prefix}")
+    used = [ipaddress.IPv4Network(subnet) for subnet in used_subnets]
     count = 2 ** (prefix - whole.prefixlen)
     first = int(hashlib.sha256(project.encode()).hexdigest(), 16) % count
     for index in range(count):

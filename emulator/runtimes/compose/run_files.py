@@ -32,9 +32,9 @@ from emulator.runtimes.compose.plan import (
 )
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
 from emulator.runtimes.docker_engine import DockerEngine
-from emulator.runtimes.image_sources import stale_sentence
+from emulator.runtimes.image_sources import stale_warning
 from emulator.runtimes.listening import WantedPort, choose_ports, with_addresses
-from emulator.runtimes.region_processes import apart_from_other_runs, new_run_secret, new_run_token
+from emulator.runtimes.region_processes import new_run_secret, new_run_token, with_topic_prefix
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +56,15 @@ def render(
     """Write all files that `docker compose up` needs, and start nothing. When the run is up, all commands work on it as
     on any other run. Raises Refused like `ComposeRuntime.create`, but needs no Docker engine."""
     topology = with_addresses(topology, insecure=insecure, in_containers=True)
-    taken: list[str] = []
+    used_subnets: list[str] = []
     with suppress(Refused):
-        taken = DockerEngine().subnets()
+        used_subnets = DockerEngine().subnets()
     with claim_new_run(run_dir) as directory:
         fill_run(
             directory,
             topology,
             settings_from(os.environ),
-            taken,
+            used_subnets,
             detached=True,
             log_format=log_format,
             dashboards=dashboards,
@@ -75,7 +75,7 @@ def fill_run(
     directory: RunDirectory,
     topology: Topology,
     settings: ComposeSettings,
-    taken_subnets: list[str],
+    used_subnets: list[str],
     *,
     detached: bool,
     log_format: str = "text",
@@ -83,10 +83,10 @@ def fill_run(
 ) -> None:
     """Write all files of a new run that is not started yet."""
     project = project_name(topology, directory.path)
-    published = _publish(topology, settings)
+    published = _choose_published_ports(topology, settings)
     services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
     services += len(DASHBOARD_SERVICES) if dashboards else 0
-    subnet = choose_subnet(services, project, settings.subnets, taken_subnets)
+    subnet = choose_subnet(services, project, settings.subnets, used_subnets)
     plan = ComposePlan(topology, settings, project, subnet, *_container_user(), published, dashboards)
     text = compose_file(plan)
 
@@ -96,10 +96,10 @@ def fill_run(
     run_token, run_secret = new_run_token(), new_run_secret()
     for name in topology.region_names:
         folders.append(directory.region_dir(name))
-        config = apart_from_other_runs(container_config(plan, name, run_secret), run_token)
+        config = with_topic_prefix(container_config(plan, name, run_secret), run_token)
         config = dataclasses.replace(config, log_format=log_format)
         if (servers := published_kafka(plan, name)) is not None:
-            config = _patient(config)
+            config = _with_open_timeout(config)
         write_whole(folders[-1] / "region.json", config.to_json())
         if servers is not None:
             write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
@@ -113,17 +113,17 @@ def fill_run(
         for path, content in dashboard_files(plan).items():
             (folders[-1] / path).parent.mkdir(parents=True, exist_ok=True)
             write_whole(folders[-1] / path, content)
-    _give_to_containers(folders)
+    _change_owner(folders)
     write_whole(directory.path / "compose.yaml", text)
 
 
-def _patient(config: RegionConfig) -> RegionConfig:
+def _with_open_timeout(config: RegionConfig) -> RegionConfig:
     """Return the configuration with a longer timeout for opening the log, for a region that starts with its Kafka."""
     options = {"open_timeout_ms": round(READY_SECONDS * 1000), **config.log.options}
     return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
 
 
-def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, PublishedPorts]:
+def _choose_published_ports(topology: Topology, settings: ComposeSettings) -> dict[str, PublishedPorts]:
     """Return the published address and ports of each region: ports of the topology, or for 0 ports that are free
     now."""
     with_kafka = set(kafka_owners(topology, settings).values())
@@ -146,7 +146,7 @@ def _container_user() -> tuple[int, int]:
     return (os.getuid(), os.getgid()) if os.getuid() != 0 else (CONTAINER_USER, CONTAINER_USER)
 
 
-def _give_to_containers(folders: Iterable[Path]) -> None:
+def _change_owner(folders: Iterable[Path]) -> None:
     if os.getuid() != 0:
         return  # containers run as the current user
     user, group = _container_user()
@@ -170,5 +170,5 @@ def check_images(engine: DockerEngine, topology: Topology, settings: ComposeSett
             f"`bash compose/images.sh {' '.join(missing)}`"
         )
     for kind, image in needed.items():
-        if sentence := stale_sentence(kind, image, engine.image_labels(image)):
+        if sentence := stale_warning(kind, image, engine.image_labels(image)):
             logger.warning(sentence)

@@ -27,14 +27,14 @@ from emulator.runtimes.compose.run_files import READY_SECONDS, check_images, fil
 from emulator.runtimes.contract import RegionState
 from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.region_processes import write_present_state
+from emulator.runtimes.region_processes import write_current_state
 from emulator.runtimes.regions import (
     NO_RESPONSE,
     RecordedRuntime,
-    forget_store,
-    killed_instead,
+    delete_store_copy,
+    forced_kill_failure,
     lost_clusters,
-    refuse_living,
+    refuse_running,
     state_of_running,
 )
 
@@ -87,7 +87,7 @@ class ComposeRuntime(RecordedRuntime):
             for name in names:
                 self._prepare_start(record, name)
         await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", seconds=UP_SECONDS)
-        await self._containers.while_kafkas_live(names, self._wait_until_ready(names))
+        await self._containers.while_kafkas_run(names, self._wait_until_ready(names))
 
     async def down(self) -> None:
         with self._directory.edit() as record:
@@ -97,8 +97,8 @@ class ComposeRuntime(RecordedRuntime):
             await self._stop(names)
         finally:
             try:
-                await self._containers.keep_output()
-                await self._containers.keep_stores()
+                await self._containers.copy_output()
+                await self._containers.copy_stores()
             finally:
                 await self._compose(
                     *("down", "--remove-orphans", "--volumes", "--timeout", f"{STOP_SECONDS:g}"),
@@ -121,13 +121,13 @@ class ComposeRuntime(RecordedRuntime):
         if state == "gone" or await self._containers.missing_kafka(region):
             # Compose also starts the Kafka that the region depends on.
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
-        await self._containers.while_kafkas_live([region], self._wait_until_linked(region))
+        await self._containers.while_kafkas_run([region], self._wait_until_linked(region))
         await self._announce_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown("region", region, self._directory.read().regions)
         await self._stop([region])
-        await self._containers.keep_stores()
+        await self._containers.copy_stores()
 
     async def kill(self, region: str) -> None:
         refuse_unknown("region", region, self._directory.read().regions)
@@ -141,13 +141,13 @@ class ComposeRuntime(RecordedRuntime):
         which only containers can access."""
         states = await self._containers.states()
         with self._directory.edit() as record:
-            refuse_living(record, cluster, states)
+            refuse_running(record, cluster, states)
             self._refuse_if_over(record)
             region = next(name for name, one in record.regions.items() if one.cluster == cluster)
         store = str(CONFIGURATION_DIR / CONFIGURATION_FILE)
         program = ("--entrypoint", "python3", region, "-m", "emulator.run.lost_stores", store)
         await self._compose("run", "--rm", "--no-deps", "--no-TTY", *program, seconds=LOSE_SECONDS)
-        await self._containers.keep_stores()
+        await self._containers.copy_stores()
 
     async def pause(self, region: str) -> None:
         container = await self._containers.require_running(region)
@@ -158,15 +158,15 @@ class ComposeRuntime(RecordedRuntime):
     async def resume(self, region: str) -> None:
         container = await self._containers.require_running(region)
         if container.state == "paused":
-            await self._thaw(region, lambda: self._containers.engine.resume(container))
+            await self._resume_with_links(region, lambda: self._containers.engine.resume(container))
         await self._wait_until_linked(region)
 
     # --- states, from the run record and the Docker engine ---------------------------------------------------
 
-    def _record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:
+    def _on_record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:
         """Write the changed links and clocks to the regions' configurations, for regions that a user starts, too."""
         for name in regions:
-            write_present_state(self._directory.region_dir(name), record, name)
+            write_current_state(self._directory.region_dir(name), record, name)
 
     async def _states(self) -> dict[str, ProcessState]:
         return await self._containers.states()
@@ -228,8 +228,8 @@ class ComposeRuntime(RecordedRuntime):
         await compose(self.run_dir, *arguments, seconds=seconds)
 
     def _prepare_start(self, record: RunRecord, name: str) -> None:
-        self._record_changed(record, [name])
-        forget_store(self._directory.configuration_dir(record.regions[name].cluster))
+        self._on_record_changed(record, [name])
+        delete_store_copy(self._directory.configuration_dir(record.regions[name].cluster))
         record.regions[name].begin()
 
     async def _stop(self, names: Sequence[str]) -> None:
@@ -242,9 +242,9 @@ class ComposeRuntime(RecordedRuntime):
             for name in alive:
                 record.regions[name].stopped = name not in slow
         if slow:
-            raise killed_instead(slow, STOP_SECONDS)
+            raise forced_kill_failure(slow, STOP_SECONDS)
 
-    async def _last_words(self, name: str, state: ProcessState) -> str:
+    async def _describe_not_ready(self, name: str, state: ProcessState) -> str:
         """Return why a region whose container is in `state`, paused or gone, did not become ready."""
         if state == "paused":
             return f"{name} was paused before it was ready: `geoemu resume {name}`"
