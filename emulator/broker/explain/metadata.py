@@ -106,7 +106,7 @@ def _lost(loser: Loser) -> Reason:
         element=_name(loser.element),
         value="" if loser.element == EXISTENCE else f" {json.dumps(loser.value)}",
         event=_said(loser.stamp),
-        winner=_said(loser.to),
+        winner=_said(loser.winner),
     )
 
 

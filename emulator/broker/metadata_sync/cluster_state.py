@@ -18,9 +18,9 @@ from emulator.core.metadata.version_vector import (
     OwnClock,
     PendingChanges,
     Vector,
-    may_go,
     merged,
     read_pending,
+    removable_tombstones,
     settled,
     stored_vector,
     vector_of,
@@ -163,7 +163,7 @@ class Tombstones:
 
         def work(transaction: MetadataTransaction) -> None:
             for path in paths:
-                transaction.let_go(path, is_removable)
+                transaction.remove_tombstones(path, is_removable)
 
         await state.metadata.transact(state.settings.transaction(work))
         for path in paths:
@@ -173,7 +173,7 @@ class Tombstones:
         """Return the predicate for removable tombstones. Removing one advances the clock to its time, which is
         forbidden for times too far in the future (INV-81)."""
         settings = self._state.settings
-        is_removable = may_go(mine, known)
+        is_removable = removable_tombstones(mine, known)
         latest_ms = settings.wall_clock_ms() + settings.here.clock_ahead_ms_max
         return lambda stamp: stamp.time_ms <= latest_ms and is_removable(stamp)
 

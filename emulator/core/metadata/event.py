@@ -224,7 +224,7 @@ def elements_of(path: str, document: bytes | None) -> dict[str, Any]:
     if not isinstance(parsed, Mapping):
         raise ValueError(f"what is to be stored at {path} is not a document")
     if path.partition("/")[0] in _UNDIVIDED:
-        return _of_partitioned(parsed)
+        return _split_partitioned(parsed)
     found = {_escaped(field): value for field, value in parsed.items() if field != _POLICIES}
     policies = parsed.get(_POLICIES, {})
     if not isinstance(policies, Mapping):
@@ -240,7 +240,7 @@ def policy_element(name: str) -> str:
 def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
     """Return the document of these elements, the inverse of `elements_of`. Equal elements give equal bytes."""
     if path.partition("/")[0] in _UNDIVIDED:
-        return _dumped(_partitioned_of(elements))
+        return _dumped(_join_partitioned(elements))
     fields: dict[str, Any] = {}
     policies: dict[str, Any] = {}
     for element, value in elements.items():
@@ -254,7 +254,7 @@ def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
     return _dumped(fields)
 
 
-def _of_partitioned(document: Mapping[str, Any]) -> dict[str, Any]:
+def _split_partitioned(document: Mapping[str, Any]) -> dict[str, Any]:
     """Split the document of a partitioned topic. Each number of partitions is an element of its own, so that no cluster
     removes partitions when two clusters add some at the same time (INV-80, decision 0024)."""
     others = {name: value for name, value in document.items() if name != _PARTITIONS}
@@ -262,7 +262,7 @@ def _of_partitioned(document: Mapping[str, Any]) -> dict[str, Any]:
     return {WHOLE: others} if count is None else {f"{_PARTITIONS}/{count}": count, WHOLE: others}
 
 
-def _partitioned_of(elements: Mapping[str, Any]) -> dict[str, Any]:
+def _join_partitioned(elements: Mapping[str, Any]) -> dict[str, Any]:
     counts = [value for element, value in elements.items() if _is_count(element)]
     document = dict(elements.get(WHOLE, {}))
     return document | {_PARTITIONS: max(counts)} if counts else document
@@ -321,6 +321,6 @@ def tick(latest: ClockReading, now_ms: int) -> ClockReading:
     return ClockReading(latest.time_ms, latest.counter + 1)
 
 
-def heard(latest: ClockReading, other: ClockReading) -> ClockReading:
+def latest_reading(latest: ClockReading, other: ClockReading) -> ClockReading:
     """Return the latest reading after `other` was received."""
     return max(latest, other)

@@ -19,8 +19,8 @@ from emulator.core.metadata.event import (
     SyncEvent,
     SyncStamp,
     elements_of,
-    heard,
     is_implied,
+    latest_reading,
     tick,
 )
 from emulator.core.metadata.record import LATEST, DocumentRecord, MergeOutcome, Rule, stored_record
@@ -93,7 +93,7 @@ class MetadataTransaction:
         self._stored_clock = known
         self._clock = known or OwnClock(new_incarnation)
         self._known: Callable[[SyncStamp], bool] = lambda stamp: False
-        self._after = BEGINNING
+        self._latest_future = BEGINNING
         """The latest far-future reading in the changed document; a change gets a later one."""
 
     # Local changes.
@@ -102,23 +102,23 @@ class MetadataTransaction:
         """Set a document, or delete it. `is_seed`: the document is from the topology and has the lowest time.
         `touched`: elements that are set again even if unchanged. Raises Overruled, or ValueError for an invalid
         document."""
-        self.make(path, self.drawn_up(path, value, is_seed=is_seed, touched=touched))
+        self.apply_own(path, self.prepare(path, value, is_seed=is_seed, touched=touched))
 
-    def drawn_up(
+    def prepare(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()
     ) -> list[SyncEvent]:
         """Return the events of a change, with their sequence numbers, without applying them."""
         record = self._record(path)
-        self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
-        return self._events(record, value, is_seed, frozenset(touched))
+        self._latest_future = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
+        return self._events_of_change(record, value, is_seed, frozenset(touched))
 
-    def make(self, path: str, events: Iterable[SyncEvent]) -> None:
+    def apply_own(self, path: str, events: Iterable[SyncEvent]) -> None:
         """Apply events that were drawn up. Raises Overruled."""
         events = list(events)
         if events:
-            self._write(self._with(path, events))
+            self._write(self._merged_into_record(path, events))
 
-    def _with(self, path: str, events: Iterable[SyncEvent]) -> DocumentRecord:
+    def _merged_into_record(self, path: str, events: Iterable[SyncEvent]) -> DocumentRecord:
         """Return the record with the events merged into it. Raises Overruled."""
         record = self._record(path)
         for event in events:
@@ -131,17 +131,17 @@ class MetadataTransaction:
         return record
 
     def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[SyncEvent]:
-        """Return the events of a change as `drawn_up` does, and store them as pending: they may be published (INV-78).
+        """Return the events of a change as `prepare` does, and store them as pending: they may be published (INV-78).
         Raises Overruled for events older than what this cluster has: a cluster that reported a tombstone must publish
         no older event."""
-        events = self.drawn_up(path, value, is_seed=False, touched=touched)
-        self._with(path, events)
+        events = self.prepare(path, value, is_seed=False, touched=touched)
+        self._merged_into_record(path, events)
         add_pending(self._rows, events)
         return events
 
     def make_drawn(self, path: str, events: Sequence[SyncEvent]) -> None:
         """Apply events of `draw_up` and remove them from the pending changes."""
-        self.make(path, events)
+        self.apply_own(path, events)
         self.withdraw(events)
 
     def withdraw(self, events: Iterable[SyncEvent]) -> None:
@@ -155,35 +155,39 @@ class MetadataTransaction:
         here = self._here.rule
         return here if here.has_tombstones else replace(here, wins=lambda stamp, present, cluster: True)
 
-    def _events(
+    def _events_of_change(
         self, record: DocumentRecord, value: bytes | None, is_seed: bool, touched: frozenset[str]
     ) -> list[SyncEvent]:
         path = record.path
         if value is None:
-            return [SyncEvent(path, EXISTENCE, None, True, self._next(is_seed))] if record.exists else []
+            return (
+                [SyncEvent(path, EXISTENCE, None, True, self._next_stamp(is_seed))] if record.exists else []
+            )
         events: list[SyncEvent] = []
         wanted, present = elements_of(path, value), record.elements() if record.exists else {}
         if not record.exists:
-            events.append(SyncEvent(path, EXISTENCE, None, False, self._next(is_seed)))
+            events.append(SyncEvent(path, EXISTENCE, None, False, self._next_stamp(is_seed)))
         for element, one in wanted.items():
             if element not in present or present[element] != one or element in touched:
-                events.append(SyncEvent(path, element, one, False, self._next(is_seed)))
-        gone = [
+                events.append(SyncEvent(path, element, one, False, self._next_stamp(is_seed)))
+        deleted_elements = [
             element
             for element, one in record.elements().items()
             if element not in wanted and not is_implied(element, one, wanted)
         ]
-        events += [SyncEvent(path, element, None, True, self._next(is_seed)) for element in gone]
+        events += [
+            SyncEvent(path, element, None, True, self._next_stamp(is_seed)) for element in deleted_elements
+        ]
         return events
 
-    def _next(self, is_seed: bool) -> SyncStamp:
+    def _next_stamp(self, is_seed: bool) -> SyncStamp:
         clock = self._clock
         reading = clock.reading
         if not is_seed:
             known = BEGINNING if self._is_too_far_ahead(reading) else reading
             reading = tick(known, self._now_ms) if self._here.is_hybrid else _not_before(known, self._now_ms)
         self._clock = OwnClock(clock.incarnation, clock.sequence + 1, reading)
-        stamped = BEGINNING if is_seed else _behind(reading, self._after)
+        stamped = BEGINNING if is_seed else _later_than(reading, self._latest_future)
         return SyncStamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
 
     def _is_too_far_ahead(self, reading: ClockReading) -> bool:
@@ -225,7 +229,7 @@ class MetadataTransaction:
         if self._is_too_far_ahead(event.stamp.reading):
             tally.from_the_future.append(event)
         elif self._here.is_hybrid:
-            self._hear(event.stamp)
+            self._receive_reading(event.stamp)
         present = record.entries.get(event.element)
         is_own = event.stamp.source == self._here.cluster
         if present is None and self._here.rule.has_tombstones and self._known(event.stamp):
@@ -246,22 +250,22 @@ class MetadataTransaction:
             case MergeOutcome.KNOWN:
                 tally.known += 1
 
-    def _hear(self, stamp: SyncStamp) -> None:
-        reading = heard(self._clock.reading, stamp.reading)
+    def _receive_reading(self, stamp: SyncStamp) -> None:
+        reading = latest_reading(self._clock.reading, stamp.reading)
         self._clock = replace(self._clock, reading=reading)
 
     def adopt(self, path: str) -> None:
         """Create the record of a document that was stored before records existed: the document counts as a seed."""
         self._write(self._record(path))
 
-    def let_go(self, path: str, is_had: Callable[[SyncStamp], bool]) -> None:
+    def remove_tombstones(self, path: str, is_removable: Callable[[SyncStamp], bool]) -> None:
         """Remove the tombstones of a document that every cluster has. Other clusters may still have theirs, so later
         local changes get a later time than the removed tombstones."""
         record = self._record(path)
-        latest = record.let_go(is_had)
+        latest = record.remove_tombstones(is_removable)
         if latest is not None:
             after = ClockReading(latest.time_ms + 1, 0)
-            self._clock = replace(self._clock, reading=heard(self._clock.reading, after))
+            self._clock = replace(self._clock, reading=latest_reading(self._clock.reading, after))
             self._write(record)
 
     def reconcile(self, path: str, kept: Collection[SyncStamp], has: Vector) -> None:
@@ -272,11 +276,11 @@ class MetadataTransaction:
         record = self._record(path)
         before = record.encode()
         record.forget(lambda stamp: covers(has, stamp) and stamp not in kept)
-        self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
+        self._latest_future = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
         for event in list(record.events()):
             stamp = event.stamp
             if stamp.origin == self._own_origin and stamp.time_ms and not covers(has, stamp):
-                again = replace(event, stamp=self._next(is_seed=False))
+                again = replace(event, stamp=self._next_stamp(is_seed=False))
                 record.merge(again, self._here.cluster, self._now_ms, self._local_rule)
         if record.encode() != before:
             self._write(record)
@@ -312,7 +316,7 @@ class MetadataTransaction:
         record = DocumentRecord(path)
         present = self._rows.get(path)
         if present is not None:
-            for event in self._events(record, present.value, True, frozenset()):
+            for event in self._events_of_change(record, present.value, True, frozenset()):
                 record.merge(event, self._here.cluster, self._now_ms)
         return record
 
@@ -330,6 +334,6 @@ def _not_before(reading: ClockReading, now_ms: int) -> ClockReading:
     return ClockReading(max(reading.time_ms, now_ms), 0)
 
 
-def _behind(reading: ClockReading, other: ClockReading) -> ClockReading:
+def _later_than(reading: ClockReading, other: ClockReading) -> ClockReading:
     """Return the reading; if it is not later than `other`, the first one after `other`."""
     return reading if reading > other else ClockReading(other.time_ms, other.counter + 1)

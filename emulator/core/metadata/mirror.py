@@ -66,9 +66,9 @@ class Mirror:
         if revision < self.revision:
             return
         new = {change.path: change for change in live}
-        gone = [Change(revision, path, None, -1) for path in self._values if path not in new]
+        deletions = [Change(revision, path, None, -1) for path in self._values if path not in new]
         changed = [change for path, change in new.items() if change != self._values.get(path)]
-        for change in sorted(changed, key=lambda change: change.revision) + gone:
+        for change in sorted(changed, key=lambda change: change.revision) + deletions:
             self.revision = max(self.revision, change.revision)
             self._apply(change)
         self.revision = revision

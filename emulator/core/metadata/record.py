@@ -65,7 +65,7 @@ class Loser(NamedTuple):
     element: str
     stamp: SyncStamp
     value: Any
-    to: SyncStamp
+    winner: SyncStamp
 
 
 class MergeOutcome(Enum):
@@ -89,7 +89,7 @@ class DocumentRecord:
         if present is not None and present.stamp == event.stamp:
             return MergeOutcome.KNOWN
         if event.element == EXISTENCE and event.is_deleted and rule.has_tombstones:
-            self._let_go_before(event.stamp)
+            self._apply_deletion(event.stamp)
         elif self.deleted is not None and not event.stamp.is_later_than(self.deleted):
             return self._lost(event, self.deleted)
         if not rule.wins(event.stamp, present, here):
@@ -102,7 +102,7 @@ class DocumentRecord:
         self.entries[event.element] = ElementState(event.stamp, event.is_deleted, event.value, now_ms)
         return MergeOutcome.WON
 
-    def _let_go_before(self, deletion: SyncStamp) -> None:
+    def _apply_deletion(self, deletion: SyncStamp) -> None:
         if self.deleted is None or deletion.is_later_than(self.deleted):
             self.deleted = deletion
             self.entries = {
@@ -111,8 +111,8 @@ class DocumentRecord:
                 if element == EXISTENCE or entry.stamp.is_later_than(deletion)
             }
 
-    def _lost(self, event: SyncEvent, to: SyncStamp) -> MergeOutcome:
-        loser = Loser(event.element, event.stamp, event.value, to)
+    def _lost(self, event: SyncEvent, winner: SyncStamp) -> MergeOutcome:
+        loser = Loser(event.element, event.stamp, event.value, winner)
         if any(one.stamp == loser.stamp for one in self.losers):
             return MergeOutcome.KNOWN
         self._note(loser)
@@ -125,15 +125,19 @@ class DocumentRecord:
     def has_tombstones(self) -> bool:
         return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
 
-    def let_go(self, is_had: Callable[[SyncStamp], bool]) -> ClockReading | None:
+    def remove_tombstones(self, is_removable: Callable[[SyncStamp], bool]) -> ClockReading | None:
         """Remove the tombstones that every cluster has. Returns the latest reading among them, None if there was none.
-        `is_had`: whether every cluster has an event."""
-        gone = [entry.stamp for entry in self.entries.values() if entry.is_deleted and is_had(entry.stamp)]
-        self.entries = {element: entry for element, entry in self.entries.items() if entry.stamp not in gone}
-        if self.deleted is not None and is_had(self.deleted):
-            gone.append(self.deleted)
+        `is_removable`: whether every cluster has an event."""
+        removed = [
+            entry.stamp for entry in self.entries.values() if entry.is_deleted and is_removable(entry.stamp)
+        ]
+        self.entries = {
+            element: entry for element, entry in self.entries.items() if entry.stamp not in removed
+        }
+        if self.deleted is not None and is_removable(self.deleted):
+            removed.append(self.deleted)
             self.deleted = None
-        return max((stamp.reading for stamp in gone), default=None)
+        return max((stamp.reading for stamp in removed), default=None)
 
     def forget(self, is_gone: Callable[[SyncStamp], bool]) -> None:
         """Remove the elements and the deletion whose stamps satisfy `is_gone`."""
@@ -186,7 +190,7 @@ class DocumentRecord:
         if self.deleted is not None:
             raw["deleted"] = self.deleted
         if self.losers:
-            raw["losers"] = [[one.element, one.stamp, one.value, one.to] for one in self.losers]
+            raw["losers"] = [[one.element, one.stamp, one.value, one.winner] for one in self.losers]
         return json.dumps(raw, separators=(",", ":")).encode()
 
     @classmethod

@@ -78,20 +78,20 @@ def missing(mine: Vector, theirs: Vector) -> dict[str, int]:
     return {origin: sequence for origin, sequence in theirs.items() if sequence > mine.get(origin, 0)}
 
 
-def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
+def removable_tombstones(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
     """Return a predicate for the tombstones that may be removed here. `others`: the last vector of each other cluster.
 
     Every cluster must have the tombstone. A cluster that has it sends no older event any more, because it sends no
     superseded events. All own events in its vector must have arrived here.
     """
-    is_here = all(
+    own_events_arrived = all(
         mine.get(origin, 0) >= sequence
         for cluster, vector in others.items()
         for origin, sequence in vector.items()
         if origin.startswith(f"{cluster}:")
     )
     vectors = (mine, *others.values())
-    return lambda stamp: is_here and all(covers(vector, stamp) for vector in vectors)
+    return lambda stamp: own_events_arrived and all(covers(vector, stamp) for vector in vectors)
 
 
 def vector_from_json(raw: Any) -> dict[str, int]:
@@ -127,13 +127,13 @@ def add_pending(rows: StoreTransaction, events: Iterable[SyncEvent]) -> None:
 
 def remove_pending(rows: StoreTransaction, stamps: Iterable[SyncStamp]) -> None:
     pending = read_pending(rows.get(SYNC_PENDING_PATH.text))
-    gone = {
+    removed = {
         stamp.sequence
         for stamp in stamps
         if stamp.sequence in pending and pending[stamp.sequence].stamp == stamp
     }
-    if gone:
-        _write(rows, {sequence: event for sequence, event in pending.items() if sequence not in gone})
+    if removed:
+        _write(rows, {sequence: event for sequence, event in pending.items() if sequence not in removed})
 
 
 def _write(rows: StoreTransaction, pending: PendingChanges) -> None:

@@ -46,12 +46,12 @@ def parse_avro(data: bytes) -> AvroSchema:
             return make_avsc_object(described)
     except RecursionError:
         raise BadSchema("its types refer to each other too deeply") from None
-    except _failures() as problem:
+    except _library_errors() as problem:
         raise BadSchema(f"not an Avro schema: {_short(str(problem))}") from None
 
 
 @cache
-def _failures() -> tuple[type[Exception], ...]:
+def _library_errors() -> tuple[type[Exception], ...]:
     """Return the errors that the library raises for an unexpected schema, when parsing or when comparing it."""
     from avro.errors import AvroException
 
@@ -63,9 +63,9 @@ def _check_sizes(described: Any) -> None:
     while waiting:
         key, part = waiting.pop()
         if isinstance(part, list):
-            most = _LISTS.get(key)
-            if most is not None and len(part) > most:
-                raise BadSchema(f"{key}: {len(part):,} in one list; {most:,} are allowed")
+            maximum = _LISTS.get(key)
+            if maximum is not None and len(part) > maximum:
+                raise BadSchema(f"{key}: {len(part):,} in one list; {maximum:,} are allowed")
             waiting += [("type", one) for one in part]
         elif isinstance(part, dict):
             waiting += [(name, value) for name, value in part.items() if name != "default"]
@@ -80,7 +80,7 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
         raise BadSchema("its types refer to each other too deeply") from None
     except BadSchema:
         raise
-    except _failures() as problem:
+    except _library_errors() as problem:
         raise BadSchema(f"Avro cannot compare it: {_short(str(problem))}") from None
     if found:
         raise Incompatible(_short(found))

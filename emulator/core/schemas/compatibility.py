@@ -51,12 +51,12 @@ class CompatibilityStrategy(Enum):
     def for_consumers(self) -> CompatibilityStrategy:
         """Strategy for a consumer's schema, which only reads (PIP-44): BACKWARD, but BACKWARD_TRANSITIVE and
         FULL_TRANSITIVE stay as they are."""
-        if self in _CONSUMERS_READ_THE_NEWEST:
+        if self in _BACKWARD_FOR_CONSUMERS:
             return CompatibilityStrategy.BACKWARD
         return self
 
 
-_CONSUMERS_READ_THE_NEWEST = frozenset(
+_BACKWARD_FOR_CONSUMERS = frozenset(
     {
         CompatibilityStrategy.BACKWARD,
         CompatibilityStrategy.FORWARD,
@@ -79,7 +79,7 @@ AUTO_UPDATE = {
 
 
 AVRO_DESCRIBED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
-_MAY_SAY_ANYTHING = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})
+_UNCHECKED_TYPES = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})
 
 
 def check_form(schema: Schema) -> None:
@@ -98,7 +98,7 @@ def check_form(schema: Schema) -> None:
                 check_form(half)
         case SchemaType.PROTOBUF_NATIVE:
             root_message(schema.data)
-        case type_ if type_ not in _MAY_SAY_ANYTHING and schema.data:
+        case type_ if type_ not in _UNCHECKED_TYPES and schema.data:
             raise BadSchema(
                 f"a schema of type {type_.name} has no data, but {len(schema.data):,} bytes were sent"
             )
@@ -108,11 +108,11 @@ def _check_json(data: bytes) -> None:
     try:
         parse_avro(data)
     except BadSchema:
-        if not _is_old_json(data):
+        if not _is_json_schema(data):
             raise
 
 
-def _is_old_json(data: bytes) -> bool:
+def _is_json_schema(data: bytes) -> bool:
     """Whether the data is a JSON Schema, the form that clients used for JSON before Avro's."""
     described = read_json(data)
     return isinstance(described, dict) and described.get("type") == "object"
@@ -160,7 +160,7 @@ def _check_avro(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None
 
 def _check_json_follows(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None:
     """Check two JSON schemas. As in Pulsar, each of the two forms may follow the other: upgraded clients change it."""
-    old_is_old_form, new_is_old_form = _is_old_json(old), _is_old_json(new)
+    old_is_old_form, new_is_old_form = _is_json_schema(old), _is_json_schema(new)
     if not old_is_old_form and not new_is_old_form:
         _check_avro(old, new, strategy)
     elif old_is_old_form and new_is_old_form:

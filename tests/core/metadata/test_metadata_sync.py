@@ -22,7 +22,7 @@ from emulator.core.metadata.merge import (
 )
 from emulator.core.metadata.messages import EventOutbox
 from emulator.core.metadata.record import UPSTREAM, DocumentRecord, MergeOutcome
-from emulator.core.metadata.version_vector import OwnClock, may_go, missing, vector_of
+from emulator.core.metadata.version_vector import OwnClock, missing, removable_tombstones, vector_of
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
@@ -120,7 +120,7 @@ class Cluster:
     def lets_all_tombstones_go(self) -> None:
         transaction = self._transaction()
         for path in PATHS:
-            transaction.let_go(path, lambda stamp: True)
+            transaction.remove_tombstones(path, lambda stamp: True)
         transaction.finish()
 
     def sees_to_its_loss(self, other: Cluster) -> None:
@@ -283,10 +283,12 @@ def test_what_every_cluster_had_and_removed_does_not_come_back(us: Cluster, eu: 
 
 def test_a_tombstone_may_be_removed_when_every_cluster_has_it_and_all_that_was_sent_before_is_here() -> None:
     mine, tombstone = {"a:1": 5, "b:1": 7}, SyncStamp(9, 0, "a", 5, "1")
-    assert may_go(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
-    assert not may_go(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
-    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), "its event has not arrived yet"
-    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 7}, "c": {}})(tombstone), "never received"
+    assert removable_tombstones(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
+    assert not removable_tombstones(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
+    assert not removable_tombstones(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), (
+        "its event has not arrived yet"
+    )
+    assert not removable_tombstones(mine, {"b": {"a:1": 5, "b:1": 7}, "c": {}})(tombstone), "never received"
 
 
 def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
@@ -297,7 +299,7 @@ def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
     deleted = fast.events()
     slow.receive(deleted)
     transaction = MetadataTransaction(slow.rows, slow.here, 0, "slow-1")
-    transaction.let_go(NAMESPACE, lambda stamp: True)
+    transaction.remove_tombstones(NAMESPACE, lambda stamp: True)
     transaction.finish()
     assert slow.rows.get(SyncRecordPath(NAMESPACE).text) is None
     slow.set(NAMESPACE, {})
@@ -687,5 +689,5 @@ def test_outcomes_are_distinguished() -> None:
     assert record.merge(policy_event(2, "us", 1), "us", 0) is MergeOutcome.WON
     assert record.merge(policy_event(2, "us", 1), "us", 0) is MergeOutcome.KNOWN
     assert record.merge(policy_event(1, "us", 0), "us", 0) is MergeOutcome.LOST
-    assert [(loser.value, loser.to) for loser in record.losers] == [(0, stamp(2, "us"))]
+    assert [(loser.value, loser.winner) for loser in record.losers] == [(0, stamp(2, "us"))]
     assert DocumentRecord.decode(NAMESPACE, record.encode()) == record
