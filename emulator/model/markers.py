@@ -1,6 +1,7 @@
-"""Markers: entries of the log by which regions coordinate (PIP-33), as plain values; the wire form is in `wire/`.
+"""Markers of replicated subscriptions (PIP-33) as plain values, and the type numbers of all markers.
 
-Numbers are upstream's `marker_type`. The two of transactions are listed here because they must be hidden, too.
+Markers are entries that brokers write. `wire.markers` encodes and decodes them. The numbers are upstream's
+`marker_type`; markers of transactions (PIP-31) have no value here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TXN_ABORT = 22
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """A request of `source_region` for the last position of every other region."""
+    """A request by `source_region` for the last position in the log of every other region."""
 
     snapshot_id: str
     source_region: str
@@ -36,7 +37,8 @@ class SnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A subscription that acknowledged all entries up to `local_position` also acknowledged all up to `positions`."""
+    """Corresponding positions of one topic: a subscription that has acknowledged all entries up to `local_position` in
+    this region's log has also acknowledged those up to `positions` in the logs of other regions."""
 
     snapshot_id: str
     local_position: Position

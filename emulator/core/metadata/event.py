@@ -35,12 +35,12 @@ PATH_CHARACTERS_MAX: Final = 4_096
 
 
 class SyncStamp(NamedTuple):
-    """The time and origin of an event. No two events have the same stamp."""
+    """The time and origin of an event: its identity and its rank among conflicting events."""
 
     time_ms: int
     counter: int
-    """Order of the events within one millisecond of a hybrid clock. With plain clocks 0, except for events that follow
-    an event from the far future."""
+    """Order of the events of one hybrid clock reading with the same `time_ms`. With plain clocks 0, except for events
+    that follow an event from the far future."""
     source: str
     """Name of the cluster in which the event happened."""
     sequence: int
@@ -59,8 +59,8 @@ class SyncStamp(NamedTuple):
         return f"{self.source}:{self.incarnation}"
 
     def is_later_than(self, other: SyncStamp) -> bool:
-        """Compare by the proposal's order: the later time wins; for equal times, the cluster whose name sorts first;
-        within one cluster, the later event."""
+        """Whether this event wins against another one by the proposal's rule: the later time wins; for equal times, the
+        cluster whose name sorts first; within one cluster, the higher sequence."""
         if self.reading != other.reading:
             return self.reading > other.reading
         if self.source != other.source:
@@ -89,7 +89,7 @@ class SyncEvent:
         return joined_path(self.path, self.element)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as a JSON object of a pack."""
+        """Return the event as a JSON object, with the proposal's field names."""
         stamp = self.stamp
         kind = DELETED if self.is_deleted else CREATED if self.element == EXISTENCE else MODIFIED
         raw: dict[str, Any] = {
@@ -109,7 +109,7 @@ class SyncEvent:
 
     @classmethod
     def from_json(cls, raw: Any) -> SyncEvent:
-        """Parse and validate an event that another cluster sent. Raises ValueError, naming the violated rule."""
+        """Parse and validate the JSON form of an event. Raises ValueError, naming the violated rule."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"{raw!r} is not an event")
         kind = raw.get("type")
@@ -198,12 +198,13 @@ _KINDS: Final = frozenset(kind.KIND for kind in SYNCED)
 
 
 def readable(path: str) -> str:
-    """Return a path as a person writes it: `namespace/acme/orders`."""
+    """Return a path without escapes, as users write it: `namespace/acme/orders`."""
     return path.replace("%2F", "/").replace("%25", "%")
 
 
 def split_path(full_path: str) -> tuple[str, str]:
-    """Return the path of a document and an element of it. Raises ValueError when clusters synchronise no such path."""
+    """Split a path into the path of a document and an element of it. Raises ValueError if clusters do not synchronise
+    it."""
     kind, _, rest = full_path.partition("/")
     name, separator, element = rest.partition("/")
     path = f"{kind}/{name}"
@@ -217,7 +218,8 @@ def joined_path(path: str, element: str) -> str:
 
 
 def elements_of(path: str, document: bytes | None) -> dict[str, Any]:
-    """Return the values of a document by element, without EXISTENCE. Raises ValueError for an invalid document."""
+    """Return the values of a document by element, without EXISTENCE; none if `document` is None. Raises ValueError for
+    an invalid document."""
     if document is None:
         return {}
     parsed = json.loads(document)
@@ -238,7 +240,8 @@ def policy_element(name: str) -> str:
 
 
 def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
-    """Return the document of these elements, the inverse of `elements_of`. Equal elements give equal bytes."""
+    """Return the document of these elements, the inverse of `elements_of`. Equal elements give equal bytes. Of several
+    numbers of partitions the largest counts."""
     if path.partition("/")[0] in _UNDIVIDED:
         return _dumped(_join_partitioned(elements))
     fields: dict[str, Any] = {}
@@ -273,12 +276,13 @@ def _is_count(element: str) -> bool:
 
 
 def is_implied(element: str, value: Any, wanted: Mapping[str, Any]) -> bool:
-    """Whether an element need not be deleted although the new document lacks it: a smaller number of partitions."""
+    """Whether an element that the new document lacks need not be deleted: a number of partitions up to the new one."""
     return _is_count(element) and any(_is_count(one) and value <= count for one, count in wanted.items())
 
 
 def check_element(path: str, element: str, value: Any) -> None:
-    """Validate an element that another cluster sent. Raises ValueError when no document can contain it."""
+    """Validate a received element of a partitioned topic; other elements may have any value. Raises ValueError when no
+    document can contain it."""
     if path.partition("/")[0] not in _UNDIVIDED or element == EXISTENCE:
         return
     if element == WHOLE:
@@ -303,9 +307,8 @@ def _unescaped(name: str) -> str:
 
 
 class ClockReading(NamedTuple):
-    """A reading of a hybrid logical clock: wall time that never falls behind a received reading. A reading is later
-    than all readings received before, whatever the wall clocks show. Only its counter runs ahead of the fastest wall
-    clock (docs/components/metadata-sync.md)."""
+    """A reading of a clock. A hybrid logical clock follows the wall clock, but its reading is later than all readings
+    received before. Only its counter runs ahead of the fastest wall clock (docs/components/metadata-sync.md)."""
 
     time_ms: int
     counter: int
@@ -315,12 +318,12 @@ BEGINNING = ClockReading(0, 0)
 
 
 def tick(latest: ClockReading, now_ms: int) -> ClockReading:
-    """Return the reading of a new local event. `latest`: the latest reading that was taken or received here."""
+    """Return a hybrid clock's reading for a new local event. `latest`: the latest reading taken or received here."""
     if now_ms > latest.time_ms:
         return ClockReading(now_ms, 0)
     return ClockReading(latest.time_ms, latest.counter + 1)
 
 
 def latest_reading(latest: ClockReading, other: ClockReading) -> ClockReading:
-    """Return the latest reading after `other` was received."""
+    """Return the latest reading of a hybrid clock after it received `other`."""
     return max(latest, other)

@@ -1,8 +1,8 @@
 """One transaction of a cluster's configuration store: a local change, or events of other clusters.
 
 The document, its record and the cluster's own clock are written atomically. The record is the outbox, too: it contains
-the cluster's own changes with their sequence numbers until every cluster has them. So an acknowledged change does not
-depend on the region that publishes it (INV-47).
+each change of the cluster, with its sequence number, until another event supersedes it. A tombstone stays until every
+cluster has it. So an acknowledged change does not depend on the region that publishes it (INV-47).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CLOCK_AHEAD_MS_MAX: Final = 300_000
 
 
 class Overruled(StorageError):
-    """A local change would lose at once to a change of another cluster with a later time. Nothing was changed."""
+    """A local change would lose at once to an event with a later time. The transaction must not be committed."""
 
     def __init__(self, event: SyncEvent, by: SyncStamp) -> None:
         behind_ms = by.time_ms - event.stamp.time_ms
@@ -61,23 +61,24 @@ class LocalCluster:
     cluster: str
     rule: Rule = LATEST
     is_hybrid: bool = False
-    """Whether events are timed by hybrid logical clocks, which respect causality whatever the wall clocks show."""
+    """Whether the times of events are those of hybrid logical clocks, which respect causality."""
     clock_ahead_ms_max: int = CLOCK_AHEAD_MS_MAX
-    """Time ahead of the local clock from which an event counts as from the far future. Such an event is merged as any
-    other, but it moves no clock, and clusters that have it can still change the element (INV-81)."""
+    """An event that is further ahead of the local clock is from the far future. It is merged as any other, but it moves
+    no clock, and clusters that have it can still change the element (INV-81)."""
 
 
 @dataclass(slots=True)
 class MergeCounts:
-    """Outcomes of merged events."""
+    """Numbers of events by their outcome (`MergeOutcome`), and the events that need attention."""
 
     won: int = 0
     lost: int = 0
     known: int = 0
+    """Events that had been applied before, also if a removed tombstone superseded them."""
     from_the_future: list[SyncEvent] = field(default_factory=list)
     """Events from the far future (`LocalCluster.clock_ahead_ms_max`)."""
     replaced: list[tuple[SyncEvent, SyncStamp]] = field(default_factory=list)
-    """Events that replaced a change of this cluster, with the stamp of that change."""
+    """Events of other clusters that replaced a change of this cluster, not a seed, with the stamp of that change."""
 
 
 class MetadataTransaction:
@@ -94,32 +95,32 @@ class MetadataTransaction:
         self._clock = known or OwnClock(new_incarnation)
         self._known: Callable[[SyncStamp], bool] = lambda stamp: False
         self._latest_future = BEGINNING
-        """The latest far-future reading in the changed document; a change gets a later one."""
+        """The latest far-future reading in the document that is being changed; its changes get later ones."""
 
     # Local changes.
 
     def change(self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()) -> None:
-        """Set a document, or delete it. `is_seed`: the document is from the topology and has the lowest time.
-        `touched`: elements that are set again even if unchanged. Raises Overruled, or ValueError for an invalid
-        document."""
+        """Set a document, or delete it if `value` is None. `is_seed`: the document is from the topology, and its events
+        have the lowest time. `touched`: elements that get an event even if unchanged. Raises Overruled, or ValueError
+        for an invalid document."""
         self.apply_own(path, self.prepare(path, value, is_seed=is_seed, touched=touched))
 
     def prepare(
         self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()
     ) -> list[SyncEvent]:
-        """Return the events of a change, with their sequence numbers, without applying them."""
+        """Assign sequence numbers to the events of a change and return them, without applying them."""
         record = self._record(path)
         self._latest_future = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
         return self._events_of_change(record, value, is_seed, frozenset(touched))
 
     def apply_own(self, path: str, events: Iterable[SyncEvent]) -> None:
-        """Apply events that were drawn up. Raises Overruled."""
+        """Apply events that `prepare` returned. Raises Overruled."""
         events = list(events)
         if events:
             self._write(self._merged_into_record(path, events))
 
     def _merged_into_record(self, path: str, events: Iterable[SyncEvent]) -> DocumentRecord:
-        """Return the record with the events merged into it. Raises Overruled."""
+        """Return the record with own events merged into it, without writing it. Raises Overruled."""
         record = self._record(path)
         for event in events:
             before = record.entries.get(event.element)
@@ -131,9 +132,9 @@ class MetadataTransaction:
         return record
 
     def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[SyncEvent]:
-        """Return the events of a change as `prepare` does, and store them as pending: they may be published (INV-78).
-        Raises Overruled for events older than what this cluster has: a cluster that reported a tombstone must publish
-        no older event."""
+        """Prepare a change and store its events as pending: from then on they may be published (INV-78). Raises
+        Overruled for events older than those that this cluster has, because a cluster that reported a tombstone must
+        publish no older event."""
         events = self.prepare(path, value, is_seed=False, touched=touched)
         self._merged_into_record(path, events)
         add_pending(self._rows, events)
@@ -145,13 +146,12 @@ class MetadataTransaction:
         self.withdraw(events)
 
     def withdraw(self, events: Iterable[SyncEvent]) -> None:
-        """Remove events from the pending changes: they are applied, or will never be published. Any that arrives later
-        is a copy."""
+        """Remove events from the pending changes, because they are applied or will never be published."""
         remove_pending(self._rows, [event.stamp for event in events])
 
     @property
     def _local_rule(self) -> Rule:
-        """The rule for local changes. Upstream writes every local change without checking a rule."""
+        """The rule for local changes. By upstream's rule every local change wins."""
         here = self._here.rule
         return here if here.has_tombstones else replace(here, wins=lambda stamp, present, cluster: True)
 
@@ -196,6 +196,7 @@ class MetadataTransaction:
     # Events of other clusters.
 
     def apply(self, events: Iterable[SyncEvent]) -> MergeCounts:
+        """Merge received events and write the documents that change. Own events are no longer pending afterwards."""
         tally = MergeCounts()
         by_path: dict[str, list[SyncEvent]] = {}
         for event in events:
@@ -212,8 +213,8 @@ class MetadataTransaction:
         return tally
 
     def _known_already(self) -> Callable[[SyncStamp], bool]:
-        """Return a predicate for events that this cluster has applied. If such an event is not in the record, another
-        one superseded it, and its tombstone was removed once every cluster had it. Of the cluster's own events, all but
+        """Return a predicate for events that this cluster has applied. If the record does not contain such an event, an
+        event superseded it whose tombstone was removed after every cluster had it. Of the cluster's own events, all but
         the pending ones are applied."""
         applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
         waiting = read_pending(self._rows.get(SYNC_PENDING_PATH.text))
@@ -255,12 +256,12 @@ class MetadataTransaction:
         self._clock = replace(self._clock, reading=reading)
 
     def adopt(self, path: str) -> None:
-        """Create the record of a document that was stored before records existed: the document counts as a seed."""
+        """Create the record of a document that has none: the document counts as a seed."""
         self._write(self._record(path))
 
     def remove_tombstones(self, path: str, is_removable: Callable[[SyncStamp], bool]) -> None:
-        """Remove the tombstones of a document that every cluster has. Other clusters may still have theirs, so later
-        local changes get a later time than the removed tombstones."""
+        """Remove the tombstones of a document that satisfy `is_removable`. Other clusters may still have theirs, so the
+        cluster's clock advances past the removed ones: later local changes get later times."""
         record = self._record(path)
         latest = record.remove_tombstones(is_removable)
         if latest is not None:
@@ -269,10 +270,10 @@ class MetadataTransaction:
             self._write(record)
 
     def reconcile(self, path: str, kept: Collection[SyncStamp], has: Vector) -> None:
-        """Reconcile a document with a cluster that has all events up to `has`, of which only `kept` still count there.
+        """Reconcile a document with a cluster that has all events up to `has`; its record contains those in `kept`.
 
         Other events up to `has` are removed here: that cluster deleted their elements and removed the tombstones. Local
-        changes that it never received are made again with the present time (INV-82)."""
+        changes that it never received get a new stamp with the present time, except seeds (INV-82)."""
         record = self._record(path)
         before = record.encode()
         record.forget(lambda stamp: covers(has, stamp) and stamp not in kept)
@@ -280,8 +281,8 @@ class MetadataTransaction:
         for event in list(record.events()):
             stamp = event.stamp
             if stamp.origin == self._own_origin and stamp.time_ms and not covers(has, stamp):
-                again = replace(event, stamp=self._next_stamp(is_seed=False))
-                record.merge(again, self._here.cluster, self._now_ms, self._local_rule)
+                renewed = replace(event, stamp=self._next_stamp(is_seed=False))
+                record.merge(renewed, self._here.cluster, self._now_ms, self._local_rule)
         if record.encode() != before:
             self._write(record)
 
@@ -302,6 +303,7 @@ class MetadataTransaction:
             self._rows.put(SYNC_APPLIED_PATH.text, json.dumps(after, sort_keys=True).encode())
 
     def finish(self) -> None:
+        """Write the cluster's own clock, if it changed."""
         if self._clock != self._stored_clock:
             self._rows.put(SYNC_CLOCK_PATH.text, self._clock.encode())
 
@@ -329,11 +331,11 @@ class MetadataTransaction:
 
 
 def _not_before(reading: ClockReading, now_ms: int) -> ClockReading:
-    """Return the present time, or `reading` if it is later: a clock that was set back must not reorder the cluster's
-    own events."""
+    """Return the present time, or the time of `reading` if it is later: a clock that was set back must not reorder the
+    cluster's own events."""
     return ClockReading(max(reading.time_ms, now_ms), 0)
 
 
 def _later_than(reading: ClockReading, other: ClockReading) -> ClockReading:
-    """Return the reading; if it is not later than `other`, the first one after `other`."""
+    """Return `reading`, or the next reading after `other` if `reading` is not later than `other`."""
     return reading if reading > other else ClockReading(other.time_ms, other.counter + 1)

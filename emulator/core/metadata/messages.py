@@ -1,10 +1,10 @@
 """The messages of the event topic, one JSON object each: events, a version vector, a request or a response to one.
 
-events    a source's own events, the newest of each element, within a range of sequence numbers
-standing  a cluster's version vector; `asks`: the other clusters send theirs; `declared`: clusters it declared lost;
-          `excluded`: paths that it does not synchronise
+events    a pack: a source's own events, the newest of each element, within a range of sequence numbers
+standing  a cluster's version vector; `asks`: the other clusters must send theirs; `declared`: clusters it declared
+          lost; `excluded`: paths that it does not synchronise
 request   a cluster's version vector, and the cluster that must send it all missing events; an empty vector: all events
-answer    a part of the requested events; the last part contains the vector that the requester has then
+answer    a part of the requested events; `vector`: the requester's version vector after it has applied all parts
 
 `EventOutbox` decides which events are published next.
 """
@@ -24,13 +24,13 @@ from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
 PACK_CHARACTERS: Final = 262_144
-"""Maximum size of a pack, the events of one message, in characters."""
+"""Maximum size of a pack or part, the events of one message, in characters; a single event may exceed it."""
 EVENTS_MAX: Final = 20_000
 """Maximum number of events in a received pack. An event takes at least 200 characters, so a full pack has fewer."""
 
 
 PARTS_MAX: Final = 100_000
-"""Maximum number of parts of one answer. A part has at least one event, and a cluster far fewer documents."""
+"""Maximum number of parts of one answer; a cluster has far fewer documents."""
 ANSWER_EVENTS_MAX: Final = 1_000_000
 """Maximum number of events in all parts of one answer together."""
 
@@ -65,7 +65,7 @@ class CatchUpRequest:
     to: str
     vector: Mapping[str, int]
     number: int = 0
-    """Number for the response; 0: the responding cluster chooses one."""
+    """Number that the response must have; 0: the responding cluster chooses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _events_to_json(events: Iterable[SyncEvent]) -> list[dict[str, Any]]:
 
 
 def decode(payload: bytes) -> Message:
-    """Decode and validate a payload of the event topic. ValueError, with the violated rule, when it is invalid."""
+    """Decode and validate a payload of the event topic. Raises ValueError, naming the violated rule."""
     raw = json.loads(payload)
     if not isinstance(raw, Mapping) or raw.get("version") != VERSION:
         raise ValueError("it is not a pack of this version")
@@ -187,7 +187,7 @@ def _events(raw: Mapping[str, Any]) -> tuple[SyncEvent, ...]:
 def portions(
     events: Iterable[SyncEvent], characters_max: int = PACK_CHARACTERS
 ) -> Iterator[tuple[SyncEvent, ...]]:
-    """Split events into tuples that fit into one message each. An event that exceeds the limit gets its own."""
+    """Yield the events in tuples that fit into one message each. An event that exceeds the limit gets its own."""
     portion: list[SyncEvent] = []
     size = 0
     for event in events:
@@ -202,8 +202,8 @@ def portions(
 
 
 class EventOutbox:
-    """A cluster's own changes that are not published yet, read from its records. Owned by the sync leader. Only the
-    last published sequence is stored: a new sync leader reads the changes from the records."""
+    """Finds a cluster's own changes that are not published yet. Owned by the sync leader. It is not stored: a new sync
+    leader creates it from the records and the sequence up to which the events are published."""
 
     def __init__(self, cluster: str, incarnation: str, published: int) -> None:
         self._cluster = cluster
@@ -214,11 +214,11 @@ class EventOutbox:
         """Documents with unpublished changes."""
 
     def begins_with(self, record: DocumentRecord) -> None:
-        """Note the state of a record when this region becomes the sync leader."""
+        """Note the unpublished changes of a record when this region becomes the sync leader."""
         self.noted(record)
 
     def noted(self, record: DocumentRecord) -> None:
-        """Note a change of a record."""
+        """Note the unpublished changes of a record that changed."""
         if any(self._is_due(event.stamp) for event in record.events()):
             self._paths[record.path] = None
 
@@ -227,7 +227,7 @@ class EventOutbox:
 
     @property
     def due(self) -> Sequence[str]:
-        """Paths of the records that `packs` must receive."""
+        """Paths of the records with unpublished changes, which `packs` must receive."""
         return list(self._paths)
 
     def packs(
@@ -237,9 +237,10 @@ class EventOutbox:
         characters_max: int = PACK_CHARACTERS,
         seen_to: Mapping[str, int] | None = None,
     ) -> list[Events]:
-        """Return all due events as packs. `records` and `settled` are read in one transaction: each own event up to
-        `settled` is applied, or never will be. The last pack reaches `settled` even if no event up to there still
-        counts, so that other clusters ignore copies that any region published before (INV-78)."""
+        """Return packs of the unpublished events of `records` up to `settled`; none if all up to there are published.
+        `records` and `settled` are read in one transaction: each own event up to `settled` is applied, or never will
+        be. The last pack reaches `settled` even if the events up to there are superseded, so that other clusters ignore
+        copies that any region published before (INV-78)."""
         due = (event for record in records for event in record.events() if self._is_due(event.stamp))
         events = [event for event in due if event.stamp.sequence <= settled]
         events.sort(key=lambda event: event.stamp.sequence)
@@ -253,7 +254,8 @@ class EventOutbox:
         return made if settled > self.published else []
 
     def heard(self, pack: Events) -> None:
-        """Note a pack of this cluster from the event topic: the region that made the change published it."""
+        """Note a pack of this cluster that was received from the event topic: its events are published, unless events
+        between `published` and the pack are missing."""
         if pack.incarnation == self.incarnation and pack.after <= self.published:
             self.published = max(self.published, pack.upto)
 

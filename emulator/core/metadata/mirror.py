@@ -1,8 +1,8 @@
 """A region's mirror of its configuration store: a copy in memory, with watches.
 
-The mirror may lag behind the store, but each state was once the store's, and it never returns to an older one (M2, M4).
-It receives changes in the order of their revisions. `get` returns the new value before any watch is called, so a watch
-may call `get`.
+The mirror may lag behind the store, but after each call its state was once the store's, and it never returns to an
+older one (M2, M4). It applies changes in the order of their revisions. `get` returns a change's value before any watch
+receives the change, so a watch may call `get`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OnChange = Callable[[Change], None]
 
 
 class Watch:
-    """A subscription to the changes below a prefix, until it is cancelled."""
+    """A registration for the changes of paths with a prefix, until it is cancelled."""
 
     def __init__(self, mirror: Mirror, prefix: str, on_change: OnChange) -> None:
         self._mirror = mirror
@@ -48,21 +48,22 @@ class Mirror:
         ]
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
-        """Call `on_change` for each later change, in order. For the current values call `list` in the same step."""
+        """Call `on_change` for each later change of paths with a prefix, in order. For the present values, the caller
+        calls `list` in the same step of the event loop."""
         watch = Watch(self, prefix, on_change)
         self.watches[watch] = None
         return watch
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Apply committed changes, in the order of their revisions. Known changes have no effect."""
+        """Apply committed changes, in the order of their revisions. Changes up to `revision` have no effect."""
         for change in changes:
             if change.revision > self.revision:
                 self.revision = change.revision
                 self._apply(change)
 
     def replace(self, revision: int, live: Iterable[Change]) -> None:
-        """Replace the mirror by the store's state at a revision, because the store no longer has the changes up to it.
-        Watches receive the differences."""
+        """Replace the contents by the store's state at a revision, because the store no longer has the changes up to
+        it. Watches receive the differences. An older revision has no effect."""
         if revision < self.revision:
             return
         new = {change.path: change for change in live}

@@ -1,7 +1,8 @@
 """The record of one document in a cluster: the winning event of each element, and the newest events that lost.
 
-The document is computed from its record. Merging is commutative, associative and idempotent under the proposal's rule:
-the same events give the same record, in any order, however often.
+The document is computed from its record. Under the proposal's rule merging is commutative, associative and idempotent:
+the same events give the same document, winners and tombstones, in any order, however often. Only the losers and the
+times of application depend on the order.
 
 A deletion leaves a tombstone: one per element, or `deleted` for the document (its latest deletion). Events older than
 the tombstone have no effect, even if the document exists again.
@@ -31,15 +32,17 @@ class ElementState(NamedTuple):
     is_deleted: bool
     value: Any
     applied_ms: int
-    """Time by the clock of the region that applied the event here; shown to users and compared by upstream's rule."""
+    """Time by the wall clock of the region that applied the event; shown to users and compared by upstream's rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
+    """Decides which of two events of an element wins."""
+
     wins: Callable[[SyncStamp, ElementState | None, str], bool]
     """(stamp of a new event, present state of the element, this cluster): whether the new event wins."""
     has_tombstones: bool = True
-    """Whether deletions leave tombstones, so that an older event does not restore what was deleted."""
+    """Whether deletions of documents leave tombstones, so that an older event does not restore elements."""
 
 
 def _latest(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
@@ -47,16 +50,17 @@ def _latest(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
 
 
 def _upstream(stamp: SyncStamp, present: ElementState | None, here: str) -> bool:
-    """Compare the event's time with the time at which the present value was applied here. For equal times the cluster
-    whose name sorts last wins: the event's or this one."""
+    """Compare the event's time with the time at which the present value was applied here; for equal times, the names of
+    the event's cluster and this one: the last in order wins. A deleted element loses to any event."""
     if present is None or present.is_deleted:
         return True
     return (stamp.time_ms, stamp.source) > (present.applied_ms, here)
 
 
 LATEST = Rule(_latest)
-"""The proposal's rule, as a total order."""
+"""The proposal's rule: the event with the later stamp wins. No two events are equal (`SyncStamp.is_later_than`)."""
 UPSTREAM = Rule(_upstream, has_tombstones=False)
+"""The rule of Pulsar's implementation, which depends on the order in which events arrive."""
 
 
 class Loser(NamedTuple):
@@ -69,18 +73,21 @@ class Loser(NamedTuple):
 
 
 class MergeOutcome(Enum):
-    WON = "it is the value now"
-    LOST = "another one is later"
-    KNOWN = "it is the value already"
+    WON = "the event sets the element"
+    LOST = "another event, or the deletion of the document, wins"
+    KNOWN = "the event has set the element, or has lost, before"
 
 
 @dataclass(slots=True)
 class DocumentRecord:
+    """The record of one document; EXISTENCE is an element of it."""
+
     path: str
     entries: dict[str, ElementState] = field(default_factory=dict)
     deleted: SyncStamp | None = None
-    """The latest deletion of the document."""
+    """The tombstone of the document's latest deletion; None: it was not deleted, or the tombstone was removed."""
     losers: list[Loser] = field(default_factory=list)
+    """The newest losers in order of arrival, up to LOSERS_KEPT."""
 
     def merge(self, event: SyncEvent, here: str, now_ms: int, rule: Rule = LATEST) -> MergeOutcome:
         """Merge an event into the record. `here`: name of this cluster; `now_ms`: its wall-clock time."""
@@ -103,6 +110,7 @@ class DocumentRecord:
         return MergeOutcome.WON
 
     def _apply_deletion(self, deletion: SyncStamp) -> None:
+        """Set the document's tombstone and remove older elements, unless a later deletion is known."""
         if self.deleted is None or deletion.is_later_than(self.deleted):
             self.deleted = deletion
             self.entries = {
@@ -126,8 +134,8 @@ class DocumentRecord:
         return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
 
     def remove_tombstones(self, is_removable: Callable[[SyncStamp], bool]) -> ClockReading | None:
-        """Remove the tombstones that every cluster has. Returns the latest reading among them, None if there was none.
-        `is_removable`: whether every cluster has an event."""
+        """Remove the tombstones whose stamps satisfy `is_removable`. Returns the latest reading among them; None: none
+        was removed."""
         removed = [
             entry.stamp for entry in self.entries.values() if entry.is_deleted and is_removable(entry.stamp)
         ]
@@ -160,7 +168,7 @@ class DocumentRecord:
         return not self.entries and self.deleted is None
 
     def elements(self) -> dict[str, Any]:
-        """Return the values of the document by element, if the document exists."""
+        """Return the values of the elements that are not deleted, even if the document does not exist."""
         return {
             element: entry.value
             for element, entry in sorted(self.entries.items())
@@ -211,7 +219,7 @@ class DocumentRecord:
 
 
 def stored_record(path: str, change: Change | None) -> DocumentRecord:
-    """Return the stored record of a document; an empty one when there is none. Raises StorageDamaged."""
+    """Return the stored record of a document; an empty one if none is stored. Raises StorageDamaged."""
     return decoded(change, lambda value: DocumentRecord.decode(path, value), DocumentRecord(path))
 
 

@@ -1,5 +1,4 @@
-"""Rows of metadata sync in the configuration store: reading in a transaction, decoding with StorageDamaged for
-unreadable rows, excluded paths, and declarations that a cluster is lost."""
+"""Rows of metadata sync in the configuration store: decoding, excluded paths, declarations that a cluster is lost."""
 
 from __future__ import annotations
 
@@ -42,13 +41,13 @@ EXCLUDED_MAX: Final = 1_000
 EXCLUDED_CHARACTERS_MAX: Final = 4_096
 
 Excluded = tuple[str, ...]
-"""Prefixes of paths that a cluster does not synchronise (`metadata_sync_excluded_paths`), as a person writes them:
-`namespace/acme/`. A path that one cluster excludes and another one does not never converges, although each cluster
-reports to be up to date."""
+"""Prefixes of paths that a cluster does not synchronise (`metadata_sync_excluded_paths`), without escapes:
+`namespace/acme/`. A path that only one of two clusters excludes never converges, although both report that they are up
+to date."""
 
 
 def excluded_from_json(raw: Any) -> Excluded:
-    """Validate a list of excluded paths. Raises ValueError for anything else."""
+    """Return a validated list of excluded paths. Raises ValueError for anything else."""
     if not isinstance(raw, list) or len(raw) > EXCLUDED_MAX:
         raise ValueError(f"excluded paths are a list of {EXCLUDED_MAX} at most")
     if any(not isinstance(one, str) or not 0 < len(one) <= EXCLUDED_CHARACTERS_MAX for one in raw):
@@ -66,7 +65,7 @@ def stored_excluded(change: Change | None) -> Excluded | None:
 
 
 def not_covered(excluded: Iterable[str], by: Excluded) -> list[str]:
-    """Return the excluded prefixes that no prefix of `by` covers, sorted."""
+    """Return the prefixes in `excluded` that begin with no prefix of `by`, sorted."""
     return sorted({one for one in excluded if not one.startswith(by)})
 
 
@@ -76,10 +75,10 @@ BY_TOPOLOGY: Final = "topology"
 
 @dataclass(frozen=True, slots=True)
 class LossDeclaration:
-    """Whether a cluster declares another cluster lost, and how often it did."""
+    """Whether this cluster declares another cluster lost, and how often it did so."""
 
     times: int = 0
-    """Number of times that the cluster was declared lost."""
+    """Number of times that the other cluster was declared lost."""
     by: str = ""
     """Source of the present declaration, BY_OPERATOR or BY_TOPOLOGY; empty: the cluster is not lost."""
 

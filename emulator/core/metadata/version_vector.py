@@ -1,7 +1,7 @@
-"""Version vectors: the events of each source that a cluster has and lacks, and the tombstones that may be removed.
+"""Version vectors: which events of each origin a cluster has, and which tombstones may be removed.
 
 A vector maps each origin (a cluster and an incarnation of its store) to the sequence up to which its holder has every
-event that was not superseded. Sources send no superseded events, so gaps in the numbers are no loss.
+event that was not superseded. Clusters send no superseded events, so a gap in the received numbers is no loss.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class OwnClock:
     incarnation: str
     sequence: int = 0
     reading: ClockReading = BEGINNING
-    """The latest reading. With hybrid clocks received readings count, too."""
+    """The latest reading of an own event; with hybrid clocks, of any event that was not from the far future. Removed
+    tombstones may advance it."""
 
     def encode(self) -> bytes:
         raw = {"incarnation": self.incarnation, "sequence": self.sequence, **self.reading._asdict()}
@@ -41,7 +42,7 @@ class OwnClock:
 
 
 Vector = Mapping[str, int]
-"""Origin -> sequence up to which the holder has every event."""
+"""Origin -> sequence up to which the holder has every event that was not superseded."""
 ORIGINS_MAX = 1_000
 """Maximum number of origins of a vector: clusters and their incarnations."""
 
@@ -57,7 +58,7 @@ def stored_vector(change: Change | None) -> dict[str, int]:
 
 
 def covers(vector: Vector, stamp: SyncStamp) -> bool:
-    """Return whether the vector's holder has the event."""
+    """Return whether the vector's holder has the event, or one that superseded it."""
     return vector.get(stamp.origin, 0) >= stamp.sequence
 
 
@@ -81,8 +82,9 @@ def missing(mine: Vector, theirs: Vector) -> dict[str, int]:
 def removable_tombstones(mine: Vector, others: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
     """Return a predicate for the tombstones that may be removed here. `others`: the last vector of each other cluster.
 
-    Every cluster must have the tombstone. A cluster that has it sends no older event any more, because it sends no
-    superseded events. All own events in its vector must have arrived here.
+    Every cluster must have the tombstone: then it sends no older event any more, because clusters send no superseded
+    events. The events that the other clusters had sent before must have arrived here: for each of them, all its own
+    events in its vector.
     """
     own_events_arrived = all(
         mine.get(origin, 0) >= sequence
@@ -95,19 +97,19 @@ def removable_tombstones(mine: Vector, others: Mapping[str, Vector]) -> Callable
 
 
 def vector_from_json(raw: Any) -> dict[str, int]:
-    """Validate a version vector. Raises ValueError for anything else."""
+    """Return a validated version vector. Raises ValueError for anything else."""
     if not isinstance(raw, Mapping) or len(raw) > ORIGINS_MAX:
         raise ValueError(f"{str(raw)[:80]!r} is not a version vector")
     return {origin: number(raw, origin) for origin in raw}
 
 
 PendingChanges = dict[int, SyncEvent]
-"""A cluster's own changes, by sequence, that may be published but are not applied yet: for clusters that publish
-changes before they apply them (decision 0024).
+"""A cluster's prepared changes, by sequence: own events that may be published but are not applied yet. Only clusters
+that publish changes before they apply them have some (decision 0024).
 
-The cluster's store contains a change from when it is drawn up until it is applied, received back, or certain never to
-be published. So the cluster always knows which of its own events may still take effect, whichever region died.
-Therefore it can remove tombstones: every other own event that arrives late is superseded (INV-78).
+The store contains a change from its preparation until it is applied or certain never to be published. So the cluster
+always knows which of its own events may still take effect, even if the region that prepared them died. Every other own
+event that arrives late is superseded, so the cluster can remove tombstones (INV-78).
 """
 
 
@@ -142,5 +144,5 @@ def _write(rows: StoreTransaction, pending: PendingChanges) -> None:
 
 
 def settled(clock: OwnClock, pending: PendingChanges) -> int:
-    """Return the highest sequence up to which each own change is applied, or never will be."""
+    """Return the highest sequence up to which no own change is pending: each is applied, or never will be."""
     return min(pending, default=clock.sequence + 1) - 1

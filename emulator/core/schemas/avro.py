@@ -1,6 +1,6 @@
-"""Avro schemas: parsed and compared by Apache's library, which is imported for the first schema that needs it.
+"""Avro schemas: parsed and compared by Apache's library, which is imported when the first schema needs it.
 
-The library trusts its input. Schemas that could make it recurse or compute without end are refused before, and a
+The library does not bound its input. Schemas that are too deep or too large are rejected before they are parsed, and a
 comparison that takes too many steps is aborted.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FIELDS_MAX = 2_000
 """Maximum number of fields of a record, and of symbols of an enum: parsing and comparing take quadratic time."""
 BRANCHES_MAX = 200
-"""Maximum number of branches of a union."""
+"""Maximum number of branches of a union, and of aliases of a name."""
 _LISTS = {
     "fields": FIELDS_MAX,
     "symbols": FIELDS_MAX,
@@ -29,13 +29,13 @@ _LISTS = {
 }
 STEPS_MAX = 20_000
 """Maximum number of pairs of types that one comparison visits, about 10 µs each. Two schemas of the maximum size need
-half as many; only unions of records that are all alike need more."""
+half as many; only unions of many similar records need more."""
 REASONS_MAX = 10
 """Maximum number of reasons reported per record."""
 
 
 def parse_avro(data: bytes) -> AvroSchema:
-    """Parse an Avro schema. Raises BadSchema for anything else."""
+    """Parse an Avro schema. Raises BadSchema for data that is no Avro schema, and for one that exceeds a limit."""
     described = read_json(data)
     _check_sizes(described)
     from avro.schema import make_avsc_object
@@ -72,8 +72,8 @@ def _check_sizes(described: Any) -> None:
 
 
 def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
-    """Raise Incompatible when `reader` cannot read all data written with `writer`, or BadSchema when the comparison
-    takes too long."""
+    """Check that `reader` can read all data written with `writer`. Raises Incompatible if it cannot, and BadSchema if
+    the comparison takes too long or fails."""
     try:
         found = _first_problem(_checker_type()().get_compatibility(reader, writer))
     except RecursionError:
@@ -88,7 +88,7 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
 
 @cache
 def _checker_type() -> type[Any]:
-    """Return Avro's checker with limits, imported when the first schema is compared."""
+    """Return a subclass of Avro's compatibility checker with limits. Imports the library at the first call."""
     from avro.compatibility import (
         CompatibleResult,
         ReaderWriterCompatibilityChecker,
@@ -146,7 +146,7 @@ def _checker_type() -> type[Any]:
 
 
 def _first_problem(result: Any) -> str:
-    """Return why the reader cannot read data of the writer; empty when it can."""
+    """Return why the reader cannot read data of the writer; empty if it can."""
     if result.compatibility.name == "compatible":
         return ""
     reasons = sorted({one.name.replace("_", " ") for one in result.incompatibilities})

@@ -1,7 +1,7 @@
 """Validation of schemas, and the check whether a new one is compatible with a topic's, by compatibility strategy.
 
-`avro` compares Avro schemas. `wire.descriptors` reads Protobuf descriptors; here only the name of the root message is
-compared, as in Pulsar.
+`core.schemas.avro` compares Avro schemas. Of Protobuf descriptors only the name of the root message is compared, as in
+Pulsar; `wire.protobuf.check_descriptors` validates the descriptors themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class CompatibilityStrategy(Enum):
     BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
     """As BACKWARD, for all versions."""
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    """As FORWARD, for all versions."""
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
+    """As FULL, for all versions."""
 
     @property
     def is_transitive(self) -> bool:
@@ -49,8 +51,8 @@ class CompatibilityStrategy(Enum):
 
     @property
     def for_consumers(self) -> CompatibilityStrategy:
-        """Strategy for a consumer's schema, which only reads (PIP-44): BACKWARD, but BACKWARD_TRANSITIVE and
-        FULL_TRANSITIVE stay as they are."""
+        """Strategy for the schema of a consumer, which only reads (PIP-44): BACKWARD in place of FORWARD, FULL and
+        FORWARD_TRANSITIVE; the same strategy for all others."""
         if self in _BACKWARD_FOR_CONSUMERS:
             return CompatibilityStrategy.BACKWARD
         return self
@@ -75,15 +77,16 @@ AUTO_UPDATE = {
     "ForwardTransitive": CompatibilityStrategy.FORWARD_TRANSITIVE,
     "FullTransitive": CompatibilityStrategy.FULL_TRANSITIVE,
 }
-"""Name in older tools -> strategy."""
+"""Value of the older policy `schema_auto_update_compatibility_strategy` -> strategy."""
 
 
 AVRO_DESCRIBED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
+"""Types whose data is a JSON document, usually an Avro schema."""
 _UNCHECKED_TYPES = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})
 
 
 def check_form(schema: Schema) -> None:
-    """Raise BadSchema when the data of a schema does not have the form of its type."""
+    """Raise BadSchema if the data of a schema is not valid for its type. Data of STRING and EXTERNAL is not checked."""
     match schema.type:
         case SchemaType.AVRO | SchemaType.PROTOBUF:
             avro = parse_avro(schema.data)
@@ -113,13 +116,14 @@ def _check_json(data: bytes) -> None:
 
 
 def _is_json_schema(data: bytes) -> bool:
-    """Whether the data is a JSON Schema, the form that clients used for JSON before Avro's."""
+    """Whether the data is a JSON Schema, which clients sent for the type JSON before they sent Avro schemas. Raises
+    BadSchema for data that is not JSON."""
     described = read_json(data)
     return isinstance(described, dict) and described.get("type") == "object"
 
 
 def root_message(data: bytes) -> str:
-    """Return the full name of the root message of a Protobuf descriptor. Raises BadSchema."""
+    """Return the full name of the root message of a Protobuf descriptor. Raises BadSchema if there is none."""
     described = read_json(data)
     name: Any = described.get("rootMessageTypeName") if isinstance(described, dict) else None
     if not isinstance(name, str) or not name:
@@ -128,7 +132,8 @@ def root_message(data: bytes) -> str:
 
 
 def check_follows(old: Schema, new: Schema, strategy: CompatibilityStrategy) -> None:
-    """Raise Incompatible, with the reason, when `new` may not follow the different schema `old`; or BadSchema."""
+    """Check that `new` may follow `old`, a schema that is not equivalent to it. Raises Incompatible, with the reason,
+    if it may not; BadSchema if they cannot be compared."""
     if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
         return
     if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE:
@@ -159,11 +164,12 @@ def _check_avro(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None
 
 
 def _check_json_follows(old: bytes, new: bytes, strategy: CompatibilityStrategy) -> None:
-    """Check two JSON schemas. As in Pulsar, each of the two forms may follow the other: upgraded clients change it."""
-    old_is_old_form, new_is_old_form = _is_json_schema(old), _is_json_schema(new)
-    if not old_is_old_form and not new_is_old_form:
+    """Check two schemas of type JSON. Two Avro schemas are compared by the strategy, two JSON Schemas by their ids. As
+    in Pulsar, either form may follow the other, because upgraded clients change the form."""
+    old_is_json_schema, new_is_json_schema = _is_json_schema(old), _is_json_schema(new)
+    if not old_is_json_schema and not new_is_json_schema:
         _check_avro(old, new, strategy)
-    elif old_is_old_form and new_is_old_form:
+    elif old_is_json_schema and new_is_json_schema:
         one, other = read_json(old).get("id"), read_json(new).get("id")
         if one != other:
             raise Incompatible(f"the schema's id was {one!r} and is {other!r}")

@@ -1,4 +1,4 @@
-"""Untrusted JSON: parsing with a bounded depth, and normalisation for comparison; the errors of refused schemas."""
+"""Untrusted JSON: parsing with a bounded depth, and normalisation for comparison; the errors of rejected schemas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def read_json(data: bytes) -> Any:
     """Parse JSON. Raises BadSchema for data that is not JSON, or is nested too deeply."""
     _check_depth(data)
     try:
-        return json.loads(data.decode())  # bytes could be UTF-16, whose brackets were not counted
+        return json.loads(
+            data.decode()
+        )  # not the bytes: `loads` would accept UTF-16, whose brackets are not counted
     except (ValueError, RecursionError) as problem:
         raise BadSchema(f"not JSON: {problem}") from None
 
@@ -41,8 +43,8 @@ def _check_depth(data: bytes) -> None:
 
 
 def normalized(data: bytes) -> bytes:
-    """Return the same text for schemas that differ only in spaces, the order of keys and documentation. Returns `data`
-    itself when it is not JSON."""
+    """Return the same bytes for schemas that differ only in spaces, the order of keys and documentation. Returns `data`
+    itself when `read_json` rejects it."""
     try:
         return json.dumps(_without_doc(read_json(data)), sort_keys=True).encode()
     except BadSchema:

@@ -1,6 +1,7 @@
-"""Key/value schemas: the schemas of key and value in one.
+"""Key/value schemas: the schema of the key and the schema of the value in one.
 
-data         length of the key's u32 | the key's data | length of the value's u32 | the value's data, big-endian
+data         size of the key's data (i32) | the key's data | size of the value's (i32) | the value's data; big-endian,
+             a negative size: no data
 properties   key.schema.type, key.schema.properties (JSON), value.schema.type, …; kv.encoding.type
 """
 
@@ -18,12 +19,14 @@ HALVES = ("key", "value")
 
 
 def halves(schema: Schema) -> tuple[Schema, Schema]:
-    """Return the key's and the value's schema. Raises BadSchema when they cannot be separated."""
+    """Return the key's and the value's schema, without properties. Raises BadSchema when the data cannot be split, or a
+    type is unknown."""
     key, value = split_data(schema.data)
     return _half("key", schema, key), _half("value", schema, value)
 
 
 def split_data(data: bytes) -> tuple[bytes, bytes]:
+    """Return the key's and the value's data. Raises BadSchema when the data cannot be split."""
     try:
         key, at = _part(data, 0)
         value, at = _part(data, at)
@@ -48,20 +51,21 @@ def join_data(key: bytes, value: bytes) -> bytes:
 
 
 def _half(name: str, whole: Schema, data: bytes) -> Schema:
-    said = whole.properties.get(f"{name}.schema.type", "")
-    if said == "BYTES" or not said:
+    type_name = whole.properties.get(f"{name}.schema.type", "")
+    if type_name == "BYTES" or not type_name:
         return Schema(SchemaType.NONE, data)
     try:
-        return Schema(SchemaType[said], data)
+        return Schema(SchemaType[type_name], data)
     except KeyError:
-        raise BadSchema(f"{name}.schema.type: {said!r} is not a schema type") from None
+        raise BadSchema(f"{name}.schema.type: {type_name!r} is not a schema type") from None
 
 
 # The form of the admin API.
 
 
 def data_as_text(data: bytes) -> str:
-    """Return `{"key": …, "value": …}`, each as JSON, or an empty text for a schema without data."""
+    """Return `{"key": …, "value": …}`: each half's data as JSON, as text if it is not JSON, or empty text if there is
+    none. Raises BadSchema when the data cannot be split."""
     key, value = split_data(data)
     return json.dumps({"key": _as_json(key), "value": _as_json(value)})
 
@@ -74,11 +78,11 @@ def _as_json(data: bytes) -> Any:
 
 
 def data_from_text(text: str) -> bytes:
-    """Parse the result of `data_as_text`. Raises BadSchema."""
-    said = read_json(text.encode())
-    if not isinstance(said, dict) or set(said) != set(HALVES):
+    """Parse the result of `data_as_text`. Raises BadSchema for any other text."""
+    document = read_json(text.encode())
+    if not isinstance(document, dict) or set(document) != set(HALVES):
         raise BadSchema('a key/value schema is written {"key": …, "value": …}')
-    return join_data(*(_from_json(said[name]) for name in HALVES))
+    return join_data(*(_from_json(document[name]) for name in HALVES))
 
 
 def _from_json(value: Any) -> bytes:

@@ -1,7 +1,7 @@
 """The versions of one topic's schema.
 
-    0 ──── 1 ──── 2 ──── deleted 3 ──── 4        a new schema is compared with the versions after the last deletion;
-    └── still found by their number ──┘          earlier versions are only found by their number
+    0 ──── 1 ──── 2 ──── deleted 3 ──── 4        a new schema is compared with versions after the last deletion only;
+    └── found by their number only ───┘          earlier versions remain for existing messages
 
 A number identifies one schema for ever and is never reused, not even after a deletion (INV-41).
 """
@@ -32,7 +32,7 @@ def version_bytes(number: int) -> bytes:
 
 
 def version_number(version: bytes) -> int:
-    """Decode the result of `version_bytes`; negative for bytes that no region sent."""
+    """Decode the result of `version_bytes`; -1 for bytes of another length."""
     return int(_NUMBER.unpack(version)[0]) if len(version) == _NUMBER.size else -1
 
 
@@ -44,7 +44,7 @@ class Version:
     schema: Schema | None
     """The schema; None: a deletion."""
     at_ms: int
-    """Time of registration by the clock of the region that registered it; for information only."""
+    """Time of registration by the wall clock of the region that registered it; for information only."""
 
     @cached_property
     def identity(self) -> bytes:
@@ -73,7 +73,8 @@ class Version:
 
 
 def identity_of(schema: Schema) -> bytes:
-    """Return a digest that is equal for equivalent schemas: clients differ in spaces and in the order of keys."""
+    """Return a digest that is equal for equivalent schemas: those that differ only in spaces, the order of keys and
+    documentation."""
     parts = [schema.type.name.encode()]
     if schema.type in AVRO_DESCRIBED:
         parts.append(normalized(schema.data))
@@ -113,12 +114,12 @@ class Versions:
 
     @property
     def newest(self) -> Version | None:
-        """The current schema of the topic. None: it has none, or it was deleted."""
+        """The version with the topic's present schema. None: it has none, or it was deleted."""
         last = self._by_number.get(self.next_number - 1)
         return None if last is None or last.schema is None else last
 
     def present(self) -> list[Version]:
-        """Return the versions that a new schema is compared with, the oldest first."""
+        """Return the versions since the last deletion, the oldest first."""
         return list(self._since_deletion())[::-1]
 
     def _since_deletion(self) -> Iterator[Version]:
