@@ -56,7 +56,7 @@ class _Written(NamedTuple):
     entries: int
     size_bytes: int
     last: StoredEntry | None
-    seen: int
+    read: int
     """Number of entries that were read."""
 
 
@@ -137,7 +137,7 @@ class Compaction:
         self.threshold_bytes = threshold_bytes
         self._begin_if_grown()
 
-    def grew(self, entries: Sequence[StoredEntry]) -> None:
+    def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
         """Count the bytes of stored entries, and start a compaction above the threshold. Called only while there is
         one."""
         self._grown_bytes += sum([len(entry.data) for entry in entries])
@@ -176,18 +176,18 @@ class Compaction:
             await asyncio.wait(self._deleting)
         await self._delete_leftovers()
         latest: LatestOfKeys = topic.region.environment.components.lifetime.latest_of_keys()
-        async for entry in self._entries(end):
+        async for entry in self._read_entries(end):
             latest.note(entry.entry_id, read_keys(entry.data))
         log = await self._store.open_log(log_name(topic.name, generation))
         assert log is not None, "open_log creates a missing log"
-        written = await self._write(log, latest, end)
-        row = self._row(generation, end, written)
-        await self._put(row)
-        self._use(CompactedView(log, row))
+        written = await self._write_log(log, latest, end)
+        row = self._new_row(generation, end, written)
+        await self._put_row(row)
+        self._activate(CompactedView(log, row))
         if former is not None:
             former.retire(lambda: self._delete_soon(former.log.name))
 
-    async def _entries(self, end: int) -> AsyncIterator[StoredEntry]:
+    async def _read_entries(self, end: int) -> AsyncIterator[StoredEntry]:
         """Yield the entries to compact: those of the last compacted log, then later ones. In log order, without markers
         and messages of aborted transactions. Raise _Unloaded once the topic is closed."""
         at = self.reading.first_entry_id
@@ -203,17 +203,17 @@ class Compaction:
             at = found[-1].entry_id + 1
             await asyncio.sleep(0)  # reads from memory do not wait, so let other tasks run
 
-    async def _write(self, log: Log, latest: LatestOfKeys, end: int) -> _Written:
-        seen = entries = size_bytes = 0
+    async def _write_log(self, log: Log, latest: LatestOfKeys, end: int) -> _Written:
+        read = entries = size_bytes = 0
         last: StoredEntry | None = None
         batch: list[bytes] = []
         batch_bytes = 0
-        async for entry in self._entries(end):
-            seen += 1
-            stay = latest.staying(entry.entry_id, read_keys(entry.data))
-            if stay is not None and not stay:
+        async for entry in self._read_entries(end):
+            read += 1
+            kept_messages = latest.staying(entry.entry_id, read_keys(entry.data))
+            if kept_messages is not None and not kept_messages:
                 continue
-            data = entry.data if stay is None else with_messages(entry.data, stay)
+            data = entry.data if kept_messages is None else with_messages(entry.data, kept_messages)
             last = StoredEntry.read(entry.entry_id, data)
             batch.append(encode_record(entry.entry_id, data))
             batch_bytes += len(data)
@@ -223,14 +223,14 @@ class Compaction:
                 batch, batch_bytes = [], 0
         if batch:
             await self._append(log, batch)
-        return _Written(entries, size_bytes, last, seen)
+        return _Written(entries, size_bytes, last, read)
 
     async def _append(self, log: Log, batch: Sequence[bytes]) -> None:
         await log.append(batch)
         if self._topic.closed:
             raise _Unloaded
 
-    def _row(self, generation: int, end: int, written: _Written) -> CompactedRow:
+    def _new_row(self, generation: int, end: int, written: _Written) -> CompactedRow:
         last = written.last
         return CompactedRow(
             generation=generation,
@@ -241,10 +241,10 @@ class Compaction:
             entries=written.entries,
             size_bytes=written.size_bytes,
             at_ms=self._topic.region.environment.wall_clock_ms(),
-            removed=written.seen - written.entries,
+            removed=written.read - written.entries,
         )
 
-    async def _put(self, row: CompactedRow) -> None:
+    async def _put_row(self, row: CompactedRow) -> None:
         """Write the row, which makes the new log current. If that fails, the topic is loaded again: the row may be
         stored nevertheless."""
         key = CompactionKey(self._topic.full_name).text
@@ -258,7 +258,7 @@ class Compaction:
         if self._topic.closed:
             raise _Unloaded
 
-    def _use(self, view: CompactedView) -> None:
+    def _activate(self, view: CompactedView) -> None:
         self.reading.view, row = view, view.row
         self._generation = row.generation
         logger.info(
@@ -287,7 +287,7 @@ class Compaction:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deleting.add(done)
 
-        async def whole() -> None:
+        async def run() -> None:
             try:
                 await work
             except StorageError as failure:
@@ -298,11 +298,11 @@ class Compaction:
                 self._deleting.discard(done)
                 done.set_result(None)
 
-        self._topic.region.spawn(whole())
+        self._topic.region.spawn(run())
 
     def _leftovers(self) -> list[str]:
-        kept = None if self.view is None else self.view.log.name
-        return [name for name in log_names_of(self._store, self._topic.name) if name != kept]
+        current = None if self.view is None else self.view.log.name
+        return [name for name in log_names_of(self._store, self._topic.name) if name != current]
 
     async def _delete_leftovers(self) -> None:
         """Delete logs that the row does not name. The row is written again first: a failed write of another row may

@@ -48,15 +48,15 @@ def _why_shared(metadata: Metadata, synchronizer: Synchronizer, path: str) -> li
         return [Cause.PATH_NOT_COMPARED()]
     record = stored_record(path, stored)
     return [
-        *(_won(element, entry) for element, entry in sorted(record.entries.items())),
-        *(_lost(loser) for loser in record.losers),
-        *(Cause.CLUSTER_EXCLUDES(cluster=one) for one in _excluding(metadata, synchronizer, path)),
-        *(Cause.RECORDS_INCOMPLETE(cluster=one) for one in _recovering(metadata, synchronizer)),
+        *(_applied_event(element, entry) for element, entry in sorted(record.entries.items())),
+        *(_lost_event(loser) for loser in record.losers),
+        *(Cause.CLUSTER_EXCLUDES(cluster=one) for one in _excluding_clusters(metadata, synchronizer, path)),
+        *(Cause.RECORDS_INCOMPLETE(cluster=one) for one in _recovering_clusters(metadata, synchronizer)),
         *_why_behind(metadata, synchronizer, record),
     ]
 
 
-def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
+def _recovering_clusters(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
     """Return the clusters that must still send all their events, because a sync record of this cluster was damaged."""
     row = incomplete(metadata.get(SYNC_INCOMPLETE_PATH.text))
     return sorted(synchronizer.losses.expected.intersection(row))
@@ -64,7 +64,7 @@ def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
 
 def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: DocumentRecord) -> list[Reason]:
     """Return why clusters lack changes of the path; empty when every cluster has confirmed them."""
-    behind = dict(_behind(metadata, synchronizer.losses.expected, record))
+    behind = dict(_clusters_behind(metadata, synchronizer.losses.expected, record))
     clusters = " and ".join(behind)
     if not behind:
         return []
@@ -81,36 +81,36 @@ def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> 
     excluded = [one for one in synchronizer.settings.excluded if readable(path).startswith(one)]
     if not excluded:
         return NO_REASON  # a path of the event topic itself
-    sharing = sorted(synchronizer.settings.clusters - set(_excluding(metadata, synchronizer, path)))
+    sharing = sorted(synchronizer.settings.clusters - set(_excluding_clusters(metadata, synchronizer, path)))
     also = f"; {', '.join(sharing)} did not exclude it and may have another value" if sharing else ""
     return Cause.PATH_EXCLUDED(path=excluded[0], also=also)
 
 
-def _excluding(metadata: Metadata, synchronizer: Synchronizer, path: str) -> list[str]:
+def _excluding_clusters(metadata: Metadata, synchronizer: Synchronizer, path: str) -> list[str]:
     clusters = sorted(synchronizer.settings.clusters)
     return [one for one in clusters if readable(path).startswith(excluded_in(metadata, one) or ())]
 
 
-def _won(element: str, entry: ElementState) -> Reason:
-    is_there = "is there" if element == EXISTENCE else f"is {json.dumps(entry.value)}"
+def _applied_event(element: str, entry: ElementState) -> Reason:
+    present = "is there" if element == EXISTENCE else f"is {json.dumps(entry.value)}"
     return Cause.EVENT_APPLIED(
         element=_name(element),
-        value="is gone" if entry.is_deleted else is_there,
-        event=_said(entry.stamp),
+        value="is gone" if entry.is_deleted else present,
+        event=_event_text(entry.stamp),
         time=_time(entry.applied_ms),
     )
 
 
-def _lost(loser: Loser) -> Reason:
+def _lost_event(loser: Loser) -> Reason:
     return Cause.EVENT_LOST(
         element=_name(loser.element),
         value="" if loser.element == EXISTENCE else f" {json.dumps(loser.value)}",
-        event=_said(loser.stamp),
-        winner=_said(loser.winner),
+        event=_event_text(loser.stamp),
+        winner=_event_text(loser.winner),
     )
 
 
-def _said(stamp: SyncStamp) -> str:
+def _event_text(stamp: SyncStamp) -> str:
     """Return the origin and the time of an event as text; values of a topology have time 0."""
     counter = f"+{stamp.counter}" if stamp.counter else ""
     when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"
@@ -125,11 +125,13 @@ def _name(element: str) -> str:
     return "the document" if element == EXISTENCE else element
 
 
-def _behind(metadata: Metadata, clusters: Iterable[str], record: DocumentRecord) -> Iterator[tuple[str, int]]:
+def _clusters_behind(
+    metadata: Metadata, clusters: Iterable[str], record: DocumentRecord
+) -> Iterator[tuple[str, int]]:
     """Yield the clusters that have not confirmed all changes of a record, each with the number of those changes."""
     newest = {event.stamp for event in record.events()}
     for cluster in sorted(clusters):
-        has = stored_vector(metadata.get(SyncPeerPath(cluster).text))
-        lacks = [stamp for stamp in newest if stamp.source != cluster and not covers(has, stamp)]
-        if lacks:
-            yield cluster, len(lacks)
+        received = stored_vector(metadata.get(SyncPeerPath(cluster).text))
+        missing = [stamp for stamp in newest if stamp.source != cluster and not covers(received, stamp)]
+        if missing:
+            yield cluster, len(missing)

@@ -55,13 +55,13 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
     """Explain the object `name` of a kind. `name`: words separated by spaces; topics and transactions also by their
     short forms. NotKnown when the kind or name does not exist."""
     explainer = _explainer(kind)
-    wanted = name.split(" ")
+    typed = name.split(" ")
     known = list(explainer.names(region))
     for words in known:
-        if _means(wanted, words):
+        if _matches(typed, words):
             answer = partial(explained, region.config.region, kind, " ".join(words))
             return explainer.explain(region, words, answer)
-    hint = nearest(" ".join(wanted), (" ".join(map(_typed, words)) for words in known))
+    hint = nearest(" ".join(typed), (" ".join(map(_as_typed, words)) for words in known))
     rule = "" if hint is None else f" (did you mean {hint!r}?)"
     shape = " ".join(KINDS[kind].words)
     raise NotKnown(f"region {region.config.region} has no {kind} {name!r}{rule}; a name is {shape}")
@@ -70,7 +70,7 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
 def names(region: Region, kind: str) -> list[str]:
     """Return all names of a kind in short form, as a user would type them, sorted. NotKnown when the kind does not
     exist."""
-    return sorted(" ".join(map(_typed, words)) for words in _explainer(kind).names(region))
+    return sorted(" ".join(map(_as_typed, words)) for words in _explainer(kind).names(region))
 
 
 def _explainer(kind: str) -> Explainer:
@@ -82,14 +82,14 @@ def _explainer(kind: str) -> Explainer:
     return explainer
 
 
-def _means(wanted: list[str], words: Words) -> bool:
-    return len(wanted) == len(words) and all(
+def _matches(typed: list[str], words: Words) -> bool:
+    return len(typed) == len(words) and all(
         one in (other, _short(other), readable(other)) or _long(one) == other
-        for one, other in zip(wanted, words, strict=True)
+        for one, other in zip(typed, words, strict=True)
     )
 
 
-def _typed(word: str) -> str:
+def _as_typed(word: str) -> str:
     """Return a word as a user would type it: without the escapes of metadata paths. Escapes in topic names are kept."""
     return _short(word) if "://" in word else readable(_short(word))
 
@@ -132,13 +132,13 @@ def _topic(region: Region, words: Words, answer: Answer) -> Explanation:
         return answer("not served", None, [cause()])
     clients = [one for one in topic.producers.values() if one.source_region is None]
     consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
-    what = (
+    summary = (
         f"serves {_entries(topic.log.next_entry_id - topic.log.first_entry_id)} "
         f"to {_count(len(topic.subscriptions), 'subscription')} with {_count(consumers, 'consumer')}; "
         f"{_count(len(clients), 'producer')} of clients"
     )
-    reasons = [*_lacking(topic), why_not_readable(region, topic), _why_producer_waits(topic)]
-    return answer("; ".join([what, *access_sentences(topic)]), topic.metrics.loaded_ms, reasons)
+    reasons = [*_why_regions_lack(topic), why_not_readable(region, topic), _why_producer_waits(topic)]
+    return answer("; ".join([summary, *access_sentences(topic)]), topic.metrics.loaded_ms, reasons)
 
 
 _NOT_SERVED: Mapping[LoadState, ReasonRow] = {
@@ -148,7 +148,7 @@ _NOT_SERVED: Mapping[LoadState, ReasonRow] = {
 }
 
 
-def _lacking(topic: Topic) -> list[Reason]:
+def _why_regions_lack(topic: Topic) -> list[Reason]:
     """Return one reason for each region that lacks entries; `explain replication` explains each of them."""
     return [
         Cause.REGION_LACKS(region=name, backlog=_entries(one.backlog), topic=_short(topic.full_name))
@@ -164,8 +164,8 @@ def access_sentences(topic: Topic) -> list[str]:
     """Describe exclusive access: owner, epoch, wait queue, last change. Empty for a topic that never had an owner, has
     no waiting producers and whose clients may publish in this region."""
     access = topic.access
-    machine, owner, line = access.machine, access.owner, access.waiting
-    if machine.epoch is None and owner is None and not line and not machine.exclusive_region:
+    machine, owner, queue = access.machine, access.owner, access.waiting
+    if machine.epoch is None and owner is None and not queue and not machine.exclusive_region:
         return []
     sentences = []
     if machine.exclusive_region:
@@ -181,8 +181,8 @@ def access_sentences(topic: Topic) -> list[str]:
             "no producer owns it"
             + (f"; the newest epoch is {machine.epoch}" if machine.epoch is not None else "")
         )
-    if line:
-        sentences.append(f"{len(line):,} wait: {_listed([_waiting_producer(one) for one in line])}")
+    if queue:
+        sentences.append(f"{len(queue):,} wait: {_list_names([_waiting_producer(one) for one in queue])}")
     if access.ownership.last_change:
         sentences.append(f"last change: {access.ownership.last_change}")
     return sentences
@@ -202,16 +202,16 @@ def _why_producer_waits(topic: Topic) -> Reason:
         return Cause.ACCESS_OWNED(
             producer=first,
             owner=owner.producer_name,
-            published=_published(owner),
+            published=_describe_publishing(owner),
             address=owner.connection.address,
         )
     shared = sorted(name for name, one in topic.producers.items() if one.source_region is None)
     if owner is not None or not shared:
         return Cause.ACCESS_CHANGES(producer=first)
-    return Cause.ACCESS_SHARED(producer=first, producers=_listed(shared))
+    return Cause.ACCESS_SHARED(producer=first, producers=_list_names(shared))
 
 
-def _published(owner: ConnectedProducer) -> str:
+def _describe_publishing(owner: ConnectedProducer) -> str:
     """Describe whether the owner has published: its client may have closed it without the broker receiving that."""
     messages = owner.published.messages
     return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
@@ -226,7 +226,7 @@ def _waiting_producer(producer: ConnectedProducer) -> str:
     return f"{producer.producer_name!r}{priority}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - PRODUCERS_MAX:,} more" if len(names) > PRODUCERS_MAX else ""
     return ", ".join(names[:PRODUCERS_MAX]) + more
 
@@ -244,21 +244,21 @@ def _subscription(region: Region, words: Words, answer: Answer) -> Explanation:
     topic = region.directory.serving[words[0]]
     subscription = topic.subscriptions[words[1]]
     backlog, consumers = subscription.backlog(), len(subscription.consumers)
-    what = (
+    summary = (
         f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries after it "
         f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
     )
     delivery = subscription.why_not() or why_not_readable(region, topic)
-    made = answer(what, None, [delivery, _why_position_stays(topic, subscription)])
+    explanation = answer(summary, None, [delivery, _why_position_stays(topic, subscription)])
     not_applied = tuple(sorted(subscription.cursor.unapplied))
-    return replace(made, replicates_to=_replicates_to(topic, subscription), not_applied=not_applied)
+    return replace(explanation, replicates_to=_replicates_to(topic, subscription), not_applied=not_applied)
 
 
 def _replication_status(subscription: Subscription) -> str:
     if subscription.cursor.replicated:
         return "replicated"
-    by_whom = "; an administrator turned replication off" if subscription.cursor.replication_disabled else ""
-    return f"not replicated{by_whom}"
+    detail = "; an administrator turned replication off" if subscription.cursor.replication_disabled else ""
+    return f"not replicated{detail}"
 
 
 def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] | None:
@@ -294,8 +294,10 @@ def _replication(region: Region, words: Words, answer: Answer) -> Explanation:
     if replicator is None:
         return answer("not replicated", None, [_why_not_replicated(region, topic, words[1])])
     backlog = replicator.backlog
-    what = f"{words[1]} has all entries" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
-    return answer(what, replicator.since_ms, [replicator.why_not(), why_not_readable(region, topic)])
+    summary = (
+        f"{words[1]} has all entries" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
+    )
+    return answer(summary, replicator.since_ms, [replicator.why_not(), why_not_readable(region, topic)])
 
 
 def _why_not_replicated(region: Region, topic: Topic, remote: str) -> Reason:
@@ -318,15 +320,15 @@ def _replicated_topics(region: Region) -> Iterable[Words]:
 def _snapshot(region: Region, words: Words, answer: Answer) -> Explanation:
     sync = region.directory.serving[words[0]].subscriptions.replicated
     assert sync is not None
-    summary = sync.summary()
-    what = (
-        f"{summary['completed']} of {_count(summary['started'], 'snapshot')} completed, "
-        f"{summary['timed_out']} timed out, {summary['pending']} under way"
+    counters = sync.summary()
+    summary = (
+        f"{counters['completed']} of {_count(counters['started'], 'snapshot')} completed, "
+        f"{counters['timed_out']} timed out, {counters['pending']} under way"
     )
-    return answer(f"{what}; {_newest(sync)}", None, [sync.snapshots.why_not()])
+    return answer(f"{summary}; {_describe_newest(sync)}", None, [sync.snapshots.why_not()])
 
 
-def _newest(sync: ReplicatedSubscriptions) -> str:
+def _describe_newest(sync: ReplicatedSubscriptions) -> str:
     """Describe the newest snapshot: the local position, and the corresponding positions in other regions."""
     if not sync.snapshots.completed:
         return "none is known"
@@ -348,13 +350,13 @@ def _path(region: Region, words: Words, answer: Answer) -> Explanation:
     metadata = region.metadata
     change = metadata.get(words[0])
     if change is None:  # a row that was damaged and removed
-        what = f"no value, as of revision {metadata.revision}"
+        summary = f"no value, as of revision {metadata.revision}"
     else:
         value = (change.value or b"").decode(errors="replace")
-        what = f"version {change.version}, as of revision {metadata.revision}: {value}"
+        summary = f"version {change.version}, as of revision {metadata.revision}: {value}"
     if metadata.away is not None:
-        return answer(what, None, [Cause.STORE_AWAY(failure=str(metadata.away))])
-    return answer(what, None, why_shared(metadata, region.synchronizer, words[0]))
+        return answer(summary, None, [Cause.STORE_AWAY(failure=str(metadata.away))])
+    return answer(summary, None, why_shared(metadata, region.synchronizer, words[0]))
 
 
 # Links.
@@ -366,8 +368,8 @@ def _links(region: Region) -> Iterable[Words]:
 
 def _link(region: Region, words: Words, answer: Answer) -> Explanation:
     peer = region.peers[words[1]]
-    what = "established" if peer.connected else "not established"
-    return answer(what, peer.since_ms, [peer.why_not])
+    summary = "established" if peer.connected else "not established"
+    return answer(summary, peer.since_ms, [peer.why_not])
 
 
 EXPLAINERS: Mapping[str, Explainer] = {

@@ -26,15 +26,15 @@ def known_transactions(region: Region) -> Iterable[tuple[str]]:
 
 def explain_transaction(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
     """Explain a known transaction."""
-    most, least = map(int, words[0].strip("()").split(","))
-    coordinator = region.coordinators.get(most)
+    coordinator_number, least = map(int, words[0].strip("()").split(","))
+    coordinator = region.coordinators.get(coordinator_number)
     transaction = coordinator.core.live.get(least)
     if transaction is None:
         outcome = coordinator.core.outcomes[least]
         return answer(f"{outcome.status.name}: {outcome.why}", None, [])
-    what = f"{transaction.status.name}; {_holder(transaction)}; {_participants(transaction)}"
+    summary = f"{transaction.status.name}; {_holder(transaction)}; {_participants(transaction)}"
     refused = coordinator.notifier.refused.get(least, {})
-    return answer(what, transaction.opened_at_ms, _why_not_over(transaction, refused))
+    return answer(summary, transaction.opened_at_ms, _why_not_over(transaction, refused))
 
 
 def _why_not_over(
@@ -65,13 +65,13 @@ def explain_key(region: Region, words: tuple[str, ...], answer: Answer) -> Expla
     listed = ", ".join(f"{one.txn.text} {one.status.name}" for one in known[-NAMED_MAX:])
     more = f" and {len(known) - NAMED_MAX} older" if len(known) > NAMED_MAX else ""
     client = f"last used by {state.client}" if state.client else "its last client is not known"
-    what = f"epoch {state.epoch}, {client}; transactions: {listed or 'none'}{more}"
+    summary = f"epoch {state.epoch}, {client}; transactions: {listed or 'none'}{more}"
     blocking = [one for one in known if not one.status.is_over]
     reasons = [
         Cause.KEY_IN_USE(transaction=one.txn.text, status=one.status.name)
         for one in reversed(blocking[-NAMED_MAX:])
     ]
-    return answer(what, state.since_ms, reasons)
+    return answer(summary, state.since_ms, reasons)
 
 
 def _participants(transaction: LiveTransaction) -> str:

@@ -30,14 +30,14 @@ QUEUE_STORED_MAX = 1_000
 def newest_grant(store: Store, topic: str) -> AccessGrant | None:
     """Return the newest stored grant. StorageDamaged when it cannot be read."""
     rows = store.scan(GrantKey.prefix(topic))
-    return _decoded(rows[-1][0], rows[-1][1].value) if rows else None
+    return _decode_grant(rows[-1][0], rows[-1][1].value) if rows else None
 
 
-def encoded_grant(grant: AccessGrant, why: str, at_ms: int) -> bytes:
+def encode_grant(grant: AccessGrant, why: str, at_ms: int) -> bytes:
     return json.dumps({**asdict(grant), "why": why, "at_ms": at_ms}).encode()
 
 
-def _decoded(key: str, value: bytes) -> AccessGrant:
+def _decode_grant(key: str, value: bytes) -> AccessGrant:
     try:
         row = json.loads(value)
         end = row["end_entry"]
@@ -88,11 +88,11 @@ class WaitQueueWriter:
         self._changes_written = self._queue.changes
         if self._writer is None:
             self._writer = self._region.environment.components.storage.debounced_writer(
-                self._region.store, self._key, one_key(self._key, self._encoded), _not_stored
+                self._region.store, self._key, one_key(self._key, self._encode_queue), _log_failure
             )
         self._writer.soon(QUEUE_WRITE_DELAY_SECONDS)
 
-    def _encoded(self) -> bytes:
+    def _encode_queue(self) -> bytes:
         entries = self._queue.entries[:QUEUE_STORED_MAX]
         return json.dumps([[entry.claimant.producer_name, entry.arrived_us] for entry in entries]).encode()
 
@@ -112,5 +112,5 @@ class WaitQueueWriter:
             self._writer.close()
 
 
-def _not_stored(failure: BaseException) -> None:
+def _log_failure(failure: BaseException) -> None:
     logger.warning("the wait queue for exclusive access could not be stored: %s", failure)

@@ -36,7 +36,7 @@ class Checkpoints:
         self._state = state
         self.entries_since = 0
         """Number of entries stored since the last checkpoint, those replayed after it included."""
-        self._parts_from = 0
+        self._first_kept_part = 0
         """Part number below which parts were deleted."""
 
     def restore(self, log_end: int | None = None) -> int:
@@ -78,9 +78,9 @@ class Checkpoints:
     def forget_parts_below(self, entry_id: int) -> None:
         """Delete parts below a trimmed id, which no cursor can need. A deletion that fails is repeated later, or with
         the topic."""
-        if entry_id >> PART_BITS <= self._parts_from:
+        if entry_id >> PART_BITS <= self._first_kept_part:
             return
-        self._parts_from = entry_id >> PART_BITS
+        self._first_kept_part = entry_id >> PART_BITS
         for text, _ in self._store.scan(CheckpointPartKey.prefix(self._topic)):
             key = parse_key(text)
             if isinstance(key, CheckpointPartKey) and self._is_below(key.part):
@@ -89,7 +89,7 @@ class Checkpoints:
 
     def _is_below(self, part: str) -> bool:
         ledger, _, number = part.rpartition("-")
-        return ledger == str(self._ledger_id) and int(number) < self._parts_from
+        return ledger == str(self._ledger_id) and int(number) < self._first_kept_part
 
     def remember_from(self, entry_id: int) -> None:
         """Load missing parts for a cursor that moves back to an id. CheckpointDamaged when one cannot be read."""
@@ -136,8 +136,8 @@ async def replay(config: RegionConfig, log: Log, state: TopicState, from_entry_i
     """Apply the log's entries from an id on to the state, and note where the log begins and ends. Return the number of
     these entries. StorageError."""
     state.begins_at(log.first_entry_id)
-    chosen = Compatibility(config.compatibility)
-    state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")
+    compatibility = Compatibility(config.compatibility)
+    state.deduplication.drops_overlaps = compatibility.follows_upstream("overlapping_batches")
     at, count = from_entry_id, 0
     while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
         for entry in entries:

@@ -126,19 +126,19 @@ class EntryCachePool:
     """The memory that the caches of all topics of a region share. Over its limit the oldest block of any topic is
     dropped."""
 
-    def __init__(self, account: MemoryBudget) -> None:
-        self._account = account
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
         self._blocks: OrderedDict[Block, None] = OrderedDict()
         """Blocks of all topics, in the order in which they were opened; so the newest entries of each topic are dropped
         last."""
 
     def open_block(self, cache: EntryCache, first_entry_id: int) -> Block:
-        block = Block(cache, first_entry_id, self._account.charge(0))
+        block = Block(cache, first_entry_id, self._budget.charge(0))
         self._blocks[block] = None
         return block
 
     def make_room(self) -> None:
-        while self._account.is_over:
+        while self._budget.is_over:
             oldest, _ = self._blocks.popitem(last=False)
             oldest.charge.release()
             oldest.cache.forget_oldest(oldest)

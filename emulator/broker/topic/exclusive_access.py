@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.topic.access_store import WaitQueueWriter, encoded_grant, newest_grant, stored_wait_queue
+from emulator.broker.topic.access_store import WaitQueueWriter, encode_grant, newest_grant, stored_wait_queue
 from emulator.config.compatibility import Compatibility
 from emulator.core.access.machine import Access
 from emulator.core.access.types import (
@@ -76,35 +76,35 @@ class TopicAccess:
     def __init__(self, topic: PublishingTopic, transactions: TopicTransactions) -> None:
         """Raise StorageDamaged when the stored grant cannot be read."""
         region = topic.region
-        chosen = Compatibility(region.config.compatibility)
+        compatibility = Compatibility(region.config.compatibility)
         self._topic = topic
         self._transactions = transactions
         self._grace_seconds = region.config.settings.exclusive_patience_ms / 1000
-        if chosen.follows_upstream("unloaded_owner"):
+        if compatibility.follows_upstream("unloaded_owner"):
             self._grace_seconds = 0.0
         queued_before = stored_wait_queue(region.store, topic.full_name) if self._grace_seconds > 0 else {}
         newest = newest_grant(region.store, topic.full_name)
-        self._granted_to = "" if newest is None else newest.owner
+        self._last_owner = "" if newest is None else newest.owner
         """Name of the last owner."""
         self.machine: Access = region.environment.components.topics.access(
             newest,
             reserved=self._grace_seconds > 0,
             queued_before=queued_before,
-            rules=_access_rules(chosen),
+            rules=_access_rules(compatibility),
         )
         self.ownership = OwnershipStatus(region, topic.full_name)
         self._figures = region.resources.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
         # The wall clock may have been set back: new producers still queue behind those that waited before.
-        began_us = max(
-            self.ownership.since_ms * 1_000, *(came_us + 1 for came_us in queued_before.values()), 0
+        start_us = max(
+            self.ownership.since_ms * 1_000, *(arrived_us + 1 for arrived_us in queued_before.values()), 0
         )
-        self._wall_minus_loop_us = began_us - loop_us
+        self._wall_minus_loop_us = start_us - loop_us
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         """Completes when the pending write of a grant is durable or has failed."""
-        self._waited: dict[Claimant, None] = {}
+        self._queued: dict[Claimant, None] = {}
         self.stored_queue = WaitQueueWriter(region, topic.full_name, self.machine.queue)
         self._has_grace_period = self.machine.reserved_for is not None or bool(queued_before)
 
@@ -138,7 +138,7 @@ class TopicAccess:
         """Remove a producer that was closed or lost its connection. No effect if it never entered, or once this object
         is closed."""
         if not self._closed:
-            self._waited.pop(producer, None)
+            self._queued.pop(producer, None)
             self._carry_out(self.machine.left(producer), f"{producer.producer_name!r} closed: {why}")
 
     def set_exclusive_region(self, region: str) -> None:
@@ -173,7 +173,7 @@ class TopicAccess:
                 self._admit(cast("ConnectedProducer", decision.claimant), decision.epoch)
             elif isinstance(decision, Enqueue):
                 producer = cast("ConnectedProducer", decision.claimant)
-                self._waited[producer] = None
+                self._queued[producer] = None
                 producer.connection.producers.waits(producer)
             elif isinstance(decision, Refuse):
                 self._refuse(decision)
@@ -184,17 +184,17 @@ class TopicAccess:
         self.stored_queue.changed()
         machine = self.machine
         granted = machine.owner is not None and machine.change is None
-        self.ownership.note_ownerless(ownerless=bool(self._waited) and not granted and not machine.shared)
+        self.ownership.note_ownerless(ownerless=bool(self._queued) and not granted and not machine.shared)
 
     def _admit(self, producer: ConnectedProducer, epoch: int | None) -> None:
-        if self._waited.pop(producer, False) is None:
+        if self._queued.pop(producer, False) is None:
             self._figures.promotions += 1
         producer.connection.producers.admitted(producer, epoch)
 
     def _refuse(self, decision: Refuse) -> None:
         producer = cast("ConnectedProducer", decision.claimant)
-        waited = self._waited.pop(producer, False) is None
-        if waited and decision.code is ServerError.ProducerFenced:
+        was_queued = self._queued.pop(producer, False) is None
+        if was_queued and decision.code is ServerError.ProducerFenced:
             self._figures.fences += 1
         producer.connection.producers.refused(producer, ProtocolError(decision.code, decision.sentence))
 
@@ -211,7 +211,7 @@ class TopicAccess:
 
     async def _write(self, change: GrantChange, why: str, writing: asyncio.Future[None]) -> None:
         try:
-            grant = await self._stored(change, why)
+            grant = await self._store_grant(change, why)
         except StorageError as failure:
             logger.error(
                 "%s: the change of exclusive access could not be stored: %s", self._topic.full_name, failure
@@ -225,17 +225,17 @@ class TopicAccess:
             self._note_change(change, grant, why)
             self._carry_out(self.machine.written(grant), why)
 
-    async def _stored(self, change: GrantChange, why: str) -> AccessGrant:
+    async def _store_grant(self, change: GrantChange, why: str) -> AccessGrant:
         """Store a grant after the former owner's sends are durable or have failed, and before the new owner receives a
         response (X1). StorageError when it is not durable, or when that is unknown."""
-        await self.everything_issued()
+        await self.wait_for_issued_sends()
         if self._closed:
             raise StorageError("the topic was unloaded", definite=True)
         grant = change.at(self._topic.log.next_entry_id)
         await self.make_durable(grant, why)
         return grant
 
-    async def everything_issued(self) -> None:
+    async def wait_for_issued_sends(self) -> None:
         """Wait until all issued sends are durable or have failed."""
         self._topic.flush()
         await self._topic.issued_so_far()
@@ -249,7 +249,7 @@ class TopicAccess:
         region = self._topic.region
         key = GrantKey.of(self._topic.full_name, grant.epoch).text
         region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)
-        return region.store.put(key, encoded_grant(grant, why, region.environment.wall_clock_ms()))
+        return region.store.put(key, encode_grant(grant, why, region.environment.wall_clock_ms()))
 
     def _note_change(self, change: GrantChange, grant: AccessGrant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
@@ -265,7 +265,7 @@ class TopicAccess:
 
     def _owner_changes(self, owner: str, epoch: int) -> None:
         """Abort the former owner's open transactions: the new owner does not wait for them (decision 0027)."""
-        former, self._granted_to = self._granted_to, owner
+        former, self._last_owner = self._last_owner, owner
         if former and former != owner:
             self._transactions.owner_lost(
                 former, f"{owner!r} became the owner of {self._topic.full_name} in epoch {epoch}"
@@ -287,9 +287,9 @@ class TopicAccess:
         await self.stored_queue.settled()
 
 
-def _access_rules(chosen: Compatibility) -> AccessRules:
+def _access_rules(compatibility: Compatibility) -> AccessRules:
     return AccessRules(
-        first_come_first_served=chosen.follows_upstream("queue_priority"),
-        promotes_once=chosen.follows_upstream("failed_promotion"),
-        forgets_fenced=chosen.follows_upstream("fenced_producers"),
+        first_come_first_served=compatibility.follows_upstream("queue_priority"),
+        promotes_once=compatibility.follows_upstream("failed_promotion"),
+        forgets_fenced=compatibility.follows_upstream("fenced_producers"),
     )

@@ -52,7 +52,7 @@ class StorageMetrics:
         """Number of entries read from the store because they were not in memory."""
         self._read_rate = Rate(now_seconds)
 
-    def follow(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
+    def observe_append(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
         """Record the latency and sizes of entries whose append was just issued."""
         loop = asyncio.get_running_loop()
         issued_at = loop.time()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LASTING = ServerError.NotAllowedError
+PERMANENT_REFUSAL = ServerError.NotAllowedError
 """Error code for another region's entry that would be rejected on every retry, too."""
 PRODUCER_BYTES = 1_024
 """Memory of a producer besides the fields of its request. A waiting producer was measured to use 0.95 KB."""
@@ -223,23 +223,23 @@ class ConnectedProducer:
             is_peers_marker = info.marker_type is not None and self.source_region is not None
             marker = decode_marker(data, info) if is_peers_marker else None
         except ProtocolError as problem:
-            code = problem.code if self.source_region is None else LASTING
-            raise self._refused(Refusal(code, str(problem), scope_of(self.publisher))) from None
+            code = problem.code if self.source_region is None else PERMANENT_REFUSAL
+            raise self._reject(Refusal(code, str(problem), scope_of(self.publisher))) from None
         if send.txn_least is not None or info.txn is not None:
             data, info = self._in_transaction(send, data, info)
         size_bytes = len(data)
         refusal = self._check(self.publisher, info, marker, size_bytes, self._limits)
         if refusal is None and info.deliver_at_time_ms is not None:
-            refusal = self._too_late(info.deliver_at_time_ms)
+            refusal = self._check_delay(info.deliver_at_time_ms)
         if refusal is not None:
-            raise self._refused(refusal, info.source_position)
+            raise self._reject(refusal, info.source_position)
         if info.txn is not None:
             self.topic.transactions.admitted(TxnId(*info.txn))
         self.topic.publish(self, send, data, cast(CheckedEntry, info), marker)
         self.pending_bytes += size_bytes
         return size_bytes
 
-    def _too_late(self, deliver_at_time_ms: int) -> Refusal | None:
+    def _check_delay(self, deliver_at_time_ms: int) -> Refusal | None:
         """Return a refusal for a client's entry with a delivery time that is too late. Entries of other regions are
         exempt: they may have been accepted there under other policies."""
         delays = self.topic.policies[DELAYED_DELIVERY]
@@ -257,7 +257,9 @@ class ConnectedProducer:
             sentence = (
                 "an entry of a transaction came from another region: a transaction belongs to one region"
             )
-            raise self._refused(Refusal(LASTING, sentence, scope_of(self.publisher)), info.source_position)
+            raise self._reject(
+                Refusal(PERMANENT_REFUSAL, sentence, scope_of(self.publisher)), info.source_position
+            )
         named = None if send.txn_least is None else TxnId(send.txn_most or 0, send.txn_least)
         if named is not None and info.txn is not None and named != info.txn:
             sentence = f"the command names transaction {named.text}, the entry {TxnId(*info.txn).text}"
@@ -269,7 +271,7 @@ class ConnectedProducer:
             info = self._scan(data)
         return data, info
 
-    def _refused(self, refusal: Refusal, source_position: Position | None = None) -> ProtocolError:
+    def _reject(self, refusal: Refusal, source_position: Position | None = None) -> ProtocolError:
         """Return the error, and remove the producer if later sends must not be admitted either (A2)."""
         where = f" ({source_position} there)" if source_position is not None else ""
         sentence = refusal.sentence + where
@@ -285,14 +287,14 @@ class ConnectedProducer:
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """Count the publishes, and send their receipts in the order of the sends unless the producer was removed."""
-        answered = sum([len(publish.data) for publish in publishes])
+        acknowledged_bytes = sum([len(publish.data) for publish in publishes])
         messages = sum([publish.info.num_messages for publish in publishes])
-        self.published.add(messages, answered)
-        self.topic.metrics.note_published(messages, answered)
+        self.published.add(messages, acknowledged_bytes)
+        self.topic.metrics.note_published(messages, acknowledged_bytes)
         if not self.attached:
             return
-        self.pending_bytes -= answered
-        self.connection.flow_control.answered(answered)
+        self.pending_bytes -= acknowledged_bytes
+        self.connection.flow_control.answered(acknowledged_bytes)
         if self.source_region is None:
             sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish in publishes]  # type: ignore[union-attr]
         else:

@@ -83,7 +83,7 @@ class TopicPublishing:
     def attach(self, producer: ConnectedProducer) -> None:
         """Register a connected producer, whose name must be free, and apply the publish rate to it."""
         self.producers[producer.producer_name] = producer
-        self._hold_back([producer])
+        self._delay_reading([producer])
         if producer.source_region is not None:
             self._topic.subscriptions.links_changed()
 
@@ -110,9 +110,9 @@ class TopicPublishing:
         now_ms = asyncio.get_running_loop().time() * 1000
         self._throttle.take(messages, sum(len(one.data) for one in clients), now_ms)
         published = [cast(ConnectedProducer, one.attachment) for one in clients]
-        self._hold_back(dict.fromkeys((*self.producers.values(), *published)))
+        self._delay_reading(dict.fromkeys((*self.producers.values(), *published)))
 
-    def _hold_back(self, producers: Iterable[ConnectedProducer]) -> None:
+    def _delay_reading(self, producers: Iterable[ConnectedProducer]) -> None:
         """Delay reading from these producers' clients until the publish rate allows more."""
         if self._throttle is None:
             return

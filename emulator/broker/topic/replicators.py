@@ -40,8 +40,8 @@ class TopicOfReplicators(ReplicatedTopic, Protocol):
 
 def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> list[str]:
     """Return the regions that a topic is replicated to: none when the policies do not name this region."""
-    sharing = policies[REPLICATION_CLUSTERS]
-    return [name for name in sharing if name in peers] if own in sharing else []
+    regions = policies[REPLICATION_CLUSTERS]
+    return [name for name in regions if name in peers] if own in regions else []
 
 
 async def note_owing(region: RegionServices, topic: TopicName) -> None:
@@ -62,7 +62,7 @@ class Replicators(dict[str, Replicator]):
         self._topic = topic
         self._peers = peers
         self._replicator_type = replicator_type
-        self._changing = asyncio.Lock()
+        self._regions_lock = asyncio.Lock()
         """Serialises changes of the set of regions."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
@@ -86,7 +86,7 @@ class Replicators(dict[str, Replicator]):
     async def _change_regions(self) -> None:
         """Start and stop replicators according to the current policies."""
         topic = self._topic
-        async with self._changing:
+        async with self._regions_lock:
             if topic.closed:
                 return
             wanted = remote_regions(topic.policies, topic.region.config.region, self._peers)

@@ -48,7 +48,7 @@ class Trimmer:
         self._topic = topic
         self.subscriptions = subscriptions
         self._replicators = replicators
-        self._under_way: asyncio.Future[None] | None = None
+        self._trim_done: asyncio.Future[None] | None = None
         self.holds = LogHolds()
         """Users of the log, each with the first entry that it needs. Every feature that reads the log later must
         register here."""
@@ -74,14 +74,14 @@ class Trimmer:
     async def trim(self, before_entry_id: int) -> None:
         """Trim entries below an id that are not needed, unless a trim is in progress. StorageError when that fails; the
         entries may be trimmed nevertheless."""
-        if self._under_way is not None:
+        if self._trim_done is not None:
             return
-        self._under_way = asyncio.get_running_loop().create_future()
+        self._trim_done = asyncio.get_running_loop().create_future()
         try:
             await self._trim(min(before_entry_id, self.first_hold.entry_id))
         finally:
-            self._under_way.set_result(None)
-            self._under_way = None
+            self._trim_done.set_result(None)
+            self._trim_done = None
 
     async def _trim(self, before: int) -> None:
         topic = self._topic
@@ -91,8 +91,8 @@ class Trimmer:
             *[subscription.flush() for subscription in self.subscriptions.values()],
             *[replicator.flush() for replicator in self._replicators.values()],
         )
-        counted = await topic.checkpoints.write_durably()
-        before = min(before, counted, self.first_hold.entry_id)
+        checkpointed = await topic.checkpoints.write_durably()
+        before = min(before, checkpointed, self.first_hold.entry_id)
         if topic.closed or before <= topic.log.first_entry_id:
             return
         topic.reading.floor = before
@@ -115,8 +115,8 @@ class Trimmer:
 
     async def settled(self) -> None:
         """After `close`: wait until no trim is under way."""
-        if self._under_way is not None:
-            await asyncio.wait([self._under_way])
+        if self._trim_done is not None:
+            await asyncio.wait([self._trim_done])
 
 
 class TopicRetention:
@@ -157,7 +157,7 @@ class TopicRetention:
             first = max(subscription.cursor.mark_delete + 1, self._topic.reading.first_entry_id)
             last = first - 1
             async for entry in self._entries_from(first):
-                if not self._ages.is_older(_aged(entry), ttl_ms, now_ms):
+                if not self._ages.is_older(_aged_entry(entry), ttl_ms, now_ms):
                     break
                 last = entry.entry_id
             self._skip_upto(subscription, last, f"older than {ttl_ms // 1000} s")
@@ -208,7 +208,7 @@ class TopicRetention:
         if QuotaKind.AGE in quotas:
             async for entry in self._entries_from(max(hold.entry_id, topic.reading.first_entry_id)):
                 if not entry.hidden:
-                    age_ms = now_ms - self._ages.published_ms(_aged(entry), now_ms)
+                    age_ms = now_ms - self._ages.published_ms(_aged_entry(entry), now_ms)
                     break
         return Backlog(size, age_ms, hold.asker)
 
@@ -230,7 +230,7 @@ class TopicRetention:
             self._skip_upto(subscription, last, over.sentence)
 
     def _older_than(self, age_ms: int, now_ms: int) -> Callable[[StoredEntry], bool]:
-        return lambda entry: self._ages.is_older(_aged(entry), age_ms, now_ms)
+        return lambda entry: self._ages.is_older(_aged_entry(entry), age_ms, now_ms)
 
     def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
         """Return a predicate for consecutive entries, the oldest first: true until the entries after them have about
@@ -240,18 +240,18 @@ class TopicRetention:
             (one.cursor.mark_delete + 1 for one in self._durable_subscriptions()),
             default=topic.state.stored_end,
         )
-        left = self._backlog_bytes(
+        remaining_bytes = self._backlog_bytes(
             topic.log.size_bytes, topic.log.first_entry_id, lowest, topic.state.stored_end
         )
 
-        def is_over(entry: StoredEntry) -> bool:
-            nonlocal left
-            if left <= limit_bytes:
+        def is_evicted(entry: StoredEntry) -> bool:
+            nonlocal remaining_bytes
+            if remaining_bytes <= limit_bytes:
                 return False
-            left -= len(entry.data)
+            remaining_bytes -= len(entry.data)
             return True
 
-        return is_over
+        return is_evicted
 
     def _reject_producers(self, over: list[Exceeded]) -> None:
         """Close and reject clients' producers if one of the exceeded quotas requires it; otherwise accept them again.
@@ -289,7 +289,7 @@ class TopicRetention:
         trimming = self._trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
         before = topic.log.first_entry_id
         async for entry in self._entries_from(before):
-            if entry.entry_id >= needed_from or not trimming.goes(_aged(entry)):
+            if entry.entry_id >= needed_from or not trimming.goes(_aged_entry(entry)):
                 break
             before = entry.entry_id + 1
         await self.trimmer.trim(before)
@@ -301,5 +301,5 @@ class TopicRetention:
             subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
 
 
-def _aged(entry: StoredEntry) -> AgedEntry:
+def _aged_entry(entry: StoredEntry) -> AgedEntry:
     return AgedEntry(entry.entry_id, entry.info.publish_time_ms, len(entry.data))

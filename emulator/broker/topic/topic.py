@@ -157,15 +157,15 @@ class Topic:
         checkpoint cannot be read; StorageError when the store fails or another stored row is damaged."""
         topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
         try:
-            at = topic.checkpoints.restore(log.next_entry_id)
+            replay_from = topic.checkpoints.restore(log.next_entry_id)
         except CheckpointDamaged as damage:
             check_is_whole(log, name, damage)
             logger.warning("topic %s: %s is rebuilt from the log", damage, name)
             topic.close("its checkpoint is damaged")
             topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
-            at = 0
+            replay_from = 0
         try:
-            topic.checkpoints.entries_since = await replay(region.config, log, topic.state, at)
+            topic.checkpoints.entries_since = await replay(region.config, log, topic.state, replay_from)
             await topic.compaction.load()
         except BaseException:
             topic.close("its log cannot be read")
@@ -225,7 +225,7 @@ class Topic:
         if fresh:
             self.publishing.issued += 1
             future = self.log.append(fresh)
-            self.metrics.storing.follow(fresh, future)
+            self.metrics.storing.observe_append(fresh, future)
         elif self.publishing.issued and self.publishing.last_issued is not None:
             # Acknowledge duplicates only after all entries issued before them.
             self.publishing.issued += 1
@@ -280,8 +280,8 @@ class Topic:
         by_attachment: dict[Attachment, list[PendingPublish]] = {}
         for attachment, publishes in groupby(batch, _attachment):
             by_attachment.setdefault(attachment, []).extend(publishes)
-        for attachment, its_publishes in by_attachment.items():
-            attachment.stored(its_publishes)
+        for attachment, group in by_attachment.items():
+            attachment.stored(group)
 
     def _notify(self, entries: list[StoredEntry]) -> None:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
@@ -291,7 +291,7 @@ class Topic:
         if self.subscriptions.replicated is not None and entries:
             self.subscriptions.replicated.entries_stored(entries)
         if self.compaction.threshold_bytes:
-            self.compaction.grew(entries)
+            self.compaction.entries_stored(entries)
         self._count_towards_checkpoint(len(entries))
 
     def pump(self) -> None:

@@ -37,7 +37,7 @@ class TopicTransactions:
         self._admitted: set[TxnId] = set()
         """Transactions with a message that was admitted since the topic was loaded, until their marker is durable. The
         message itself may not be durable yet."""
-        self._ends: dict[TxnId, asyncio.Future[None]] = {}
+        self._pending_markers: dict[TxnId, asyncio.Future[None]] = {}
         """Transactions whose marker is being written; each future completes when the marker is durable."""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -76,14 +76,14 @@ class TopicTransactions:
         """Write the marker, unless it is being written or the topic has no open message of the transaction. The future
         completes when the marker is durable, and must not be cancelled. It fails with StorageError or ProtocolError
         when the topic is unloaded, so that the outcome is unknown: then the caller retries."""
-        under_way = self._ends.get(txn)
+        under_way = self._pending_markers.get(txn)
         if under_way is not None:
             return under_way
         if not self._topic.closed and (txn in self._topic.state.buffer.open or txn in self._admitted):
             return self._write_marker(txn, committed)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._topic.closed:
-            done.set_exception(self._being_loaded())
+            done.set_exception(self._unloaded_error())
             done.exception()
         else:
             done.set_result(None)
@@ -91,7 +91,7 @@ class TopicTransactions:
 
     def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ends[txn] = under_way
+        self._pending_markers[txn] = under_way
         now_ms = self._topic.region.environment.wall_clock_ms()
         self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
         return under_way
@@ -102,9 +102,9 @@ class TopicTransactions:
             assert publish.info.txn is not None
             txn = TxnId(*publish.info.txn)
             self._admitted.discard(txn)
-            self._ends.pop(txn).set_result(None)
+            self._pending_markers.pop(txn).set_result(None)
 
-    def _being_loaded(self) -> ProtocolError:
+    def _unloaded_error(self) -> ProtocolError:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
 
     def holds(self) -> list[LogHold]:
@@ -172,7 +172,7 @@ class TopicTransactions:
         """Fail the futures of pending markers: the topic is unloaded. The markers may still become durable, so callers
         retry."""
         self._stop_timer()
-        ends, self._ends = self._ends, {}
+        ends, self._pending_markers = self._pending_markers, {}
         for under_way in ends.values():
-            under_way.set_exception(StorageError(str(self._being_loaded()), definite=False))
+            under_way.set_exception(StorageError(str(self._unloaded_error()), definite=False))
             under_way.exception()  # retrieved here: the caller may be gone

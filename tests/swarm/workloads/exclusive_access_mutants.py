@@ -42,7 +42,7 @@ class _EpochNotifiedBeforeDurable(TopicAccess):
 class _GrantBeforePendingWrites(TopicAccess):
     """A grant does not wait for pending writes of the former owner."""
 
-    async def everything_issued(self) -> None:
+    async def wait_for_issued_sends(self) -> None:
         pass
 
 
