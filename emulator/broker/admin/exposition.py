@@ -43,12 +43,12 @@ class Metrics:
         self.family(name, help_).add(value, labels)
 
     def add_fields(
-        self, rows: Mapping[str, tuple[str, str]], shown: Mapping[str, Any], **labels: str
+        self, rows: Mapping[str, tuple[str, str]], values: Mapping[str, Any], **labels: str
     ) -> None:
-        """Add a sample for each field that `shown` contains. `rows`: name of the metric -> (field, help)."""
+        """Add a sample for each field that `values` contains. `rows`: name of the metric -> (field, help)."""
         for name, (field_, help_) in rows.items():
-            if field_ in shown:
-                value = shown[field_]
+            if field_ in values:
+                value = values[field_]
                 self.add(name, help_, int(value) if isinstance(value, bool) else value, **labels)
 
 
@@ -66,25 +66,27 @@ def text_of(families: Iterable[MetricFamily], *, openmetrics: bool) -> str:
 
 
 def _lines(family: MetricFamily, *, openmetrics: bool) -> Iterator[str]:
-    named = family.name.removesuffix("_total") if openmetrics and family.kind == "counter" else family.name
-    yield f"# HELP {named} {_escaped(family.help, quotes=openmetrics)}\n"
-    yield f"# TYPE {named} {family.kind}\n"
+    family_name = (
+        family.name.removesuffix("_total") if openmetrics and family.kind == "counter" else family.name
+    )
+    yield f"# HELP {family_name} {_escape(family.help, quotes=openmetrics)}\n"
+    yield f"# TYPE {family_name} {family.kind}\n"
     for labels, value, suffix in family.samples:
-        name_of_sample = family.name + suffix
-        inside = ",".join(f'{name}="{_escaped(one, quotes=True)}"' for name, one in labels)
+        sample_name = family.name + suffix
+        label_text = ",".join(f'{name}="{_escape(one, quotes=True)}"' for name, one in labels)
         yield (
-            f"{name_of_sample}{{{inside}}} {_number(value)}\n"
-            if inside
-            else f"{name_of_sample} {_number(value)}\n"
+            f"{sample_name}{{{label_text}}} {_format_number(value)}\n"
+            if label_text
+            else f"{sample_name} {_format_number(value)}\n"
         )
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if isinstance(value, int):
         return str(value)
     return str(round(value, 6)) if math.isfinite(value) else "NaN"
 
 
-def _escaped(text: str, *, quotes: bool) -> str:
-    plain = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return plain.replace('"', '\\"') if quotes else plain
+def _escape(text: str, *, quotes: bool) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return escaped.replace('"', '\\"') if quotes else escaped

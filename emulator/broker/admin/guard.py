@@ -14,7 +14,7 @@ from emulator.broker.admin.http import HttpError, RequestHead
 from emulator.config.region import RegionConfig
 from emulator.net.addresses import is_loopback, is_wildcard
 
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[^\[\]\s,]*)\]|(?P<name>[^\[\]\s,:/@]*))(?::\d*)?")
 
 
@@ -32,27 +32,29 @@ class AdminGuard:
 
     def check(self, head: RequestHead) -> None:
         """Raise HttpError 421 or 403 for a changing request that is not meant for this region."""
-        if head.method in READING:
+        if head.method in SAFE_METHODS:
             return
         host = host_in(head.host)
-        if not self._is_ours(host, head.local_address):
+        if not self._is_this_region(host, head.local_address):
             raise HttpError(
                 421,
                 f"Host {head.host!r} is not a name of region {self._region}, which accepts changes addressed to "
-                f"{self._known(head.local_address)}; add other names to admin_hosts in the topology",
+                f"{self._accepted_names(head.local_address)}; add other names to admin_hosts in the topology",
             )
         origin = head.headers.get("origin")
-        if origin is not None and not self._is_ours(host_in(origin.partition("://")[2]), head.local_address):
+        if origin is not None and not self._is_this_region(
+            host_in(origin.partition("://")[2]), head.local_address
+        ):
             raise HttpError(
                 403,
                 f"a web page of {origin!r} may not change anything in region {self._region}: allowed origins are "
-                f"{self._known(head.local_address)}",
+                f"{self._accepted_names(head.local_address)}",
             )
 
-    def _known(self, local_address: str) -> str:
+    def _accepted_names(self, local_address: str) -> str:
         return ", ".join(sorted({*self._names, "localhost", local_address} - {""}))
 
-    def _is_ours(self, host: str, local_address: str) -> bool:
+    def _is_this_region(self, host: str, local_address: str) -> bool:
         """Whether a host is this region. `local_address` is an address and not a name, so no other site can point it
         at this region."""
         return host in self._names or is_loopback(host) or (host != "" and host == local_address)

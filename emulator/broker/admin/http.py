@@ -24,11 +24,11 @@ from emulator.net.network import own_address
 logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1_048_576
-REFUSED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
+REJECTED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
 """Maximum size of a rejected body that is still read, so that the client reads the response before the connection
 ends."""
 IDLE_SECONDS = 60.0
-SINGLE = ("host", "origin", "content-type", "authorization")
+UNREPEATABLE_HEADERS = ("host", "origin", "content-type", "authorization")
 """Headers that decide whether a request is allowed. A request must not repeat them: a proxy may check another copy."""
 
 
@@ -113,7 +113,7 @@ class HttpConnection(asyncio.Protocol):
         self._body = bytearray()
         self._busy = False
         """True while a request is executed; reading pauses, and later bytes stay in the kernel."""
-        self._refused_bytes = 0
+        self._rejected_bytes = 0
         """Number of bytes of a rejected body that were read so far."""
         self._write_paused = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -128,7 +128,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._forget_deadline()
+        self._cancel_deadline()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -148,15 +148,15 @@ class HttpConnection(asyncio.Protocol):
         return self._busy
 
     def _await_request(self) -> None:
-        self._forget_deadline()
-        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._too_slow)
+        self._cancel_deadline()
+        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._abort_idle)
 
-    def _forget_deadline(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _too_slow(self) -> None:
+    def _abort_idle(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
@@ -173,20 +173,20 @@ class HttpConnection(asyncio.Protocol):
     def _advance(self) -> None:
         """Handle received bytes. After invalid HTTP, send one error response and close the connection."""
         try:
-            self._take_events()
+            self._process_events()
         except h11.RemoteProtocolError as problem:
-            self._refuse(HttpError(problem.error_status_hint or 400, str(problem)))
+            self._reject(HttpError(problem.error_status_hint or 400, str(problem)))
             self._close()
 
-    def _take_events(self) -> None:
+    def _process_events(self) -> None:
         while not self._busy and not self._write_paused and self._is_open:
             event = self._http.next_event()
             if isinstance(event, h11.Request):
                 self._begin(event)
             elif isinstance(event, h11.Data):
-                self._take(event.data)
+                self._receive_body(event.data)
             elif isinstance(event, h11.EndOfMessage):
-                self._complete()
+                self._execute()
             else:
                 if isinstance(event, h11.ConnectionClosed):
                     self._close()
@@ -197,48 +197,48 @@ class HttpConnection(asyncio.Protocol):
         self._method = request.method.decode("ascii")
         head = _head_of(request, self._local_address)
         try:
-            self._call = self._prepared(head)
+            self._call = self._prepare(head)
         except HttpError as problem:
             if head.has_body:
                 self._call = None
-                self._refused_bytes = 0
-                self._refuse(problem)
+                self._rejected_bytes = 0
+                self._reject(problem)
             else:
-                self._call = _refusal(problem)
+                self._call = _rejecting_call(problem)
             return
         if self._http.they_are_waiting_for_100_continue:
             self._send(h11.InformationalResponse(status_code=100, headers=[]))
 
-    def _prepared(self, head: RequestHead) -> PreparedCall:
+    def _prepare(self, head: RequestHead) -> PreparedCall:
         length = head.headers.get("content-length", "0")
-        for name in SINGLE:
+        for name in UNREPEATABLE_HEADERS:
             if name in head.repeated:
                 raise HttpError(400, f"the header {name.title()} may be sent once")
         call = self._application.begin(head)
         if len(length) > 18 or int(length) > BODY_BYTES_MAX:
-            raise _too_large()
+            raise _body_too_large()
         return call
 
-    def _take(self, data: bytes) -> None:
+    def _receive_body(self, data: bytes) -> None:
         if self._call is None:
-            self._refused_bytes += len(data)
-            if self._refused_bytes > REFUSED_BODY_BYTES_MAX:
+            self._rejected_bytes += len(data)
+            if self._rejected_bytes > REJECTED_BODY_BYTES_MAX:
                 self._close()
             return
         self._body += data
         if len(self._body) > BODY_BYTES_MAX:
             self._call = None
-            self._refused_bytes = len(self._body)
+            self._rejected_bytes = len(self._body)
             self._body.clear()
-            self._refuse(_too_large())
+            self._reject(_body_too_large())
 
-    def _complete(self) -> None:
+    def _execute(self) -> None:
         """Execute a request that was received completely."""
         if self._call is None:
             self._close()
             return
         self._busy = True
-        self._forget_deadline()
+        self._cancel_deadline()
         if self._transport is not None:
             self._transport.pause_reading()
         self._spawn(self._serve(self._call, bytes(self._body)))
@@ -251,16 +251,16 @@ class HttpConnection(asyncio.Protocol):
         except Exception as bug:
             response = self._internal_error(bug)
         try:
-            self._answer(response)
+            self._send_response(response)
         except Exception as bug:  # the result cannot be encoded as JSON; nothing was sent yet
-            self._answer(self._internal_error(bug))
-        self._next()
+            self._send_response(self._internal_error(bug))
+        self._finish_request()
 
     def _internal_error(self, bug: Exception) -> Response:
         logger.error("%s failed", self._method, exc_info=bug)
         return Response({"reason": f"internal error: {type(bug).__name__}: {bug}"}, status=500)
 
-    def _next(self) -> None:
+    def _finish_request(self) -> None:
         """Prepare for the next request on this connection, or close it."""
         self._busy = False
         if self._transport is None:
@@ -275,14 +275,14 @@ class HttpConnection(asyncio.Protocol):
 
     # Responses.
 
-    def _refuse(self, problem: HttpError) -> None:
+    def _reject(self, problem: HttpError) -> None:
         """Reject a request before it is complete, and announce the end of the connection: where the next request
         begins is unknown."""
         response = problem.response()
-        closing = (*response.headers, ("connection", "close"))
-        self._answer(Response(response.content, response.status, headers=closing))
+        headers_with_close = (*response.headers, ("connection", "close"))
+        self._send_response(Response(response.content, response.status, headers=headers_with_close))
 
-    def _answer(self, response: Response) -> None:
+    def _send_response(self, response: Response) -> None:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         body = response.body()
@@ -317,14 +317,14 @@ def _head_of(request: h11.Request, local_address: str) -> RequestHead:
     return RequestHead(method, target, headers, frozenset(repeated), local_address)
 
 
-def _too_large() -> HttpError:
+def _body_too_large() -> HttpError:
     return HttpError(413, f"a body may have {BODY_BYTES_MAX} bytes at most")
 
 
-def _refusal(problem: HttpError) -> PreparedCall:
+def _rejecting_call(problem: HttpError) -> PreparedCall:
     """Return a call that rejects a request without a body; the connection stays open."""
 
-    async def refuse(body: bytes) -> Response:
+    async def reject(body: bytes) -> Response:
         raise problem
 
-    return refuse
+    return reject

@@ -8,11 +8,11 @@ from typing import Any
 from emulator.broker.admin.resource import Operation, Resource
 
 OPENAPI_VERSION = "3.1.0"
-_REASON = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
-_REFUSALS = {
+_ERROR_SCHEMA = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
+_ERROR_RESPONSES = {
     "default": {
         "description": "Refused, with the reason.",
-        "content": {"application/json": {"schema": _REASON}},
+        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
     }
 }
 
@@ -25,14 +25,14 @@ def openapi_document(subjects: Mapping[str, Iterable[Resource]]) -> dict[str, An
         "openapi": OPENAPI_VERSION,
         "info": {"title": "The HTTP port of an emulated Pulsar region", "version": __version__},
         "paths": {
-            resource.path: _path(resource, subject)
+            resource.path: _path_item(resource, subject)
             for subject, resources in subjects.items()
             for resource in resources
         },
     }
 
 
-def _path(resource: Resource, subject: str) -> dict[str, Any]:
+def _path_item(resource: Resource, subject: str) -> dict[str, Any]:
     names = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in resource.names
@@ -54,7 +54,7 @@ def _operation(operation: Operation, subject: str) -> dict[str, Any]:
         "summary": operation.doc,
         "tags": [subject],
         "x-action": operation.action.name,
-        "responses": {**success, **_REFUSALS},
+        "responses": {**success, **_ERROR_RESPONSES},
     }
     if operation.query:
         document["parameters"] = [

@@ -88,10 +88,10 @@ PROPERTIES_BODY: Final = policy_body(PROPERTIES)
 """Body of the properties of a namespace, a topic or a subscription, which users and tools choose freely."""
 
 
-def bounded(properties: Mapping[str, str], owner: str) -> Mapping[str, str]:
+def limit_properties(properties: Mapping[str, str], kind: str) -> Mapping[str, str]:
     """Return the properties. HttpError 412 for more than PROPERTIES_MAX."""
     if len(properties) > PROPERTIES_MAX:
-        raise HttpError(412, f"a {owner} may have {PROPERTIES_MAX} properties at most")
+        raise HttpError(412, f"a {kind} may have {PROPERTIES_MAX} properties at most")
     return properties
 
 

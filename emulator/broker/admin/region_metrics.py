@@ -33,23 +33,23 @@ async def families_of(region: Region) -> list[MetricFamily]:
     topics = [topic for _, topic in sorted(region.directory.serving.items())]
     series = 0
     sums: Counter[str] = Counter()
-    for at, topic in enumerate(topics):
-        shown = stats.topic_stats(topic, consumers=False)
-        add_to_sums(sums, topic, shown)
-        if at < TOPICS_MAX and series < SERIES_MAX:
-            series += add_topic(metrics, topic, shown, cluster)
-        if at % 50 == 49:
+    for index, topic in enumerate(topics):
+        topic_stats = stats.topic_stats(topic, consumers=False)
+        add_to_sums(sums, topic, topic_stats)
+        if index < TOPICS_MAX and series < SERIES_MAX:
+            series += add_topic(metrics, topic, topic_stats, cluster)
+        if index % 50 == 49:
             await asyncio.sleep(0)  # let other tasks run
-    _of_namespaces(metrics, region)
+    _add_namespaces(metrics, region)
     for name, value in sums.items():
         metrics.add(f"pulsar_broker_{name}", "All loaded topics.", value, cluster=cluster)
-    without = max(0, len(topics) - TOPICS_MAX)
-    metrics.add("geoemu_topics_without_series", "Loaded topics without series of their own.", without)
-    _of_region(metrics, region)
+    omitted = max(0, len(topics) - TOPICS_MAX)
+    metrics.add("geoemu_topics_without_series", "Loaded topics without series of their own.", omitted)
+    _add_region(metrics, region)
     return list(metrics.families.values())
 
 
-def _of_namespaces(metrics: Metrics, region: Region) -> None:
+def _add_namespaces(metrics: Metrics, region: Region) -> None:
     """Topics in memory or not."""
     names = Counter(TopicName.parse(name).full_namespace for name in region.directory.all_names())
     for namespace, count in sorted(names.items())[:TOPICS_MAX]:
@@ -57,22 +57,22 @@ def _of_namespaces(metrics: Metrics, region: Region) -> None:
         metrics.add("pulsar_topics_count", "Topics, loaded or not.", count, **labels)
 
 
-def _of_region(metrics: Metrics, region: Region) -> None:
+def _add_region(metrics: Metrics, region: Region) -> None:
     cluster = {"cluster": region.config.region}
     metrics.add("pulsar_version_info", "Of geoemu.", 1, **cluster, version=__version__)
     metrics.add("pulsar_active_connections", "Of clients.", len(region.clients.connections), **cluster)
     for name, peer in sorted(region.peers.items()):
         connected = int(peer.connected)
         metrics.add("geoemu_link_connected", "1: the link is up.", connected, **cluster, remote_cluster=name)
-    serving, counted, prefix = region.directory.serving, region.resources.access_figures, "geoemu_exclusive"
+    serving, access, prefix = region.directory.serving, region.resources.access_figures, "geoemu_exclusive"
     waiting = sum(len(topic.access.machine.queue) for topic in serving.values())
     metrics.add(f"{prefix}_waiting_sum", "Producers that wait for exclusive access, all topics.", waiting)
-    promoted = "Producers that were promoted from the wait queue."
-    metrics.add(f"{prefix}_promotions_total", promoted, counted.promotions)
-    fenced = "Producers that lost a topic, or their place in the wait queue, by fencing."
-    metrics.add(f"{prefix}_fences_total", fenced, counted.fences)
-    ownerless = "Seconds that producers waited for topics without an owner."
-    metrics.add(f"{prefix}_ownerless_seconds_total", ownerless, counted.ownerless_seconds)
+    help_promoted = "Producers that were promoted from the wait queue."
+    metrics.add(f"{prefix}_promotions_total", help_promoted, access.promotions)
+    help_fenced = "Producers that lost a topic, or their place in the wait queue, by fencing."
+    metrics.add(f"{prefix}_fences_total", help_fenced, access.fences)
+    help_ownerless = "Seconds that producers waited for topics without an owner."
+    metrics.add(f"{prefix}_ownerless_seconds_total", help_ownerless, access.ownerless_seconds)
     for name, topic in sorted(serving.items())[:TOPICS_MAX]:
         if len(topic.access.machine.queue):
             help_ = "Producers that wait for exclusive access, by topic."
@@ -89,7 +89,7 @@ def _of_region(metrics: Metrics, region: Region) -> None:
 
 # Transactions and transaction keys, under upstream's names and those of the proposal.
 
-_OF_COORDINATORS: tuple[tuple[str, str, Callable[[RunningCoordinator], int]], ...] = (
+_COORDINATOR_METRICS: tuple[tuple[str, str, Callable[[RunningCoordinator], int]], ...] = (
     ("pulsar_txn_active_count", "Open transactions.", lambda coordinator: len(coordinator.core.live)),
     ("pulsar_txn_created_total", "Transactions created.", lambda coordinator: coordinator.figures.created),
     (
@@ -111,10 +111,10 @@ def _add_transactions(metrics: Metrics, region: Region) -> None:
     loaded, here = region.coordinators.loaded, {"cluster": region.config.region}
     if not loaded:
         return
-    for name, help_, figure in _OF_COORDINATORS:
+    for name, help_, value_of in _COORDINATOR_METRICS:
         for coordinator in loaded:
             metrics.family(name, help_).add(
-                figure(coordinator), {**here, "coordinator_id": str(coordinator.number)}
+                value_of(coordinator), {**here, "coordinator_id": str(coordinator.number)}
             )
     _add_participants(metrics, region, here)
     _add_keys(metrics, region, loaded, here)
@@ -124,12 +124,12 @@ def _add_participants(metrics: Metrics, region: Region, here: dict[str, str]) ->
     """Of topics and subscriptions that are in memory."""
     topics = region.directory.serving.values()
     pending = [one.pending_acks for topic in topics for one in topic.subscriptions.values()]
-    is_open = "Open transactions of all topics."
-    opened = sum(len(topic.state.buffer.open) for topic in topics)
-    metrics.family("pulsar_txn_tb_active_total", is_open, "gauge").add(opened, here)
-    claimed = "Entries with pending individual acknowledgements."
+    help_ = "Open transactions of all topics."
+    open_count = sum(len(topic.state.buffer.open) for topic in topics)
+    metrics.family("pulsar_txn_tb_active_total", help_, "gauge").add(open_count, here)
+    help_entries = "Entries with pending individual acknowledgements."
     entries = sum(len(one.acks) for one in pending if one is not None)
-    metrics.family("geoemu_txn_pending_ack_entries", claimed).add(entries, here)
+    metrics.family("geoemu_txn_pending_ack_entries", help_entries).add(entries, here)
 
 
 def _add_keys(
@@ -139,8 +139,8 @@ def _add_keys(
     metrics.family("pulsar_txn_transaction_key_count", "Transaction keys in use.").add(len(states), here)
     newest = sorted(states, key=lambda state: (-state.since_ms, state.owner, state.key))
     epoch = metrics.family("pulsar_txn_transaction_key_epoch", "The newest epoch of a transaction key.")
-    lasted = "Seconds for which epochs of a transaction key were the newest."
-    age = metrics.family("pulsar_txn_transaction_key_age", lasted, "summary")
+    help_age = "Seconds for which epochs of a transaction key were the newest."
+    age = metrics.family("pulsar_txn_transaction_key_age", help_age, "summary")
     now_ms = region.environment.wall_clock_ms()
     for state in newest[: region.config.settings.transaction_key_labels_max]:
         labels = {**here, "transaction_key": full_text(state.owner, state.key)}
@@ -176,23 +176,23 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
         ),
     ):
         yield f"geoemu_metadata_events_{name}_total", help_, value
-    damaged = "Rows of metadata sync in the configuration store that could not be decoded."
-    yield "geoemu_metadata_rows_damaged_total", damaged, synchronizer.damage.count
-    failed = "Unexpected errors after which metadata sync began again."
-    yield "geoemu_metadata_sync_failures_total", failed, metrics.failures
-    carries = "1 if this region is the sync leader of its cluster."
-    yield "geoemu_metadata_sync_leader", carries, 0 if leader is None else 1
-    waits = "Messages of the event topic that this region has not applied yet."
+    help_ = "Rows of metadata sync in the configuration store that could not be decoded."
+    yield "geoemu_metadata_rows_damaged_total", help_, synchronizer.damage.count
+    help_ = "Unexpected errors after which metadata sync began again."
+    yield "geoemu_metadata_sync_failures_total", help_, metrics.failures
+    help_ = "1 if this region is the sync leader of its cluster."
+    yield "geoemu_metadata_sync_leader", help_, 0 if leader is None else 1
+    help_ = "Messages of the event topic that this region has not applied yet."
     backlog = 0 if leader is None else leader.channel.backlog
-    yield "geoemu_metadata_events_backlog", waits, backlog
-    differ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
-    unlike = _excluding_others(region.metadata, synchronizer.settings)
-    yield "geoemu_metadata_clusters_with_other_exclusions", differ, unlike
-    lags = "Delay between the newest applied change of another cluster and its application, by the clocks."
-    yield "geoemu_metadata_lag_seconds", lags, round(metrics.lag_ms / 1000, 3)
+    yield "geoemu_metadata_events_backlog", help_, backlog
+    help_ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
+    others = _clusters_with_other_exclusions(region.metadata, synchronizer.settings)
+    yield "geoemu_metadata_clusters_with_other_exclusions", help_, others
+    help_ = "Delay between the newest applied change of another cluster and its application, by the clocks."
+    yield "geoemu_metadata_lag_seconds", help_, round(metrics.lag_ms / 1000, 3)
 
 
-def _excluding_others(metadata: Metadata, settings: SyncSettings) -> int:
+def _clusters_with_other_exclusions(metadata: Metadata, settings: SyncSettings) -> int:
     """Those whose row can be read."""
     with suppress(StorageDamaged):
         return sum(1 for _ in differences(metadata, settings))

@@ -172,7 +172,7 @@ class AdminRequest:
         pairs = [(topic, topic.subscriptions.get(name)) for topic in topics]
         found = [(topic, one) for topic, one in pairs if one is not None and not one.closed]
         if not found:
-            raise self.no_subscription()
+            raise self.subscription_not_found()
         return found
 
     async def subscription(self) -> tuple[Topic, Subscription]:
@@ -180,10 +180,10 @@ class AdminRequest:
         topic = await self.load_single()
         found = topic.subscriptions.get(self.names["subscription"])
         if found is None or found.closed:
-            raise self.no_subscription()
+            raise self.subscription_not_found()
         return topic, found
 
-    def no_subscription(self) -> HttpError:
+    def subscription_not_found(self) -> HttpError:
         name = self.names["subscription"]
         if name.startswith("pulsar.repl."):
             return HttpError(
@@ -193,7 +193,9 @@ class AdminRequest:
 
     # Objects that are deleted during a request. Requests for many topics or subscriptions skip such objects.
 
-    async def unless_gone(self, topic: Topic, subscription: Subscription, work: Awaitable[None]) -> None:
+    async def ignoring_deletion(
+        self, topic: Topic, subscription: Subscription, work: Awaitable[None]
+    ) -> None:
         """Await `work`, and ignore the deletion of the subscription. GoneMeanwhile if the subscription still exists,
         because its topic was loaded again."""
         try:
@@ -203,13 +205,13 @@ class AdminRequest:
                 if subscription.name in (await self.load(topic.full_name)).subscriptions:
                     raise
 
-    async def gone(self, problem: GoneMeanwhile) -> HttpError:
+    async def gone_error(self, problem: GoneMeanwhile) -> HttpError:
         """Return 404 with Pulsar's reason if the object in the path does not exist any more, 409 if it was loaded
         again. ProtocolError."""
         if "topic" in self.names:
             for topic in await self.load_partitions():
                 if "subscription" in self.names and self.names["subscription"] not in topic.subscriptions:
-                    return self.no_subscription()
+                    return self.subscription_not_found()
         elif "namespace" in self.names:
             self.namespace()
         return HttpError(409, f"{problem}: it was loaded again during the request; repeat the request")

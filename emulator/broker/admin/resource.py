@@ -142,7 +142,7 @@ class Resource:
         return found
 
     @property
-    def words(self) -> tuple[bool, ...]:
+    def literals(self) -> tuple[bool, ...]:
         """Whether each segment of the path is a literal word. Of two matching rows, the one with the greater value is
         used."""
         return tuple(not one.startswith("{") for one in self.segments)
@@ -150,7 +150,7 @@ class Resource:
     def overlaps(self, other: Resource) -> bool:
         """Whether a request could match both rows, with none of them preferred."""
         return (
-            self.words == other.words
+            self.literals == other.literals
             and not self.operations.keys().isdisjoint(other.operations)
             and all(
                 one == two or one.startswith("{") or two.startswith("{")
@@ -182,14 +182,14 @@ class RouteTable:
     ) -> None:
         """`absent`: prefix of paths of a service that does not exist -> (status, reason)."""
         self.resources: tuple[Resource, ...] = tuple(resources)
-        self._absent = {split_path(path): refusal for path, refusal in (absent or {}).items()}
+        self._absent = {split_path(path): response for path, response in (absent or {}).items()}
         self._by_length: dict[int, list[Resource]] = {}
         for resource in self.resources:
-            alike = self._by_length.setdefault(len(resource.segments), [])
-            for other in alike:
+            same_length = self._by_length.setdefault(len(resource.segments), [])
+            for other in same_length:
                 if resource.overlaps(other):
                     raise ValueError(f"{resource.path} and {other.path} match the same request")
-            alike.append(resource)
+            same_length.append(resource)
 
     def find(self, head: RequestHead) -> RouteMatch:
         """Return the row of a request. HttpError 404 or 405 if there is none, 400 for an invalid path or query."""
@@ -201,8 +201,8 @@ class RouteTable:
             if (names := resource.match(path)) is not None
         ]
         if not matches:
-            raise self._not_offered(target, path)
-        matches.sort(key=lambda match: match[0].words, reverse=True)
+            raise self._not_found(target, path)
+        matches.sort(key=lambda match: match[0].literals, reverse=True)
         method = "GET" if head.method == "HEAD" else head.method
         for resource, names in matches:
             operation = resource.operations.get(method)
@@ -216,7 +216,7 @@ class RouteTable:
             headers=(("allow", ", ".join(allow)),),
         )
 
-    def _not_offered(self, target: str, path: tuple[str, ...]) -> HttpError:
+    def _not_found(self, target: str, path: tuple[str, ...]) -> HttpError:
         beginnings = (path[:length] for length in range(1, len(path) + 1))
         found = next((self._absent[one] for one in beginnings if one in self._absent), None)
         return HttpError(*(found or (404, f"{target} is not supported by this region")))
@@ -242,5 +242,5 @@ def parse_query(operation: Operation, query: str) -> dict[str, Any]:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:
         raise HttpError(400, "the query must be UTF-8 and have 100 fields at most") from None
-    given = dict(reversed(pairs))  # of a repeated parameter, the first value counts, as in JAX-RS
-    return {name: declared[name].parse(text) for name, text in given.items() if name in declared}
+    values = dict(reversed(pairs))  # of a repeated parameter, the first value counts, as in JAX-RS
+    return {name: declared[name].parse(text) for name, text in values.items() if name in declared}

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 STORED_ONLY_HEADER = "x-geoemu-stored-only"
 STORED_ONLY_PAGE = "docs/ADMIN.md#stored-without-effect"
 """Documentation of the resources that are stored without any effect."""
-STATUS_OF = {
+STATUS_BY_ERROR = {
     ServerError.AuthenticationError: 401,
     ServerError.AuthorizationError: 403,
     ServerError.TopicNotFound: 404,
@@ -73,48 +73,48 @@ class Admin:
     def begin(self, head: RequestHead) -> PreparedCall:
         """Check a request as far as possible without its body. HttpError for a rejected request."""
         self._guard.check(head)
-        found = TABLE.find(head)
-        resource = self._context.resource(found.resource.scope, found.names)
+        match = TABLE.find(head)
+        resource = self._context.resource(match.resource.scope, match.names)
         try:
-            self._context.authorize(head, found.operation.action, resource)
+            self._context.authorize(head, match.operation.action, resource)
         except ProtocolError as problem:
-            raise _refused(problem) from None
+            raise _http_error(problem) from None
         _check_media_type(head)
 
         async def call(content: bytes) -> Response:
-            return await self._run(head, found, content)
+            return await self._run(head, match, content)
 
         return call
 
-    async def _run(self, head: RequestHead, found: RouteMatch, content: bytes) -> Response:
-        body = None if found.operation.body is None else _parse_body(found.operation.body, content)
+    async def _run(self, head: RequestHead, match: RouteMatch, content: bytes) -> Response:
+        body = None if match.operation.body is None else _parse_body(match.operation.body, content)
         accept = head.headers.get("accept", "")
         call = AdminRequest(
-            self._context, found.names, found.query, body, head.host, head.local_address, accept
+            self._context, match.names, match.query, body, head.host, head.local_address, accept
         )
         try:
-            response = await found.operation.respond(call)
+            response = await match.operation.respond(call)
         except ProtocolError as problem:
-            raise _refused(problem) from None
+            raise _http_error(problem) from None
         except (NotFound, NotKnown) as problem:
             raise HttpError(404, str(problem)) from None
         except (AlreadyExists, NotEmpty, Overruled) as problem:
             raise HttpError(409, str(problem)) from None
         except GoneMeanwhile as problem:
             try:
-                raise await call.gone(problem) from None
+                raise await call.gone_error(problem) from None
             except ProtocolError as refusal:
-                raise _refused(refusal) from None
+                raise _http_error(refusal) from None
         except StorageError as failure:
-            logger.warning("%s %s: %s", head.method, found.resource.path, failure)
+            logger.warning("%s %s: %s", head.method, match.resource.path, failure)
             raise HttpError(503, f"the configuration store is unavailable: {failure}") from None
-        if found.resource.stored_only:
+        if match.resource.stored_only:
             return replace(response, headers=(*response.headers, (STORED_ONLY_HEADER, STORED_ONLY_PAGE)))
         return response
 
 
-def _refused(problem: ProtocolError) -> HttpError:
-    status = STATUS_OF.get(problem.code, 400)
+def _http_error(problem: ProtocolError) -> HttpError:
+    status = STATUS_BY_ERROR.get(problem.code, 400)
     return HttpError(status, str(problem), (("www-authenticate", "Bearer"),) if status == 401 else ())
 
 

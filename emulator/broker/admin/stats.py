@@ -27,7 +27,8 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
     producers = [one for one in topic.producers.values() if isinstance(one, ConnectedProducer)]
     clients = [one for one in producers if one.source_region is None] if publishers else []
     subscriptions = {
-        name: _subscription(topic, one, consumers=consumers) for name, one in topic.subscriptions.items()
+        name: _subscription_stats(topic, one, consumers=consumers)
+        for name, one in topic.subscriptions.items()
     }
     published, now = topic.metrics.published, _now_seconds()
     found = {
@@ -36,15 +37,15 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
         "msgInCounter": published.messages,
         "bytesInCounter": published.bytes,
         "averageMsgSize": published.bytes / published.messages if published.messages else 0.0,
-        **{field: sum(one[field] for one in subscriptions.values()) for field in _OUT},
+        **{field: sum(one[field] for one in subscriptions.values()) for field in _OUTGOING_COUNTERS},
         "storageSize": topic.log.size_bytes,
         "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
         "topicCreationTimeStamp": topic.metrics.loaded_ms,
         "lastPublishTimeStamp": topic.metrics.published_ms,
-        "publishers": [_publisher(one, now) for one in clients],
+        "publishers": [_publisher_stats(one, now) for one in clients],
         "subscriptions": subscriptions,
-        "replication": {name: _replicator(topic, one, now) for name, one in topic.replicators.items()},
-        "compaction": _compaction(topic),
+        "replication": {name: _replicator_stats(topic, one, now) for name, one in topic.replicators.items()},
+        "compaction": _compaction_stats(topic),
         "deduplicationStatus": "Enabled" if topic.state.deduplicates else "Disabled",
         "waitingPublishers": len(topic.access.machine.queue),
         "nonContiguousDeletedMessagesRanges": sum(
@@ -59,19 +60,19 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
 
 def _add_drops(found: dict[str, Any], topic: NonPersistentTopic) -> None:
     """Add the dropped messages of a non-persistent topic: per second in the last minute, and since it was loaded."""
-    of_each = [("subscriptions", topic.dropped), ("replication", topic.dropped_for)]
+    dropped_by_kind = [("subscriptions", topic.dropped), ("replication", topic.dropped_for)]
     rates = {"subscriptions": 0.0, "replication": 0.0}
-    for kind, dropped in of_each:
-        for name, figures in found[kind].items():
+    for kind, dropped in dropped_by_kind:
+        for name, row in found[kind].items():
             drops = dropped.get(name)
             rate = 0.0 if drops is None else drops.rate(topic.now_ms())
-            figures |= {"msgDropRate": rate, "msgDropCount": 0 if drops is None else drops.total}
+            row |= {"msgDropRate": rate, "msgDropCount": 0 if drops is None else drops.total}
             rates[kind] += rate
     found["msgDropRate"] = rates["subscriptions"]
 
 
-_OUT = ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
-_LATEST_OF = frozenset(
+_OUTGOING_COUNTERS = ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
+_MAXIMUM_FIELDS = frozenset(
     {
         "lastConsumedTimestamp",
         "lastConsumedFlowTimestamp",
@@ -85,7 +86,7 @@ _LATEST_OF = frozenset(
 )
 
 
-def sum_of(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def partitioned_stats(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return `partitioned-stats`: the sum of all partitions, with subscriptions and replicators summed by name."""
     whole: dict[str, Any] = {
         "publishers": [],
@@ -95,31 +96,31 @@ def sum_of(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "waitingPublishers": 0,
     }
     for one in partitions:
-        whole = _added(whole, one)
+        whole = _merge(whole, one)
     messages = whole.get("msgInCounter", 0)
     return {**whole, "averageMsgSize": whole["bytesInCounter"] / messages if messages else 0.0}
 
 
-def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _sum(name, one[name], other[name])
+        name: _combine(name, one[name], other[name])
         if name in one and name in other
         else (one[name] if name in one else other[name])
         for name in {**one, **other}
     }
 
 
-def _sum(name: str, one: Any, other: Any) -> Any:
+def _combine(name: str, one: Any, other: Any) -> Any:
     """Combine two values of a field: concatenate lists, add figures, use the later time or the first non-empty text."""
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, dict):
-        return _added(one, other)
+        return _merge(one, other)
     if isinstance(one, list):
         return [*one, *other]
     if isinstance(one, bool | str):
         return one or other
-    return max(one, other) if name in _LATEST_OF else one + other
+    return max(one, other) if name in _MAXIMUM_FIELDS else one + other
 
 
 def internal_stats(topic: Topic) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "totalSize": topic.log.size_bytes,
         "currentLedgerEntries": entries,
         "currentLedgerSize": topic.log.size_bytes,
-        "lastLedgerCreatedTimestamp": when(topic.metrics.loaded_ms),
+        "lastLedgerCreatedTimestamp": iso_time(topic.metrics.loaded_ms),
         "waitingCursorsCount": sum(
             1 for one in topic.subscriptions.values() if one.consumers and not one.backlog()
         ),
@@ -141,7 +142,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "state": "Terminated" if topic.termination.is_terminated else "LedgerOpened",
         "ledgers": [ledger],
         "schemaLedgers": [],
-        "cursors": {name: _cursor(one, ledger_id) for name, one in topic.subscriptions.items()},
+        "cursors": {name: _cursor_stats(one, ledger_id) for name, one in topic.subscriptions.items()},
         "compactedLedger": _compacted_ledger(topic),
     }
 
@@ -216,7 +217,7 @@ def _why_not_replicated(topic: Topic, subscription: Subscription) -> Reason:
     return Cause.SNAPSHOT_NO_REMOTES() if is_replicated else Cause.SUBSCRIPTION_NOT_REPLICATED()
 
 
-def _compaction(topic: Topic) -> dict[str, Any]:
+def _compaction_stats(topic: Topic) -> dict[str, Any]:
     view = topic.compaction.view
     if view is None:
         return {}
@@ -239,7 +240,7 @@ def _compacted_ledger(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _publisher(producer: ConnectedProducer, now: float) -> dict[str, Any]:
+def _publisher_stats(producer: ConnectedProducer, now: float) -> dict[str, Any]:
     published = producer.published
     return {
         "msgRateIn": published.message_rate(now),
@@ -250,13 +251,13 @@ def _publisher(producer: ConnectedProducer, now: float) -> dict[str, Any]:
         "accessMode": producer.access_mode.label,
         "queuePriority": producer.queue_priority,
         "address": f"/{producer.connection.address}",
-        "connectedSince": when(producer.since_ms),
-        "clientVersion": _version(producer.connection.client_version),
+        "connectedSince": iso_time(producer.since_ms),
+        "clientVersion": _client_version(producer.connection.client_version),
         "metadata": producer.request.metadata,
     }
 
 
-def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) -> dict[str, Any]:
+def _subscription_stats(topic: Topic, subscription: Subscription, *, consumers: bool) -> dict[str, Any]:
     replicated, durable = subscription.cursor.replicated, subscription.durable
     active, sent, now = subscription.dispatcher.strategy.active, subscription.sent, _now_seconds()
     backlog = subscription.backlog()
@@ -283,7 +284,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
         "msgDelayed": subscription.dispatcher.delayed_entries,
         "consumersAfterMarkDeletePosition": {},
         "consumers": [
-            _consumer(one, subscription.dispatcher.strategy.draining.get(one.state, 0), now)
+            _consumer_stats(one, subscription.dispatcher.strategy.draining.get(one.state, 0), now)
             for one in (subscription.consumers.values() if consumers else ())
         ],
         "replicated": replicated,
@@ -293,7 +294,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
     }
 
 
-def _consumer(consumer: ConnectedConsumer, draining: int, now: float) -> dict[str, Any]:
+def _consumer_stats(consumer: ConnectedConsumer, draining: int, now: float) -> dict[str, Any]:
     state, sent = consumer.state, consumer.sent
     return {
         "msgRateOut": sent.message_rate(now),
@@ -310,13 +311,13 @@ def _consumer(consumer: ConnectedConsumer, draining: int, now: float) -> dict[st
         "lastConsumedFlowTimestamp": consumer.flow_ms,
         "lastAckedTimestamp": consumer.acked_ms,
         "address": f"/{consumer.connection.address}",
-        "connectedSince": when(consumer.since_ms),
-        "clientVersion": _version(consumer.connection.client_version),
+        "connectedSince": iso_time(consumer.since_ms),
+        "clientVersion": _client_version(consumer.connection.client_version),
         "metadata": consumer.metadata,
     }
 
 
-def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, Any]:
+def _replicator_stats(topic: Topic, replicator: Replicator, now: float) -> dict[str, Any]:
     inbound = [
         one
         for one in topic.producers.values()
@@ -332,14 +333,14 @@ def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, A
         "replicationBacklog": replicator.backlog,
         "connected": replicator.life.is_connected,
         "inboundConnection": f"/{inbound[0].connection.address}" if inbound else None,
-        "inboundConnectedSince": when(inbound[0].since_ms) if inbound else None,
+        "inboundConnectedSince": iso_time(inbound[0].since_ms) if inbound else None,
         "outboundConnection": f"{in_url(replicator.peer.config.host)}:{replicator.peer.config.port}",
-        "outboundConnectedSince": when(replicator.since_ms) if replicator.life.is_connected else None,
+        "outboundConnectedSince": iso_time(replicator.since_ms) if replicator.life.is_connected else None,
         "whyNot": replicator.why_not(),
     }
 
 
-def when(at_ms: int) -> str:
+def iso_time(at_ms: int) -> str:
     """Format a time in ms since 1970 as Pulsar does: 2026-11-23T02:54:55.123Z."""
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -349,7 +350,7 @@ def _now_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
+def _cursor_stats(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
     cursor = subscription.cursor
     ranges = [f"({ledger_id}:{first - 1}..{ledger_id}:{last}]" for first, last in cursor.acked_ranges]
     # Where a replicated subscription has no consumers, mark-delete advances although no entry is read.
@@ -367,6 +368,6 @@ def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
     }
 
 
-def _version(client_version: str) -> str:
+def _client_version(client_version: str) -> str:
     """Return a client's version in Pulsar's form, without spaces."""
     return client_version.replace(" ", "-")

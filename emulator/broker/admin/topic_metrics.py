@@ -14,7 +14,7 @@ from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QuotaKind
 
 SERIES_MAX: Final = 5_000
 """Subscriptions and replicators with series of their own, all topics together."""
-OF_TOPIC: Final = {
+TOPIC_FIELDS: Final = {
     "pulsar_rate_in": ("msgRateIn", "Messages published per second."),
     "pulsar_rate_out": ("msgRateOut", "Messages sent to consumers per second."),
     "pulsar_throughput_in": ("msgThroughputIn", "Bytes published per second."),
@@ -28,7 +28,7 @@ OF_TOPIC: Final = {
     "pulsar_storage_logical_size": ("storageSize", "The same as the logical size: entries are stored once."),
     "pulsar_storage_backlog_size": ("backlogSize", "Bytes of the largest backlog."),
 }
-LATENCY_CLASSES: Final = tuple(
+LATENCY_METRICS: Final = tuple(
     f"pulsar_storage_write_latency_{one}"
     for one in (
         "le_0_5",
@@ -44,11 +44,11 @@ LATENCY_CLASSES: Final = tuple(
     )
 )
 """Names of the classes of `LATENCY_LIMITS_US`."""
-SIZE_CLASSES: Final = tuple(
+SIZE_METRICS: Final = tuple(
     f"pulsar_entry_size_le_{one}"
     for one in ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb", "overflow")
 )
-OF_SUBSCRIPTION: Final = {
+SUBSCRIPTION_FIELDS: Final = {
     "pulsar_subscription_back_log": ("msgBacklog", "Entries that are not acknowledged."),
     "pulsar_subscription_delayed": ("msgDelayed", "Entries that are not due yet."),
     "pulsar_subscription_unacked_messages": (
@@ -82,7 +82,7 @@ OF_SUBSCRIPTION: Final = {
         "Time of the last mark-delete movement (ms).",
     ),
 }
-OF_REPLICATOR: Final = {
+REPLICATOR_FIELDS: Final = {
     "pulsar_replication_rate_in": ("msgRateIn", "Messages received from that region per second."),
     "pulsar_replication_rate_out": ("msgRateOut", "Messages sent to that region per second."),
     "pulsar_replication_throughput_in": ("msgThroughputIn", "Bytes received from that region per second."),
@@ -96,12 +96,12 @@ OF_REPLICATOR: Final = {
 }
 
 
-def add_to_sums(sums: Counter[str], topic: Topic, shown: Mapping[str, Any]) -> None:
+def add_to_sums(sums: Counter[str], topic: Topic, stats: Mapping[str, Any]) -> None:
     sums["topics_count"] += 1
     sums["subscriptions_count"] += len(topic.subscriptions)
-    sums["producers_count"] += len(shown["publishers"])
+    sums["producers_count"] += len(stats["publishers"])
     sums["consumers_count"] += sum(len(one.consumers) for one in topic.subscriptions.values())
-    sums["msg_backlog"] += _backlog(shown)
+    sums["msg_backlog"] += _backlog(stats)
     for name, field in (
         ("rate_in", "msgRateIn"),
         ("rate_out", "msgRateOut"),
@@ -109,57 +109,59 @@ def add_to_sums(sums: Counter[str], topic: Topic, shown: Mapping[str, Any]) -> N
         ("throughput_out", "msgThroughputOut"),
         ("storage_size", "storageSize"),
     ):
-        sums[name] += shown[field]
+        sums[name] += stats[field]
 
 
-def _backlog(shown: Mapping[str, Any]) -> int:
-    return sum(one["msgBacklog"] for one in shown["subscriptions"].values())
+def _backlog(stats: Mapping[str, Any]) -> int:
+    return sum(one["msgBacklog"] for one in stats["subscriptions"].values())
 
 
-def add_topic(metrics: Metrics, topic: Topic, shown: Mapping[str, Any], cluster: str) -> int:
+def add_topic(metrics: Metrics, topic: Topic, stats: Mapping[str, Any], cluster: str) -> int:
     """Add the metrics of a topic with these statistics. Return how many subscriptions and replicators it has."""
-    of = {"cluster": cluster, "namespace": topic.name.full_namespace, "topic": topic.full_name}
+    base_labels = {"cluster": cluster, "namespace": topic.name.full_namespace, "topic": topic.full_name}
     subscriptions = topic.subscriptions
     consumers = sum(len(one.consumers) for one in subscriptions.values())
-    metrics.add("pulsar_producers_count", "Producers.", len(shown["publishers"]), **of)
-    metrics.add("pulsar_consumers_count", "Consumers.", consumers, **of)
-    metrics.add("pulsar_subscriptions_count", "Subscriptions.", len(subscriptions), **of)
-    metrics.add("pulsar_msg_backlog", "Sum of the backlogs of all subscriptions.", _backlog(shown), **of)
-    metrics.add_fields(OF_TOPIC, shown, **of)
-    _storing(metrics, topic, of)
-    metrics.add("pulsar_storage_offloaded_size", "Offloaded bytes: always 0.", 0, **of)
-    for name, one in list(shown["subscriptions"].items())[:SERIES_MAX]:
-        labels = {**of, "subscription": name}
-        metrics.add_fields(OF_SUBSCRIPTION, one, **labels)
+    metrics.add("pulsar_producers_count", "Producers.", len(stats["publishers"]), **base_labels)
+    metrics.add("pulsar_consumers_count", "Consumers.", consumers, **base_labels)
+    metrics.add("pulsar_subscriptions_count", "Subscriptions.", len(subscriptions), **base_labels)
+    metrics.add(
+        "pulsar_msg_backlog", "Sum of the backlogs of all subscriptions.", _backlog(stats), **base_labels
+    )
+    metrics.add_fields(TOPIC_FIELDS, stats, **base_labels)
+    _add_storage(metrics, topic, base_labels)
+    metrics.add("pulsar_storage_offloaded_size", "Offloaded bytes: always 0.", 0, **base_labels)
+    for name, one in list(stats["subscriptions"].items())[:SERIES_MAX]:
+        labels = {**base_labels, "subscription": name}
+        metrics.add_fields(SUBSCRIPTION_FIELDS, one, **labels)
         without_delayed = one["msgBacklog"] - one.get("msgDelayed", 0)
         metrics.add(
             "pulsar_subscription_back_log_no_delayed", "Entries that are due.", without_delayed, **labels
         )
         count = len(subscriptions[name].consumers)
         metrics.add("pulsar_subscription_consumers_count", "Its consumers.", count, **labels)
-    for remote, one in shown["replication"].items():
-        labels = {**of, "remote_cluster": remote}
-        metrics.add_fields(OF_REPLICATOR, one, **labels)
-        away = int(not one["connected"])
+    for remote, one in stats["replication"].items():
+        labels = {**base_labels, "remote_cluster": remote}
+        metrics.add_fields(REPLICATOR_FIELDS, one, **labels)
+        disconnected = int(not one["connected"])
         help_ = "Replicators that are not connected."
-        metrics.add("pulsar_replication_disconnected_count", help_, away, **labels)
-    _snapshots(metrics, topic, of)
-    _quotas(metrics, topic, of)
-    return len(shown["subscriptions"]) + len(shown["replication"])
+        metrics.add("pulsar_replication_disconnected_count", help_, disconnected, **labels)
+    _add_snapshots(metrics, topic, base_labels)
+    _add_quotas(metrics, topic, base_labels)
+    return len(stats["subscriptions"]) + len(stats["replication"])
 
 
-def _storing(metrics: Metrics, topic: Topic, of: Mapping[str, str]) -> None:
+def _add_storage(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) -> None:
     """How entries are written and read; nothing of a topic that keeps none."""
     if not topic.keeps_messages:
         return
     now, storing = asyncio.get_running_loop().time(), topic.metrics.storing
     latency, size = storing.latency_us.per_second(now), storing.size_bytes.per_second(now)
-    metrics.add("pulsar_storage_write_rate", "Entries stored per second.", size.times, **of)
+    metrics.add("pulsar_storage_write_rate", "Entries stored per second.", size.times, **base_labels)
     read = storing.read_rate(now)
-    metrics.add("pulsar_storage_read_rate", "Entries read from the store per second.", read, **of)
+    metrics.add("pulsar_storage_read_rate", "Entries read from the store per second.", read, **base_labels)
     rows = [
-        *zip(LATENCY_CLASSES, latency.classes, strict=True),
-        *zip(SIZE_CLASSES, size.classes, strict=True),
+        *zip(LATENCY_METRICS, latency.classes, strict=True),
+        *zip(SIZE_METRICS, size.classes, strict=True),
         ("pulsar_storage_write_latency_count", latency.times),
         ("pulsar_storage_write_latency_sum", latency.total / 1_000),
         ("pulsar_entry_size_count", size.times),
@@ -168,32 +170,35 @@ def _storing(metrics: Metrics, topic: Topic, of: Mapping[str, str]) -> None:
     for name, value in rows:
         unit = "bytes" if "size_sum" in name else "milliseconds" if "_sum" in name else "number"
         metrics.add(
-            name, f"Of the entries stored per second: their {unit}, by the unit in its name.", value, **of
+            name,
+            f"Of the entries stored per second: their {unit}, by the unit in its name.",
+            value,
+            **base_labels,
         )
 
 
-def _quotas(metrics: Metrics, topic: Topic, of: Mapping[str, str]) -> None:
+def _add_quotas(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) -> None:
     quotas = topic.policies[BACKLOG_QUOTAS]
     size_quota, age_quota = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
     limit = -1 if size_quota is None else size_quota.limit_bytes
     seconds = -1 if age_quota is None else age_quota.limit_seconds
-    metrics.add("pulsar_storage_backlog_quota_limit", "Bytes; -1: any.", limit, **of)
-    metrics.add("pulsar_storage_backlog_quota_limit_time", "Seconds; -1: any.", seconds, **of)
+    metrics.add("pulsar_storage_backlog_quota_limit", "Bytes; -1: any.", limit, **base_labels)
+    metrics.add("pulsar_storage_backlog_quota_limit_time", "Seconds; -1: any.", seconds, **base_labels)
 
 
-def _snapshots(metrics: Metrics, topic: Topic, of: Mapping[str, str]) -> None:
+def _add_snapshots(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) -> None:
     if topic.subscriptions.replicated is None:
         return
-    counted = topic.subscriptions.replicated.summary()
+    summary = topic.subscriptions.replicated.summary()
     prefix = "pulsar_replicated_subscriptions"
-    metrics.add(f"{prefix}_pending_snapshots", "Under way.", counted["pending"], **of)
-    metrics.add(f"{prefix}_timedout_snapshots_total", "That timed out.", counted["timed_out"], **of)
+    metrics.add(f"{prefix}_pending_snapshots", "Under way.", summary["pending"], **base_labels)
+    metrics.add(f"{prefix}_timedout_snapshots_total", "That timed out.", summary["timed_out"], **base_labels)
     for name in ("started", "completed", "aborted", "superseded"):
         help_ = f"Snapshots of replicated subscriptions: {name}."
-        metrics.add(f"geoemu_snapshots_{name}_total", help_, counted[name], **of)
-    for reason, count in sorted(counted["skipped"].items()):
+        metrics.add(f"geoemu_snapshots_{name}_total", help_, summary[name], **base_labels)
+    for reason, count in sorted(summary["skipped"].items()):
         help_ = "Snapshots that were due and not begun, by reason."
-        metrics.add("geoemu_snapshots_skipped_total", help_, count, reason=reason, **of)
+        metrics.add("geoemu_snapshots_skipped_total", help_, count, reason=reason, **base_labels)
     help_ = "Positions of other regions for subscriptions that are not replicated here."
-    not_applied = counted["updates_not_applied"]
-    metrics.add("geoemu_subscription_updates_not_applied_total", help_, not_applied, **of)
+    not_applied = summary["updates_not_applied"]
+    metrics.add("geoemu_subscription_updates_not_applied_total", help_, not_applied, **base_labels)

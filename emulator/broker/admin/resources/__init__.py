@@ -44,7 +44,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Compaction": topics.COMPACTION,
     "Elsewhere": (*unsupported.RESOURCES, *stored_only.RESOURCES),
     "Lookup": topics.LOOKUPS,
-    "The emulator itself": (*emulator.RESOURCES, emulator.row_about(lambda: SUBJECTS)),
+    "The emulator itself": (*emulator.RESOURCES, emulator.openapi_row(lambda: SUBJECTS)),
     "Explanations": emulator.EXPLANATIONS,
     "Metrics": emulator.METRICS,
 }

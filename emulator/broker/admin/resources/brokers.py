@@ -22,7 +22,7 @@ from emulator.model.stored_keys import BROKER_POLICIES_PATH
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS: Final = 0.1
+RESPONSE_SECONDS: Final = 0.1
 """Seconds between the response to a shutdown request and the shutdown, so that the client receives the response."""
 DYNAMIC: Final[Mapping[str, Policy[Any]]] = {
     policy.at_broker: policy for policy in REGISTRY.values() if policy.at_broker
@@ -65,13 +65,13 @@ async def leader(call: AdminRequest) -> Content:
     return {"brokerId": broker_id(call), "serviceUrl": call.url}
 
 
-async def owned(call: AdminRequest) -> Content:
+async def owned_namespaces(call: AdminRequest) -> Content:
     namespaces = call.region.policies.namespaces()
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return {f"{name}/{WHOLE_BUNDLE}": status for name in namespaces}
 
 
-async def internal(call: AdminRequest) -> Content:
+async def get_internal_configuration(call: AdminRequest) -> Content:
     config = call.region.config
     return {
         "metadataStoreUrl": config.configuration.path or "memory",
@@ -89,7 +89,7 @@ async def shut_down(call: AdminRequest) -> None:
     unloading have no effect, because a region has one broker."""
     region = call.region
     logger.info("this region was stopped by an admin call")
-    asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.end.set)
+    asyncio.get_running_loop().call_later(RESPONSE_SECONDS, region.end.set)
 
 
 async def check_quotas(call: AdminRequest) -> None:
@@ -109,9 +109,11 @@ async def dynamic_values(call: AdminRequest) -> Content:
 
 def _dynamic(region: Region) -> dict[str, str]:
     """Return the dynamic settings that were changed, with their values as text."""
-    set_ = region.policies.set_at(BROKER_POLICIES_PATH)
+    stored = region.policies.set_at(BROKER_POLICIES_PATH)
     return {
-        name: _shown(policy, set_[policy.name]) for name, policy in DYNAMIC.items() if policy.name in set_
+        name: _value_as_text(policy, stored[policy.name])
+        for name, policy in DYNAMIC.items()
+        if policy.name in stored
     }
 
 
@@ -120,11 +122,11 @@ def _is_field(policy: Policy[Any]) -> bool:
     return policy.at_broker in policy.codec.schema.get("properties", {})
 
 
-def _shown(policy: Policy[Any], as_json: Any) -> str:
-    return _text(as_json[policy.at_broker] if _is_field(policy) else as_json)
+def _value_as_text(policy: Policy[Any], as_json: Any) -> str:
+    return _as_text(as_json[policy.at_broker] if _is_field(policy) else as_json)
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -136,10 +138,10 @@ async def runtime(call: AdminRequest) -> Content:
         "advertisedAddress": config.advertised_host or call.local_address,
         "brokerServicePort": str(region.clients.service_port),
         "webServicePort": str(call.context.port),
-        "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
-        "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
-        **{name: _text(getattr(settings, field)) for name, field in SETTINGS.items()},
-        **{name: _shown(one, one.codec.encode(one.default)) for name, one in DYNAMIC.items()},
+        "keepAliveIntervalSeconds": _as_text(settings.keep_alive_interval_ms / 1_000),
+        "allowAutoTopicCreation": _as_text(settings.allow_auto_topic_creation),
+        **{name: _as_text(getattr(settings, field)) for name, field in SETTINGS.items()},
+        **{name: _value_as_text(one, one.codec.encode(one.default)) for name, one in DYNAMIC.items()},
         **_dynamic(region),
     }
 
@@ -148,7 +150,9 @@ async def set_dynamic(call: AdminRequest) -> None:
     policy = _dynamic_policy(call)
     text = unquote(call.names["value"])
     try:
-        value = policy.codec.decode({policy.at_broker: _meant(text)} if _is_field(policy) else _meant(text))
+        value = policy.codec.decode(
+            {policy.at_broker: _parse_value(text)} if _is_field(policy) else _parse_value(text)
+        )
     except ValueError as problem:
         raise HttpError(412, f"{call.names['name']}: {problem}") from None
     await call.region.policies.set(BROKER_POLICIES_PATH, policy, value)
@@ -168,7 +172,7 @@ def _dynamic_policy(call: AdminRequest) -> Policy[Any]:
     return DYNAMIC[name]
 
 
-def _meant(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Return the JSON value of text in a path: a Boolean, a number or the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -205,7 +209,7 @@ async def allocator(call: AdminRequest) -> None:
 
 
 async def load_report(call: AdminRequest) -> Content:
-    present = await call.region.every_topic()
+    topics = await call.region.every_topic()
     unlimited = {"usage": 0.0, "limit": 0.0}
     return {
         "loadReportType": "LocalBrokerData",
@@ -218,17 +222,17 @@ async def load_report(call: AdminRequest) -> Content:
         "lastStats": {},
         "bundles": [],
         "bundleStats": {},
-        **_counts(present),
+        **_counts(topics),
     }
 
 
-def _counts(present: list[Topic]) -> dict[str, Any]:
-    each = [stats.topic_stats(topic) for topic in present]
+def _counts(topics: list[Topic]) -> dict[str, Any]:
+    each = [stats.topic_stats(topic) for topic in topics]
     return {
-        "numTopics": len(present),
-        "numBundles": len({topic.name.full_namespace for topic in present}),
-        "numProducers": sum(len(topic.producers) for topic in present),
-        "numConsumers": sum(len(one.consumers) for topic in present for one in topic.subscriptions.values()),
+        "numTopics": len(topics),
+        "numBundles": len({topic.name.full_namespace for topic in topics}),
+        "numProducers": sum(len(topic.producers) for topic in topics),
+        "numConsumers": sum(len(one.consumers) for topic in topics for one in topic.subscriptions.values()),
         **{name: sum(one[name] for one in each) for name in _SUMS},
     }
 
@@ -247,7 +251,9 @@ RESOURCES = (
     Resource(f"{_BROKERS}/leaderBroker", get=reads(leader, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/internal-configuration",
-        get=reads(internal, "Locations of the region's log and the cluster's configuration store."),
+        get=reads(
+            get_internal_configuration, "Locations of the region's log and the cluster's configuration store."
+        ),
     ),
     Resource(f"{_BROKERS}/configuration", get=reads(dynamic_names, "Names of the dynamic settings.")),
     Resource(
@@ -271,7 +277,7 @@ RESOURCES = (
     ),
     Resource(
         f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
-        get=reads(owned, "All namespaces, each with its one bundle."),
+        get=reads(owned_namespaces, "All namespaces, each with its one bundle."),
     ),
     Resource(
         f"{_BROKERS}/shutdown",

@@ -82,97 +82,104 @@ def _document(region: Region, name: str) -> dict[str, Any] | None:
     return found
 
 
-def described(call: AdminRequest, name: str) -> Mapping[str, Any]:
+def cluster_document(call: AdminRequest, name: str) -> Mapping[str, Any]:
     """Return the document of a cluster. HttpError 404 when it does not exist."""
     region, stored = call.region, _document(call.region, name)
     if name == region.config.region:
-        return {"serviceUrl": call.url, "brokerServiceUrl": call.service_url, **_NO_MORE, **(stored or {})}
+        return {
+            "serviceUrl": call.url,
+            "brokerServiceUrl": call.service_url,
+            **_DEFAULT_FIELDS,
+            **(stored or {}),
+        }
     for peer in region.config.peers:
         if peer.region == name:
-            url = f"pulsar://{in_url(_seen_by_client(peer.host, call))}:{peer.port}"
-            return {"brokerServiceUrl": url, **_NO_MORE, **(stored or {})}
+            url = f"pulsar://{in_url(_address_for_client(peer.host, call))}:{peer.port}"
+            return {"brokerServiceUrl": url, **_DEFAULT_FIELDS, **(stored or {})}
     if stored is None:
         raise HttpError(404, "Cluster does not exist")
     return stored
 
 
-def _seen_by_client(host: str, call: AdminRequest) -> str:
+def _address_for_client(host: str, call: AdminRequest) -> str:
     """Return the address at which the client reaches a peer: instead of a loopback address, the one that it used."""
     everywhere = not call.region.config.advertised_host
     return call.local_address if everywhere and is_loopback(host) else host
 
 
-_NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
+_DEFAULT_FIELDS: Final = {"brokerClientTlsEnabled": False, "migrated": False}
 
 
 # Checks of the clusters that a namespace or a topic names.
 
 
-def check_home(region: Region, named: str) -> None:
+def check_region_exists(region: Region, name: str) -> None:
     """Raise HttpError 412 for a name that is not a region."""
     known = regions_of(region)
-    if named not in known:
-        raise HttpError(412, f"{named} is not a region; there are {', '.join(sorted(known))}")
+    if name not in known:
+        raise HttpError(412, f"{name} is not a region; there are {', '.join(sorted(known))}")
 
 
-def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> None:
+def check_replication_clusters(region: Region, namespace: str, clusters: tuple[str, ...]) -> None:
     """Raise HttpError for an invalid list of replication clusters. Pulsar deletes the topics in a region that the list
     lacks. This is never intended for the region of the request, so it must be in the list."""
     here = region.config.region
-    for name in named:
-        check_home(region, name)
-    if not named:
+    for name in clusters:
+        check_region_exists(region, name)
+    if not clusters:
         raise HttpError(412, f"a list of regions must not be empty; [{here!r}] alone means no replication")
-    if here not in named:
+    if here not in clusters:
         raise HttpError(
             412,
             f"the list lacks {here}, the region that received the request: to remove {here}, send the request to "
             f"another region of its cluster; to end replication, name {here} alone",
         )
-    _check_peers(region, named)
-    _check_tenant_allows(region, namespace, named)
+    _check_peers(region, clusters)
+    _check_tenant_allows(region, namespace, clusters)
     if region.policies.has_namespace(namespace):
         allowed = region.policies.of_namespace(namespace, ALLOWED_CLUSTERS)
-        _check_among(named, allowed or named, f"namespace [{namespace}]")
+        _check_among(clusters, allowed or clusters, f"namespace [{namespace}]")
 
 
-def _check_peers(region: Region, named: tuple[str, ...]) -> None:
+def _check_peers(region: Region, clusters: tuple[str, ...]) -> None:
     """Raise HttpError 409 for a list with two clusters that are declared as peer clusters of each other."""
-    for name in named:
+    for name in clusters:
         for peer in (_document(region, name) or {}).get("peerClusterNames") or ():
-            if peer in named:
+            if peer in clusters:
                 raise HttpError(
                     409, f"{peer} is a peer cluster of {name}: peer clusters do not replicate to each other"
                 )
 
 
-def _check_tenant_allows(region: Region, namespace: str, named: Collection[str]) -> None:
+def _check_tenant_allows(region: Region, namespace: str, clusters: Collection[str]) -> None:
     """Raise HttpError 403 for a region that the tenant does not allow."""
     tenant = namespace.partition("/")[0]
     allowed = region.tenancy.tenant(tenant).allowed_clusters
     if allowed is not None:
-        _check_among(named, allowed, f"tenant [{tenant}]")
+        _check_among(clusters, allowed, f"tenant [{tenant}]")
 
 
 def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> None:
     """Raise HttpError for a list of allowed clusters that lacks a replication cluster, or names an unknown region."""
     for name in allowed:
-        check_home(region, name)
+        check_region_exists(region, name)
     _check_tenant_allows(region, namespace, allowed)
     check_contained(region.policies.of_namespace(namespace, REPLICATION_CLUSTERS), allowed)
 
 
-def check_contained(sharing: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+def check_contained(replication_clusters: tuple[str, ...], allowed: tuple[str, ...]) -> None:
     """Raise HttpError 400 for a replication cluster that is not allowed. An empty `allowed` allows all."""
-    for name in sharing:
+    for name in replication_clusters:
         if allowed and name not in allowed:
             raise HttpError(400, f"Allowed clusters do not contain the replication cluster {name}")
 
 
-def _check_among(named: Collection[str], allowed: Collection[str], whose: str) -> None:
-    for name in named:
+def _check_among(clusters: Collection[str], allowed: Collection[str], allowing_object: str) -> None:
+    for name in clusters:
         if name not in allowed:
-            raise HttpError(403, f"Cluster [{name}] is not in the list of allowed clusters list for {whose}")
+            raise HttpError(
+                403, f"Cluster [{name}] is not in the list of allowed clusters list for {allowing_object}"
+            )
 
 
 # Requests.
@@ -183,26 +190,26 @@ async def names(call: AdminRequest) -> Content:
 
 
 async def get(call: AdminRequest) -> Content:
-    return described(call, call.names["cluster"])
+    return cluster_document(call, call.names["cluster"])
 
 
 async def create(call: AdminRequest) -> None:
     region, name = call.region, call.names["cluster"]
     if not is_valid_name(name):
         raise HttpError(412, "Cluster name is not valid")
-    taken = HttpError(409, f"Cluster {name} already exists")
+    conflict = HttpError(409, f"Cluster {name} already exists")
     if name in regions_of(region):
-        raise taken
+        raise conflict
     try:
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode(), ABSENT)
     except Conflict:
-        raise taken from None
+        raise conflict from None
 
 
 async def change(call: AdminRequest) -> None:
     """Store the document of a cluster. HttpError 412 for values that differ from those of a region."""
     region, name = call.region, call.names["cluster"]
-    present = described(call, name)
+    present = cluster_document(call, name)
     if name not in regions_of(region):
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode())
         return
@@ -216,7 +223,7 @@ async def change(call: AdminRequest) -> None:
 
 async def delete(call: AdminRequest) -> None:
     region, name = call.region, call.names["cluster"]
-    described(call, name)
+    cluster_document(call, name)
     if name in regions_of(region):
         raise HttpError(412, f"{name} is a region of the topology: stop it there")
     for tenant in region.policies.tenants():
@@ -226,13 +233,13 @@ async def delete(call: AdminRequest) -> None:
 
 
 async def get_peers(call: AdminRequest) -> Content:
-    return described(call, call.names["cluster"]).get("peerClusterNames") or []
+    return cluster_document(call, call.names["cluster"]).get("peerClusterNames") or []
 
 
 async def set_peers(call: AdminRequest) -> None:
     """Set the peer clusters of a cluster. HttpError 412 for an unknown cluster, or the cluster itself."""
     region, name, peers = call.region, call.names["cluster"], call.body or []
-    described(call, name)
+    cluster_document(call, name)
     known = known_clusters(region)
     for peer in peers:
         if peer == name:
@@ -240,11 +247,11 @@ async def set_peers(call: AdminRequest) -> None:
         if peer not in known:
             raise HttpError(412, f"Peer cluster {peer} does not exist; there are {', '.join(known)}")
 
-    def changed(present: bytes | None) -> bytes:
+    def with_peers(present: bytes | None) -> bytes:
         before = {} if present is None else json.loads(present)
         return json.dumps(before | {"peerClusterNames": list(dict.fromkeys(peers))}).encode()
 
-    await region.metadata.update(ClusterPath(name).text, changed)
+    await region.metadata.update(ClusterPath(name).text, with_peers)
 
 
 def _parse(raw: Any) -> dict[str, Any] | None:

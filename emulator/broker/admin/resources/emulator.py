@@ -107,7 +107,7 @@ async def set_logging(call: AdminRequest) -> None:
 # Clusters declared lost: no tombstones are kept for them (docs/components/metadata-sync.md).
 
 
-def _losses(call: AdminRequest) -> LostClusters:
+def _lost_clusters(call: AdminRequest) -> LostClusters:
     synchronizer, cluster = call.region.synchronizer, call.names["cluster"]
     if synchronizer is None:
         raise HttpError(412, "clusters of this run do not synchronise metadata, so none can be declared lost")
@@ -118,16 +118,16 @@ def _losses(call: AdminRequest) -> LostClusters:
 
 
 async def get_loss(call: AdminRequest) -> Content:
-    declared = _losses(call).of(call.names["cluster"])
+    declared = _lost_clusters(call).of(call.names["cluster"])
     return {"lost": declared.is_lost, "by": declared.by, "times": declared.times}
 
 
 async def declare_lost(call: AdminRequest) -> None:
-    await _losses(call).declare(call.names["cluster"], lost=True)
+    await _lost_clusters(call).declare(call.names["cluster"], lost=True)
 
 
 async def declare_available(call: AdminRequest) -> None:
-    await _losses(call).declare(call.names["cluster"], lost=False)
+    await _lost_clusters(call).declare(call.names["cluster"], lost=False)
 
 
 # Explanations and metrics.
@@ -168,8 +168,8 @@ def _fields(rules: Rules, expected: str, schema: Mapping[str, Any]) -> Body:
         for name, value in raw.items():
             if name not in rules:
                 raise HttpError(400, f"{name!r} is none of {', '.join(rules)}")
-            is_right, rule = rules[name]
-            if not is_right(value):
+            is_valid, rule = rules[name]
+            if not is_valid(value):
                 raise HttpError(400, f"{name}: {repr(value)[:100]} {rule}")
         return raw
 
@@ -203,11 +203,14 @@ _LINK = _fields(
         "bandwidth_bytes_per_second": {"type": ["integer", "null"], "minimum": 1},
     },
 )
-_WORDS = {"level": log_output.LEVELS, "format": log_output.FORMATS}
+_LOGGING_CHOICES = {"level": log_output.LEVELS, "format": log_output.FORMATS}
 _LOGGING = _fields(
-    {name: (words.__contains__, f"is none of {', '.join(words)}") for name, words in _WORDS.items()},
+    {
+        name: (choices.__contains__, f"is none of {', '.join(choices)}")
+        for name, choices in _LOGGING_CHOICES.items()
+    },
     " with level, format or both",
-    {name: {"type": "string", "enum": list(words)} for name, words in _WORDS.items()},
+    {name: {"type": "string", "enum": list(choices)} for name, choices in _LOGGING_CHOICES.items()},
 )
 
 
@@ -233,7 +236,7 @@ _CLOCK = Body(
 )
 
 
-def row_about(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
+def openapi_row(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
     """Return the row of the OpenAPI document of all rows, including itself."""
 
     async def openapi(call: AdminRequest) -> Content:

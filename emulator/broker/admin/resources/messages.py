@@ -14,7 +14,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.parsing import MESSAGE_ID, message_id_json, whole_number
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Handler, Operation, Query, Resource, reads
-from emulator.broker.admin.stats import when
+from emulator.broker.admin.stats import iso_time
 from emulator.broker.topic import reading
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
@@ -47,7 +47,7 @@ def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
     """Return the cursor of a new subscription that begins at the earliest message. Upstream creates the subscription at
     the first peek; here a GET creates nothing."""
     if call.names["subscription"].startswith("pulsar.repl."):
-        raise call.no_subscription()
+        raise call.subscription_not_found()
     return Cursor(topic.reading.first_entry_id - 1)
 
 
@@ -149,7 +149,7 @@ def as_response(topic: Topic, entry_id: int, data: bytes) -> Response:
 def _headers(data: bytes) -> Iterator[tuple[str, str]]:
     info = read_entry(data)
     metadata = read_metadata(data)
-    yield "X-Pulsar-publish-time", when(info.publish_time_ms)
+    yield "X-Pulsar-publish-time", iso_time(info.publish_time_ms)
     yield "X-Pulsar-producer-name", info.producer_name
     yield "X-Pulsar-sequence-id", str(info.sequence_id)
     properties = json.dumps(read_properties(data))
@@ -158,7 +158,7 @@ def _headers(data: bytes) -> Iterator[tuple[str, str]]:
     elif properties != "{}":
         yield "X-Pulsar-PROPERTY", properties
     if info.event_time_ms:
-        yield "X-Pulsar-event-time", when(info.event_time_ms)
+        yield "X-Pulsar-event-time", iso_time(info.event_time_ms)
     if info.deliver_at_time_ms is not None:
         yield "X-Pulsar-deliver-at-time", str(info.deliver_at_time_ms)
     if info.is_batch:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.parsing import OBJECT, PROPERTIES_BODY, bounded, policy_body
+from emulator.broker.admin.parsing import OBJECT, PROPERTIES_BODY, limit_properties, policy_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads, stored_only
 from emulator.broker.admin.resources.clusters import (
     check_allowed,
     check_contained,
-    check_home,
-    check_sharing,
+    check_region_exists,
+    check_replication_clusters,
     known_cluster,
 )
-from emulator.broker.admin.resources.subscriptions import pass_over
+from emulator.broker.admin.resources.subscriptions import acknowledge_before
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.metadata.tenancy import NotEmpty
 from emulator.broker.region import Region
@@ -71,13 +71,13 @@ async def create(call: AdminRequest) -> None:
 
 
 def _check(region: Region, name: str, policies: dict[str, Any]) -> None:
-    sharing = tuple(policies[REPLICATION_CLUSTERS.name])
-    check_sharing(region, name, sharing)
+    replication_clusters = tuple(policies[REPLICATION_CLUSTERS.name])
+    check_replication_clusters(region, name, replication_clusters)
     allowed = policies.get(ALLOWED_CLUSTERS.name, [])
-    check_contained(sharing, allowed)
+    check_contained(replication_clusters, allowed)
     check_allowed(region, name, tuple(allowed))
     if home := policies.get(EXCLUSIVE_HOME.name):
-        check_home(region, home)
+        check_region_exists(region, home)
     count = policies.get(BUNDLES.name, {}).get("numBundles", 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 2**24:
         raise HttpError(412, "Bundles boundaries must be a number from 1 to 2^24")
@@ -85,8 +85,8 @@ def _check(region: Region, name: str, policies: dict[str, Any]) -> None:
 
 async def delete(call: AdminRequest) -> None:
     region, name = call.region, call.namespace()
-    sharing = region.policies.of_namespace(name, REPLICATION_CLUSTERS)
-    if len(sharing) > 1:
+    replication_clusters = region.policies.of_namespace(name, REPLICATION_CLUSTERS)
+    if len(replication_clusters) > 1:
         raise HttpError(
             412,
             f"Cannot delete the global namespace {name}. There are still more than one replication clusters "
@@ -141,8 +141,8 @@ async def clear_backlog(call: AdminRequest) -> None:
     for topic in await _every_topic(region, call.namespace()):
         for subscription in list(topic.subscriptions.values()):
             if name is None or subscription.name == name:
-                passing = pass_over(topic, subscription, topic.state.readable_end)
-                await call.unless_gone(topic, subscription, passing)
+                acknowledging = acknowledge_before(topic, subscription, topic.state.readable_end)
+                await call.ignoring_deletion(topic, subscription, acknowledging)
 
 
 async def _every_topic(region: Region, namespace: str) -> list[Topic]:
@@ -157,13 +157,13 @@ def _properties(call: AdminRequest) -> Mapping[str, str]:
     return found
 
 
-async def _change(call: AdminRequest, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+async def _change(call: AdminRequest, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
     """Change the properties of a namespace atomically. HttpError 412 for too many properties."""
 
-    def new(present: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        return bounded(changed(present or {}), "namespace") or None
+    def limited(present: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return limit_properties(change(present or {}), "namespace") or None
 
-    await call.region.policies.change(call.namespace_path(), PROPERTIES, new)
+    await call.region.policies.change(call.namespace_path(), PROPERTIES, limited)
 
 
 async def get_properties(call: AdminRequest) -> Content:

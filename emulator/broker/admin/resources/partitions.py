@@ -40,35 +40,35 @@ async def get(call: AdminRequest) -> Content:
 
 async def create(call: AdminRequest) -> None:
     region, topic = call.region, call.topic_name()
-    made: Partitioned = call.required_body("a number of partitions")
+    requested: Partitioned = call.required_body("a number of partitions")
     try:
-        region.topic_rules.check_room(topic, made.count)
+        region.topic_rules.check_room(topic, requested.count)
     except ProtocolError as problem:
         raise HttpError(412, str(problem)) from None
     try:
-        await region.partitioned.create(topic, made.count, made.properties)
-    except Exists as taken:
-        raise HttpError(409, str(taken)) from None
+        await region.partitioned.create(topic, requested.count, requested.properties)
+    except Exists as problem:
+        raise HttpError(409, str(problem)) from None
     except ValueError as problem:
         raise HttpError(412, str(problem)) from None
 
 
 async def grow(call: AdminRequest) -> None:
     region, (topic, _) = call.region, partitioned_topic(call)
-    new: Partitioned = call.required_body("a number of partitions")
+    requested: Partitioned = call.required_body("a number of partitions")
     try:
-        await region.partitioned.grow(topic, new.count)
+        await region.partitioned.grow(topic, requested.count)
     except ValueError as problem:
         raise HttpError(406, str(problem)) from None
 
 
 async def delete(call: AdminRequest) -> None:
     region, (topic, _) = call.region, partitioned_topic(call)
-    await completed(region.partitioned.delete(topic, force=call.flag("force")))
+    await wait_for_deletion(region.partitioned.delete(topic, force=call.flag("force")))
     await region.schemas.delete(topic)
 
 
-async def completed(deletion: Awaitable[None]) -> None:
+async def wait_for_deletion(deletion: Awaitable[None]) -> None:
     """Wait for the deletion of a topic. HttpError 412 when the topic is in use and `force` is not set."""
     try:
         await deletion
@@ -78,32 +78,36 @@ async def completed(deletion: Awaitable[None]) -> None:
         raise HttpError(412, str(problem)) from None
 
 
-def topic_figures(call: AdminRequest, topic: Topic) -> dict[str, Any]:
+def topic_stats_of(call: AdminRequest, topic: Topic) -> dict[str, Any]:
     return stats.topic_stats(
         topic, publishers=not call.flag("excludePublishers"), consumers=not call.flag("excludeConsumers")
     )
 
 
-async def _of_each(
-    call: AdminRequest, figures: Callable[[Topic], dict[str, Any]]
+async def _each_partition(
+    call: AdminRequest, stats_of: Callable[[Topic], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the metadata of the partitioned topic, and the figures of its existing partitions, by name."""
     topic, found = partitioned_topic(call)
     names, exists = partition_names(topic, found.count), call.region.directory.exists
     metadata = {"partitions": found.count, "properties": dict(found.properties)}
-    return metadata, {name: figures(await call.load(name)) for name in names if exists(name)}
+    return metadata, {name: stats_of(await call.load(name)) for name in names if exists(name)}
 
 
-async def figures(call: AdminRequest) -> Content:
+async def get_stats(call: AdminRequest) -> Content:
     """Return the stats of the partitions, and their sum."""
-    metadata, each = await _of_each(call, lambda topic: topic_figures(call, topic))
-    shown = each if call.query.get("perPartition", True) else {}
-    return {"metadata": metadata, **stats.sum_of(list(each.values())), "partitions": shown}
+    metadata, stats_by_name = await _each_partition(call, lambda topic: topic_stats_of(call, topic))
+    partitions = stats_by_name if call.query.get("perPartition", True) else {}
+    return {
+        "metadata": metadata,
+        **stats.partitioned_stats(list(stats_by_name.values())),
+        "partitions": partitions,
+    }
 
 
-async def internal_figures(call: AdminRequest) -> Content:
-    metadata, each = await _of_each(call, stats.internal_stats)
-    return {"metadata": metadata, "partitions": each}
+async def get_internal_stats(call: AdminRequest) -> Content:
+    metadata, stats_by_name = await _each_partition(call, stats.internal_stats)
+    return {"metadata": metadata, "partitions": stats_by_name}
 
 
 async def create_missed(call: AdminRequest) -> None:
@@ -173,7 +177,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
         Resource(
             f"{topic}/partitioned-stats",
             get=reads(
-                figures,
+                get_stats,
                 "Statistics of all partitions together, and of each.",
                 Query("perPartition", "Each, too."),
                 *EXCLUDED,
@@ -181,7 +185,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
         ),
         Resource(
             f"{topic}/partitioned-internalStats",
-            get=reads(internal_figures, "The log and the cursors of each partition."),
+            get=reads(get_internal_stats, "The log and the cursors of each partition."),
         ),
         Resource(
             f"{topic}/createMissedPartitions", post=changes(create_missed, "Create missing partitions.")

@@ -21,33 +21,35 @@ OF_NAMESPACE, OF_TOPIC, OF_SUBSCRIPTION = "namespace_auth", "topic_auth", "subsc
 """Pulsar's names of the kinds of grants."""
 
 
-def _present(call: AdminRequest, kind: str) -> Mapping[str, Any]:
+def _grants_of(call: AdminRequest, kind: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = call.region.policies.set_at(call.namespace_path()).get(PERMISSIONS.name, {})
     of_kind: Mapping[str, Any] = found.get(kind, {})
     return of_kind
 
 
-async def _change(call: AdminRequest, kind: str, changed: Callable[[Grants], object]) -> None:
+async def _change(call: AdminRequest, kind: str, change: Callable[[Grants], object]) -> None:
     """Change the grants of one kind atomically. HttpError 412 for more than GRANTS_MAX in the namespace."""
 
     def grants(present: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        new = copy.deepcopy(dict(present or {}))
-        changed(new.setdefault(kind, {}))
-        count = sum(len(one) if isinstance(one, dict) else 1 for of in new.values() for one in of.values())
+        grants_now = copy.deepcopy(dict(present or {}))
+        change(grants_now.setdefault(kind, {}))
+        count = sum(
+            len(one) if isinstance(one, dict) else 1 for of in grants_now.values() for one in of.values()
+        )
         if count > GRANTS_MAX:
             raise HttpError(412, f"a namespace may have {GRANTS_MAX} grants at most")
-        return new
+        return grants_now
 
     await call.region.policies.change(call.namespace_path(), PERMISSIONS, grants)
 
 
 def _list(call: AdminRequest) -> list[str]:
-    given: list[str] = call.required_body("a list")
-    return given
+    names: list[str] = call.required_body("a list")
+    return names
 
 
 async def of_namespace(call: AdminRequest) -> Content:
-    return _present(call, OF_NAMESPACE)
+    return _grants_of(call, OF_NAMESPACE)
 
 
 async def grant_namespace(call: AdminRequest) -> None:
@@ -61,8 +63,8 @@ async def revoke_namespace(call: AdminRequest) -> None:
 
 async def of_topic(call: AdminRequest) -> Content:
     """Return the permissions of a topic, including those of its namespace."""
-    of_topic = _present(call, OF_TOPIC).get(str(call.topic_name()), {})
-    roles = {**_present(call, OF_NAMESPACE)}
+    of_topic = _grants_of(call, OF_TOPIC).get(str(call.topic_name()), {})
+    roles = {**_grants_of(call, OF_NAMESPACE)}
     for role, actions in of_topic.items():
         roles[role] = sorted({*roles.get(role, ()), *actions})
     return roles
@@ -75,7 +77,7 @@ async def grant_topic(call: AdminRequest) -> None:
 
 async def revoke_topic(call: AdminRequest) -> None:
     topic, role = str(call.topic_name()), call.names["role"]
-    if role not in _present(call, OF_TOPIC).get(topic, {}):
+    if role not in _grants_of(call, OF_TOPIC).get(topic, {}):
         raise HttpError(412, f"Permissions are not set at the topic level for {role}")
     await _change(call, OF_TOPIC, lambda grants: grants.get(topic, {}).pop(role, None))
 
@@ -99,7 +101,7 @@ async def _each(call: AdminRequest, change: Callable[[AdminRequest], Awaitable[N
 
 
 async def of_subscriptions(call: AdminRequest) -> Content:
-    return _present(call, OF_SUBSCRIPTION)
+    return _grants_of(call, OF_SUBSCRIPTION)
 
 
 async def grant_subscription(call: AdminRequest) -> None:
@@ -111,9 +113,9 @@ async def revoke_subscription(call: AdminRequest) -> None:
     name, role = call.names["subscription"], call.names["role"]
 
     def revoke(grants: Grants) -> None:
-        left = [one for one in grants.pop(name, []) if one != role]
-        if left:
-            grants[name] = left
+        remaining = [one for one in grants.pop(name, []) if one != role]
+        if remaining:
+            grants[name] = remaining
 
     await _change(call, OF_SUBSCRIPTION, revoke)
 

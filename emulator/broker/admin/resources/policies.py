@@ -16,7 +16,11 @@ from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import codec_body, policy_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads
-from emulator.broker.admin.resources.clusters import check_allowed, check_home, check_sharing
+from emulator.broker.admin.resources.clusters import (
+    check_allowed,
+    check_region_exists,
+    check_replication_clusters,
+)
 from emulator.core.policies.declaration import Policy, Scope
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, QuotaKind, Quotas, quota_kind_of
 from emulator.core.policies.limits import (
@@ -137,13 +141,13 @@ def _row(
         (*level.query, Query(parameter, "The value, instead of a body.", str)) if parameter else level.query
     )
     setting = changes(set_, f"Set `{policy.name}`.", *query, body=body)
-    by_put = segment in level.set_by_put
+    is_put = segment in level.set_by_put
     unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` if it is not set."
     return Resource(
         f"{level.path}/{segment}",
         get=reads(get, f"`{policy.name}`: {policy.doc} {unset}", *level.query, APPLIED),
-        post=None if by_put else setting,
-        put=setting if by_put or also_put else None,
+        post=None if is_put else setting,
+        put=setting if is_put or also_put else None,
         delete=changes(
             delete, f"Unset `{policy.name}`: the value of the wider scope applies again.", *level.query
         ),
@@ -155,11 +159,11 @@ def _check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
     """Raise HttpError for a policy value with an invalid list of regions."""
     namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
-        check_sharing(call.region, namespace, value)
+        check_replication_clusters(call.region, namespace, value)
     elif policy is ALLOWED_CLUSTERS:
         check_allowed(call.region, namespace, value)
     elif policy is EXCLUSIVE_HOME and value:
-        check_home(call.region, value)
+        check_region_exists(call.region, value)
 
 
 async def unset_all(call: AdminRequest) -> None:
@@ -183,7 +187,7 @@ def _kind(call: AdminRequest) -> QuotaKind:
 
 def _quota_row(level: PolicyLevel) -> Resource:
     async def post(call: AdminRequest) -> None:
-        path, quota = level.stored_at(call), _needed(call, "quota")
+        path, quota = level.stored_at(call), _required_body(call, "quota")
         kind = _kind(call)
         await call.region.policies.change(
             path, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}
@@ -205,7 +209,7 @@ def _quota_row(level: PolicyLevel) -> Resource:
     )
 
 
-def _needed(call: AdminRequest, what: str) -> Any:
+def _required_body(call: AdminRequest, what: str) -> Any:
     if call.body is None:
         raise HttpError(400, f"a {what} is required; use DELETE to remove it")
     return call.body
@@ -228,7 +232,7 @@ async def get_rate(call: AdminRequest) -> Content:
 
 
 async def set_rate(call: AdminRequest) -> None:
-    rate = _needed(call, "rate")
+    rate = _required_body(call, "rate")
     await _change_rates(call, lambda rates: {**rates, call.names["subscription"]: rate})
 
 
@@ -236,13 +240,11 @@ async def delete_rate(call: AdminRequest) -> None:
     await _change_rates(call, lambda rates: rates)
 
 
-async def _change_rates(
-    call: AdminRequest, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-) -> None:
-    """Change the rate of one subscription. `changed`: maps the rates of the other subscriptions to all new rates."""
+async def _change_rates(call: AdminRequest, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    """Change the rate of one subscription. `change`: maps the rates of the other subscriptions to all new rates."""
 
     def bounded(present: Any) -> Any:
-        rates = changed(_without(present, call.names["subscription"]))
+        rates = change(_without(present, call.names["subscription"]))
         if len(rates) > SUBSCRIPTIONS_MAX:
             raise HttpError(412, f"{SUBSCRIPTIONS_MAX} subscriptions of a topic may have rates of their own")
         return rates or None

@@ -63,7 +63,7 @@ def _entry(number: int) -> dict[str, int]:
 
 async def register(call: AdminRequest) -> Content:
     """Register a schema, even if the policy does not allow clients to register schemas."""
-    number = await call.region.schemas.register(call.topic_name(), _schema_in(call))
+    number = await call.region.schemas.register(call.topic_name(), _required_schema(call))
     return {"version": {"version": number}}
 
 
@@ -74,21 +74,21 @@ async def delete(call: AdminRequest) -> Content:
 
 async def compare(call: AdminRequest) -> Content:
     schemas, topic = call.region.schemas, call.topic_name()
-    why_not = await schemas.why_incompatible(topic, _schema_in(call))
+    problem = await schemas.why_incompatible(topic, _required_schema(call))
     return Response(
-        {"compatibility": not why_not, "schemaCompatibilityStrategy": schemas.strategy(topic).name},
+        {"compatibility": not problem, "schemaCompatibilityStrategy": schemas.strategy(topic).name},
         status=202,
     )
 
 
 async def find_version(call: AdminRequest) -> Content:
-    schemas, schema = call.region.schemas, _schema_in(call)
+    schemas, schema = call.region.schemas, _required_schema(call)
     schemas.check_form(schema)
     found = schemas.of(call.topic_name()).find(schema)
     return {"version": -1 if found is None else found.number}
 
 
-def _schema_in(call: AdminRequest) -> Schema:
+def _required_schema(call: AdminRequest) -> Schema:
     if call.body is None:
         raise HttpError(400, "a schema is needed")
     schema: Schema = call.body

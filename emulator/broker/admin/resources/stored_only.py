@@ -235,11 +235,11 @@ async def set_group(call: AdminRequest) -> None:
     if not is_valid_name(_group(call)):
         raise HttpError(412, "ResourceGroup name is not valid")
 
-    def changed(present: bytes | None) -> bytes:
+    def merge(present: bytes | None) -> bytes:
         before = {} if present is None else json.loads(present)
         return json.dumps(before | (call.body or {}), sort_keys=True).encode()
 
-    await call.region.metadata.update(StoredOnlyPath(GROUP.name, _group(call)).text, changed)
+    await call.region.metadata.update(StoredOnlyPath(GROUP.name, _group(call)).text, merge)
 
 
 async def delete_group(call: AdminRequest) -> None:

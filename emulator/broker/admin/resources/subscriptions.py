@@ -27,26 +27,28 @@ READ_BYTES = 4_194_304
 
 async def create(call: AdminRequest) -> None:
     """Create a subscription at the end of the log or at the id in the body, and the topic if requests may create it."""
-    name, named = call.names["subscription"], call.body
+    name, message_id = call.names["subscription"], call.body
     check_subscription_name(name)
     topics = await call.load_partitions(OpenMode.CREATE)
     if any(name in topic.subscriptions for topic in topics):
         raise HttpError(409, "Subscription already exists for topic")
     for topic in topics:
-        cursor = topic.region.environment.components.subscriptions.cursor(_begin(topic, named) - 1)
+        cursor = topic.region.environment.components.subscriptions.cursor(
+            _start_entry_id(topic, message_id) - 1
+        )
         subscription = topic.subscriptions.create(name, cursor)
         if call.flag("replicated"):
             topic.subscriptions.replicate(subscription)
         await subscription.persisted()
 
 
-def _begin(topic: Topic, named: NamedId | None) -> int:
-    position = AFTER_EVERYTHING if named is None else named.position
+def _start_entry_id(topic: Topic, message_id: NamedId | None) -> int:
+    position = AFTER_EVERYTHING if message_id is None else message_id.position
     begin = reading.start_of(topic.reading, position)
-    is_one = named is not None and position.ledger == topic.ledger_id and position.entry >= 0
+    is_one = message_id is not None and position.ledger == topic.ledger_id and position.entry >= 0
     return (
         min(begin + 1, topic.state.readable_end)
-        if named is not None and named.is_excluded and is_one
+        if message_id is not None and message_id.is_excluded and is_one
         else begin
     )
 
@@ -70,14 +72,14 @@ async def skip(call: AdminRequest) -> None:
     if n < 1:
         raise HttpError(412, "count: at least one message must be skipped")
     if n >= subscription.backlog():
-        await pass_over(topic, subscription, topic.state.readable_end)
+        await acknowledge_before(topic, subscription, topic.state.readable_end)
     else:
-        await pass_over(topic, subscription, nth_unacked(topic, subscription.cursor, n) + 1)
+        await acknowledge_before(topic, subscription, nth_unacked(topic, subscription.cursor, n) + 1)
 
 
 async def skip_all(call: AdminRequest) -> None:
     for topic, subscription in await call.subscriptions():
-        await pass_over(topic, subscription, topic.state.readable_end)
+        await acknowledge_before(topic, subscription, topic.state.readable_end)
 
 
 async def expire(call: AdminRequest) -> None:
@@ -89,15 +91,15 @@ async def expire(call: AdminRequest) -> None:
 async def expire_everywhere(call: AdminRequest) -> None:
     for topic in await call.load_partitions():
         for subscription in list(topic.subscriptions.values()):
-            await call.unless_gone(topic, subscription, _expire(topic, subscription, _age_ms(call)))
+            await call.ignoring_deletion(topic, subscription, _expire(topic, subscription, _age_ms(call)))
 
 
 async def expire_to(call: AdminRequest) -> None:
     """Skip the messages of a subscription up to the id in the body."""
     topic, subscription = await call.subscription()
-    named: NamedId = call.required_body("a message id")
-    end_entry_id = _begin(topic, named._replace(is_excluded=not named.is_excluded))
-    await pass_over(topic, subscription, end_entry_id)
+    message_id: NamedId = call.required_body("a message id")
+    end_entry_id = _start_entry_id(topic, message_id._replace(is_excluded=not message_id.is_excluded))
+    await acknowledge_before(topic, subscription, end_entry_id)
 
 
 def _age_ms(call: AdminRequest) -> int:
@@ -109,10 +111,12 @@ def _age_ms(call: AdminRequest) -> int:
 
 async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None:
     now_ms = topic.region.environment.wall_clock_ms()
-    await pass_over(topic, subscription, await reading.published_from(topic.reading, now_ms - age_ms))
+    await acknowledge_before(
+        topic, subscription, await reading.published_from(topic.reading, now_ms - age_ms)
+    )
 
 
-async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
+async def acknowledge_before(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
     """Acknowledge all entries before `end_entry_id`, as consumers would. The cursor is durable on return."""
     subscription.move(lambda cursor: cursor.ack_cumulative(end_entry_id - 1))
     topic.subscriptions.mark_delete_moved(subscription.name)
@@ -130,7 +134,7 @@ async def reset_to_time(call: AdminRequest) -> None:
 
 async def reset_to_id(call: AdminRequest) -> None:
     topic, subscription = await call.subscription()
-    await subscription.seek(_begin(topic, call.required_body("a message id")))
+    await subscription.seek(_start_entry_id(topic, call.required_body("a message id")))
 
 
 # Inspecting.
@@ -138,30 +142,30 @@ async def reset_to_id(call: AdminRequest) -> None:
 
 async def analyze(call: AdminRequest) -> Content:
     topic, subscription = await call.subscription()
-    at, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
-    figures = {"entries": 0, "messages": 0, "markerMessages": 0}
-    seen, first, last = 0, -1, -1
-    while seen < ANALYSED_ENTRIES_MAX and at < topic.state.readable_end:
-        entries = await topic.reading.read(at, READ_ENTRIES, READ_BYTES)
+    next_entry_id, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
+    counts = {"entries": 0, "messages": 0, "markerMessages": 0}
+    scanned, first, last = 0, -1, -1
+    while scanned < ANALYSED_ENTRIES_MAX and next_entry_id < topic.state.readable_end:
+        entries = await topic.reading.read(next_entry_id, READ_ENTRIES, READ_BYTES)
         if not entries:
             break
         for entry in entries:
-            seen += 1
+            scanned += 1
             if cursor.is_acked(entry.entry_id):
                 continue
             first, last = entry.entry_id if first < 0 else first, entry.entry_id
-            figures["entries"] += 1
-            figures["markerMessages" if entry.hidden else "messages"] += 1 if entry.hidden else entry.messages
-        at = entries[-1].entry_id + 1
+            counts["entries"] += 1
+            counts["markerMessages" if entry.hidden else "messages"] += 1 if entry.hidden else entry.messages
+        next_entry_id = entries[-1].entry_id + 1
     return {
-        **figures,
-        "filterAcceptedEntries": figures["entries"] - figures["markerMessages"],
-        "filterAcceptedMessages": figures["messages"],
+        **counts,
+        "filterAcceptedEntries": counts["entries"] - counts["markerMessages"],
+        "filterAcceptedMessages": counts["messages"],
         "filterRejectedEntries": 0,
         "filterRejectedMessages": 0,
         "filterRescheduledEntries": 0,
         "filterRescheduledMessages": 0,
-        "aborted": at < topic.state.readable_end,
+        "aborted": next_entry_id < topic.state.readable_end,
         "firstMessageId": str(Position(topic.ledger_id, first)) if first >= 0 else None,
         "lastMessageId": str(Position(topic.ledger_id, last)) if last >= 0 else None,
     }
@@ -196,15 +200,15 @@ async def get_properties(call: AdminRequest) -> Content:
 
 
 async def put_properties(call: AdminRequest) -> None:
-    given = call.body or {}
-    length = sum(len(name) + len(one) for name, one in given.items())
+    properties = call.body or {}
+    length = sum(len(name) + len(one) for name, one in properties.items())
     if length > PROPERTIES_LENGTH_MAX:
         raise HttpError(
             412, f"properties of {length:,} characters; a subscription may have {PROPERTIES_LENGTH_MAX:,}"
         )
     found = await call.subscriptions()
     for _, subscription in found:
-        subscription.move(lambda cursor: cursor.set_properties(given))
+        subscription.move(lambda cursor: cursor.set_properties(properties))
     for _, subscription in found:
         await subscription.persisted()
 

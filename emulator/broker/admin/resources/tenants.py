@@ -27,13 +27,13 @@ async def get(call: AdminRequest) -> Content:
 
 
 async def create(call: AdminRequest) -> None:
-    await call.region.tenancy.create_tenant(call.names["tenant"], _checked(call.region, call.body))
+    await call.region.tenancy.create_tenant(call.names["tenant"], _validated(call.region, call.body))
 
 
 async def change(call: AdminRequest) -> None:
     tenancy, name = call.region.tenancy, call.names["tenant"]
     tenancy.tenant(name)
-    await tenancy.change_tenant(name, _checked(call.region, call.body))
+    await tenancy.change_tenant(name, _validated(call.region, call.body))
 
 
 async def delete(call: AdminRequest) -> None:
@@ -41,7 +41,7 @@ async def delete(call: AdminRequest) -> None:
     await region.tenancy.delete_tenant(call.names["tenant"], force=call.flag("force"))
 
 
-def _checked(region: Region, tenant: Tenant | None) -> Tenant:
+def _validated(region: Region, tenant: Tenant | None) -> Tenant:
     """Return a tenant. HttpError 412 if it names no cluster, or an unknown one."""
     allowed = None if tenant is None else tenant.allowed_clusters
     if tenant is None or not allowed or not all(name.strip() for name in allowed):

@@ -12,10 +12,15 @@ from typing import Any
 from emulator.broker.admin import stats
 from emulator.broker.admin.guard import host_in
 from emulator.broker.admin.http import HttpError
-from emulator.broker.admin.parsing import PROPERTIES_BODY, bounded, message_id_json
+from emulator.broker.admin.parsing import PROPERTIES_BODY, limit_properties, message_id_json
 from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
 from emulator.broker.admin.resource import Operation, Query, Resource, changes, reads
-from emulator.broker.admin.resources.partitions import EXCLUDED, completed, partitioned_topic, topic_figures
+from emulator.broker.admin.resources.partitions import (
+    EXCLUDED,
+    partitioned_topic,
+    topic_stats_of,
+    wait_for_deletion,
+)
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE, refuse_shadow
 from emulator.broker.authorization import Action
 from emulator.broker.compaction.compaction import CompactionStatus
@@ -32,15 +37,15 @@ async def subscriptions(call: AdminRequest) -> Content:
     return sorted((await call.load()).subscriptions)
 
 
-async def figures(call: AdminRequest) -> Content:
-    return topic_figures(call, await call.load())
+async def get_stats(call: AdminRequest) -> Content:
+    return topic_stats_of(call, await call.load())
 
 
-async def internal_figures(call: AdminRequest) -> Content:
+async def get_internal_stats(call: AdminRequest) -> Content:
     return stats.internal_stats(await call.load())
 
 
-async def stored(call: AdminRequest) -> Content:
+async def get_internal_info(call: AdminRequest) -> Content:
     return stats.ledger_info(await call.load())
 
 
@@ -63,8 +68,8 @@ async def create(call: AdminRequest) -> None:
         raise HttpError(409, "The namespace is being deleted")
     await region.directory.acquire(str(topic), OpenMode.CREATE_BY_COMMAND)
     if call.body:
-        given = call.body
-        await change_properties(region, topic, lambda present: given)
+        properties = call.body
+        await change_properties(region, topic, lambda present: properties)
 
 
 async def delete(call: AdminRequest) -> None:
@@ -74,7 +79,7 @@ async def delete(call: AdminRequest) -> None:
         raise HttpError(412, f"{topic} has partitions: delete .../partitions")
     if not region.directory.exists(str(topic)):
         raise HttpError(404, f"Topic {topic} not found")
-    await completed(region.directory.delete(str(topic), force=call.flag("force")))
+    await wait_for_deletion(region.directory.delete(str(topic), force=call.flag("force")))
     if topic.partitioned is None:
         await region.schemas.delete(topic)
 
@@ -99,7 +104,7 @@ async def terminate_partitions(call: AdminRequest) -> Content:
     return ends
 
 
-async def _each(call: AdminRequest) -> list[Topic]:
+async def _existing_topics(call: AdminRequest) -> list[Topic]:
     """Load the topic, or its existing partitions."""
     topic, exists = str(call.topic_name()), call.region.directory.exists
     return [await call.load(name) for name in call.partition_names() if name == topic or exists(name)]
@@ -107,12 +112,12 @@ async def _each(call: AdminRequest) -> list[Topic]:
 
 async def truncate(call: AdminRequest) -> None:
     """Move every subscription to the end, and trim all entries that other regions have, regardless of policies."""
-    for topic in await _each(call):
+    for topic in await _existing_topics(call):
         await call.region.housekeeper.truncate(topic)
 
 
 async def trim(call: AdminRequest) -> None:
-    for topic in await _each(call):
+    for topic in await _existing_topics(call):
         await call.region.housekeeper.trim(topic)
 
 
@@ -134,8 +139,8 @@ async def compaction_status(call: AdminRequest) -> Content:
         CompactionStatus.NOT_RUN,
         CompactionStatus.SUCCESS,
     )
-    worst = min(compactions, key=lambda one: order.index(one.status))
-    return {"status": worst.status.value, "lastError": worst.last_error}
+    furthest = min(compactions, key=lambda one: order.index(one.status))
+    return {"status": furthest.status.value, "lastError": furthest.last_error}
 
 
 # Properties, which users and tools choose freely. The cluster has those of partitioned topics, the region all others.
@@ -152,14 +157,16 @@ def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
 
 
 async def change_properties(
-    region: Region, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
+    region: Region, topic: TopicName, change: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> None:
     """Change the properties of a topic; durable on return. HttpError 412 for too many properties."""
     if region.partitioned.get(topic) is not None:
-        await region.partitioned.set_properties(topic, lambda present: bounded(changed(present), "topic"))
+        await region.partitioned.set_properties(
+            topic, lambda present: limit_properties(change(present), "topic")
+        )
         return
     key = TopicPropertiesKey(str(topic)).text
-    new = bounded(changed(properties_of(region, topic)), "topic")
+    new = limit_properties(change(properties_of(region, topic)), "topic")
     if new:
         await region.store.put(key, json.dumps(new).encode())
     else:
@@ -171,8 +178,8 @@ async def get_properties(call: AdminRequest) -> Content:
 
 
 async def put_properties(call: AdminRequest) -> None:
-    given = call.body or {}
-    await change_properties(call.region, call.existing_topic(), lambda present: {**present, **given})
+    properties = call.body or {}
+    await change_properties(call.region, call.existing_topic(), lambda present: {**present, **properties})
 
 
 async def delete_properties(call: AdminRequest) -> None:
@@ -221,16 +228,18 @@ def _rows(domain: str, created: str) -> tuple[Resource, ...]:
         Resource(
             f"{topic}/stats",
             get=reads(
-                figures, "Publishers, subscriptions with their consumers, replication, sizes.", *EXCLUDED
+                get_stats, "Publishers, subscriptions with their consumers, replication, sizes.", *EXCLUDED
             ),
         ),
         Resource(
             f"{topic}/internalStats",
-            get=reads(internal_figures, "The log's ledger and the position of each cursor."),
+            get=reads(get_internal_stats, "The log's ledger and the position of each cursor."),
         ),
         Resource(
             f"{topic}/internal-info",
-            get=reads(stored, "Stored state: the log's ledger and the position of each durable cursor."),
+            get=reads(
+                get_internal_info, "Stored state: the log's ledger and the position of each durable cursor."
+            ),
         ),
         Resource(
             f"{topic}/unload",

@@ -90,7 +90,7 @@ async def set_replicas(call: AdminRequest) -> None:
     )
 
 
-def _whole(body: Any) -> int:
+def _parse_count(body: Any) -> int:
     if not isinstance(body, int) or isinstance(body, bool):
         raise HttpError(400, "the body must be a whole number")
     return body
@@ -109,7 +109,7 @@ async def metadata(call: AdminRequest) -> Content:
     if outcome is None:
         raise HttpError(404, f"transaction {TxnId(coordinator.number, least).text} is not known")
     text = TxnId(coordinator.number, least).text
-    return {"txnId": text, "status": outcome.status.name, "why": outcome.why, **_named(outcome.holder)}
+    return {"txnId": text, "status": outcome.status.name, "why": outcome.why, **_key_fields(outcome.holder)}
 
 
 def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any
         "openTimestamp": opened_at_ms,
         "timeoutAt": transaction.timeout_ms,
         "ageMs": call.region.environment.wall_clock_ms() - opened_at_ms,
-        **_named(transaction.holder),
+        **_key_fields(transaction.holder),
         "producedPartitions": {topic: {} for topic in transaction.topics},
         "ackedPartitions": acked,
     }
 
 
-def _named(holder: Holder | None) -> dict[str, str | None]:
+def _key_fields(holder: Holder | None) -> dict[str, str | None]:
     """Return the fields for the key of a transaction; None and "" if it was begun without a key."""
     return {
         "owner": "" if holder is None else holder.owner,
@@ -181,7 +181,7 @@ async def buffer_stats(call: AdminRequest) -> Content:
     }
 
 
-async def in_buffer(call: AdminRequest) -> Content:
+async def get_in_buffer(call: AdminRequest) -> Content:
     topic = await _topic(call)
     txn = _txn(call)
     found = topic.state.buffer.open.get(txn)
@@ -212,14 +212,17 @@ async def pending_ack_stats(call: AdminRequest) -> Content:
     }
 
 
-async def in_pending_acks(call: AdminRequest) -> Content:
+async def get_in_pending_acks(call: AdminRequest) -> Content:
     topic, acks = await _pending_acks(call)
     txn = _txn(call)
-    held = acks.by_txn.get(txn)
-    if held is None:
+    pending = acks.by_txn.get(txn)
+    if pending is None:
         raise HttpError(404, f"the subscription has no pending acknowledgements of transaction {txn.text}")
-    cumulative = None if held.cumulative is None else f"{topic.ledger_id}:{held.cumulative.entry_id}"
-    return {"cumulativeAckPosition": cumulative, "individualAcks": len(held.entries) + len(held.batches)}
+    cumulative = None if pending.cumulative is None else f"{topic.ledger_id}:{pending.cumulative.entry_id}"
+    return {
+        "cumulativeAckPosition": cumulative,
+        "individualAcks": len(pending.entries) + len(pending.batches),
+    }
 
 
 async def position_in_pending_acks(call: AdminRequest) -> Content:
@@ -231,10 +234,10 @@ async def position_in_pending_acks(call: AdminRequest) -> Content:
         return {"state": "MarkDelete"}
     index = call.query.get("batchIndex")
     bits, _ = acks.held_bits(entry_id)
-    part = bits > 0 if index is None else bool(bits >> min(index, 2**20) & 1)
-    ends = (held.cumulative.entry_id for held in acks.by_txn.values() if held.cumulative is not None)
-    held = acks.holds(entry_id) or part or any(entry_id <= end for end in ends)
-    return {"state": "PendingAck" if held else "NotInPendingAck"}
+    is_batch_pending = bits > 0 if index is None else bool(bits >> min(index, 2**20) & 1)
+    cumulative_ends = (one.cumulative.entry_id for one in acks.by_txn.values() if one.cumulative is not None)
+    pending = acks.holds(entry_id) or is_batch_pending or any(entry_id <= end for end in cumulative_ends)
+    return {"state": "PendingAck" if pending else "NotInPendingAck"}
 
 
 async def no_buffer_log(call: AdminRequest) -> Content:
@@ -348,7 +351,7 @@ RESOURCES = (
         post=changes(
             set_replicas,
             "Refused (406): the number of coordinators is a setting.",
-            body=Body(_whole, {"type": "integer"}),
+            body=Body(_parse_count, {"type": "integer"}),
         ),
     ),
     Resource(
@@ -365,7 +368,7 @@ RESOURCES = (
     ),
     Resource(
         f"{_V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
-        get=reads(in_buffer, "Where a transaction begins in a topic."),
+        get=reads(get_in_buffer, "Where a transaction begins in a topic."),
     ),
     Resource(
         f"{_V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
@@ -373,7 +376,7 @@ RESOURCES = (
     ),
     Resource(
         f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
-        get=reads(in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
+        get=reads(get_in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
     ),
     Resource(
         f"{_V3}/positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",

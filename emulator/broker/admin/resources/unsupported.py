@@ -10,7 +10,7 @@ from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import OBJECT, names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads
-from emulator.broker.admin.resources.clusters import described
+from emulator.broker.admin.resources.clusters import cluster_document
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property by which tools create a shadow topic: the name of its source topic."""
@@ -65,14 +65,14 @@ async def offload(call: AdminRequest) -> None:
 
 
 async def migration(call: AdminRequest) -> Content:
-    described(call, call.names["cluster"])
+    cluster_document(call, call.names["cluster"])
     return {"migrated": False, "migratedClusterUrl": None}
 
 
 async def migrate(call: AdminRequest) -> None:
     """Set whether a cluster or a namespace is migrated. HttpError 412 for true."""
     if "cluster" in call.names:
-        described(call, call.names["cluster"])
+        cluster_document(call, call.names["cluster"])
     else:
         call.namespace()
     if call.flag("migrated"):
