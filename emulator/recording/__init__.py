@@ -3,7 +3,7 @@
     client = recorded(pulsar.Client("pulsar://127.0.0.1:15437"))
 
 The returned object behaves like the wrapped client. All operations that the verdict needs are written to
-`history/<actor>.jsonl` of the run: one line before a request is passed to the client, and one when the client reports
+`history/<actor>.jsonl` of the run: one line before a request is passed to the client, and one if the client reports
 its outcome.
 """
 
@@ -30,7 +30,8 @@ def recorded(
     folder. `actor`: the name of the history file; None: GEOEMU_ACTOR, or else the program's name. `region`: the region
     to which the client connects; None: the region of the run with the client's service URL.
 
-    Raises Refused if there is no such run, or if no region of the run has the client's service URL.
+    Raises Refused if there is no such run, if the region is not in the run or cannot be determined from the service
+    URL, or if another process writes the history of `actor`.
     """
     directory = run_directory(run)
     location = ClientLocation.of(client, directory, region)

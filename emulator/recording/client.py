@@ -44,7 +44,7 @@ class RecordingClient(Delegate):
 
     @contextlib.contextmanager
     def _connecting(self, given: dict[str, Any]) -> Iterator[None]:
-        """Record the error if the producer cannot be opened within the `with` block."""
+        """Record an error of the client that occurs while the producer is opened in the `with` block."""
         place = {"region": self._location.region, "topic": given["topic"]}
         name = given.get("producer_name") or "(named by the region)"
         with refusal_recorded(
@@ -121,13 +121,14 @@ def _named(topic: Any) -> list[str]:
 
 
 def single_topics(topic: Any) -> list[str]:
-    """Return the named topics whose messages are recorded."""
+    """Return the topics that a program names, without non-persistent ones; empty for a pattern."""
     return [one for one in _named(topic) if not one.startswith(NO_PROMISE)]
 
 
 def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
-    """Raise Refused for a partitioned topic: the client's library has one producer per partition and does not report
-    the partition of a message, so the recorded messages could not be compared with the logs."""
+    """Raise Refused for a partitioned topic: the client has one producer per partition and does not report the
+    partition of a message, so the recorded messages could not be compared with the logs. One partition by its name is
+    accepted."""
     if len(partitions) > 1 or (partitions and PARTITION in partitions[0] and PARTITION not in topic):
         raise Refused(
             f"{topic} has {len(partitions)} partitions, and a recorded client does not know the partition of a "
@@ -136,8 +137,7 @@ def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
 
 
 def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
-    """Return the arguments of a call by name, including those passed in `**`. Raises the TypeError of the call
-    itself."""
+    """Return the arguments of a call by name, including those passed in `**`. Raises TypeError like the call itself."""
     bound = inspect.signature(function).bind(*args, **named)
     given = dict(bound.arguments)
     for name, parameter in bound.signature.parameters.items():

@@ -87,7 +87,8 @@ class Receiving:
         self._subscription = subscription
         self._subscribed: dict[str, Any] | None = None
         self._topic_of_message: dict[str, str] = {}
-        """Topic of each unacknowledged message, by message id. Used only with several topics."""
+        """Topic of each message, by message id, until it is acknowledged individually. Used only with several
+        topics."""
 
     @contextmanager
     def subscribing(self, **fields: Any) -> Iterator[None]:
@@ -97,7 +98,8 @@ class Receiving:
         self._subscribed = fields
 
     def received(self, message: Any) -> Any:
-        """Record a delivery before the program receives the message. Return the message."""
+        """Record a delivery before the program receives the message, and return the message. If the client has switched
+        to another service URL, end the recording."""
         elsewhere = self._location.moved_to()
         if elsewhere is not None:
             self.journal.give_up(f"its client switched to {elsewhere} by itself")
@@ -111,8 +113,8 @@ class Receiving:
 
     @contextmanager
     def acknowledging(self, message: Any, how: str) -> Iterator[None]:
-        """Record an acknowledgement. Its success is not recorded, because the client's call returns before the region
-        has received the acknowledgement."""
+        """Record an acknowledgement, and an error of the client's call. Success is not recorded, because the call
+        returns before the region has received the acknowledgement."""
         place, topic = message_id_text(_message_id(message)), self._topic_of(message)
         if how == "individual":
             self._topic_of_message.pop(place or "", None)

@@ -1,7 +1,7 @@
 """The history file of this program, shared by all clients that it records under one name.
 
-The closing line is written when the last of these clients is closed, at the latest when the program exits. A killed
-program writes none; the user must seal its history.
+The end of the history is written when the last of these clients is closed, at the latest when the program exits. A
+killed program writes none; the user must seal its history.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ActorJournal:
         return self._is_open
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append an event. If the write fails, the recording ends, and the history contains that as an omission."""
+        """Append an event, if the recording has not ended. If the write fails, the recording ends with an omission."""
         if not self._is_open:
             return
         try:
@@ -48,7 +48,7 @@ class ActorJournal:
             self.give_up(f"a {op} could not be recorded: {problem}")
 
     def give_up(self, why: str) -> None:
-        """End the recording, and record an omission: later operations of the program are missing."""
+        """End the recording with an omission: later operations of the program are missing in the history."""
         with _guard:
             if not self._is_open:
                 return
@@ -61,6 +61,7 @@ class ActorJournal:
                 self._history.abandon()
 
     def use(self) -> None:
+        """Count a client that writes to the journal."""
         with _guard:
             self._users += 1
 
@@ -85,8 +86,8 @@ class ActorJournal:
 
 
 def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> ActorJournal:
-    """Open or share the journal of an actor. If another process writes this history, open `<actor>-<pid>` instead, or
-    raise Refused if the caller chose the name (`named`)."""
+    """Open or share the journal of an actor, and acquire it. If another process writes this history, open
+    `<actor>-<pid>` instead, or raise Refused if the caller chose the name (`named`)."""
     with _guard:
         key = (str(directory.path.absolute()), actor)
         journal = _journals.get(key)
@@ -139,8 +140,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
-    """Seal the histories of actors, and yield a sentence for each. Raises Refused if an actor has no history, before
-    any is sealed, or if an actor still writes its history."""
+    """Seal the histories of actors one after the other, and yield the result of each as a sentence. Raises Refused if
+    an actor has no history (before any is sealed), or if a process still writes one (earlier ones stay sealed)."""
     folder = find_run(run_dir).path / "history"
     files = {actor: folder / f"{actor}.jsonl" for actor in actors}
     for actor, file in files.items():
@@ -156,8 +157,8 @@ def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
 
 
 def unsealed(run_dir: Path | None, begins: str) -> list[str]:
-    """Return the names of histories without an end that begin with `begins`. Never raises: used for completion in the
-    shell."""
+    """Return the actors with this prefix whose history has no end and no seal; empty if there is no run. For completion
+    in the shell."""
     try:
         files = (find_run(run_dir).path / "history").glob(f"{begins}*.jsonl")
     except GeoemuError:

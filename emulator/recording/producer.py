@@ -80,8 +80,8 @@ class Publishing:
     def __init__(self, journal: ActorJournal, location: ClientLocation, producer: Any, topic: str) -> None:
         self.journal = journal
         self.order = threading.Lock()
-        """Held from the assignment of a sequence id until the client has the message, so that ids reach the region in
-        order."""
+        """Held by threads from the assignment of a sequence id until the client has the message, so that ids reach the
+        region in order."""
         self._location = location
         self._schema = producer._schema
         self._parameters = inspect.signature(producer.send)
@@ -91,7 +91,7 @@ class Publishing:
         journal.write("connect", "ok", **self._history.place, last_sequence_id=last)
 
     def given(self, *args: Any, **named: Any) -> dict[str, Any]:
-        """Return the arguments of `send` by name. Raises the TypeError of the call itself."""
+        """Return the arguments of `send` by name. Raises TypeError like the call itself."""
         return dict(self._parameters.bind(*args, **named).arguments)
 
     def described(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,8 @@ class Publishing:
 
     def asked(self, described: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:
         """Record a publish request; return its sequence id and the recorder of its outcome. `number` is the id that the
-        program chose, or None. The caller holds `order`."""
+        program chose, or None. The caller prevents other publishes until the client has the message. If the client has
+        switched to another service URL, end the recording."""
         if number is None:
             number = self._next
             self._next += 1

@@ -46,7 +46,7 @@ class LinkStatus:
     shape: LinkShape
     """Current shape of the link."""
     declared: LinkShape
-    """Shape that the topology declares and that `heal` restores."""
+    """Shape that the topology declares; `heal` restores it with state `up`."""
 
     @property
     def state(self) -> LinkState:
@@ -54,6 +54,7 @@ class LinkStatus:
 
     @property
     def has_declared_speed(self) -> bool:
+        """Whether latency, jitter and bandwidth are as declared."""
         return replace(self.shape, state=self.declared.state) == self.declared
 
 
@@ -69,7 +70,7 @@ class RegionRecord:
     process: ProcessIdentity | None = None
     """The region's process. None: it was never started, or the region does not run as a process."""
     stopped: bool = False
-    """A graceful stop was requested. Valid only after the process has ended."""
+    """A graceful stop was requested. It describes how the region ended, so it is valid only after its end."""
     was_ready: bool = False
     """The region was ready at least once since its latest start."""
     lost: bool = False
@@ -251,8 +252,8 @@ def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
 @contextmanager
 def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[RunDirectory]:
     """Claim an empty folder for a new run, which the caller fills with `create` in the `with` block; it is removed if
-    the block fails and leaves it empty. Raises Refused if the given folder is not empty, or if a run of the current
-    folder is up."""
+    the block fails and leaves it empty. Raises Refused if the given folder is not empty or unusable; without one, if a
+    run of the current folder is up."""
     if given is not None:
         yield from _claimed(_claim_given(given.absolute()))
         return
@@ -331,7 +332,8 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock, against other processes and other tasks of this process, within the `with` block."""
+    """Hold an exclusive lock on a file within the `with` block; block until it is free. Raises Refused if its folder
+    does not exist."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:

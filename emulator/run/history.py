@@ -35,7 +35,7 @@ class NotAHistory(ValueError):
 
 
 class Writes(Protocol):
-    """Writes events to a history."""
+    """What recorders of single operations write events to: a HistoryWriter, or a journal of a recorded program."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
 
@@ -43,7 +43,8 @@ class Writes(Protocol):
 class HistoryWriter:
     """Appends events of one actor to one file, which no other process writes at the same time.
 
-    Every line is validated before it is written; NotAHistory is raised for an invalid one. Thread-safe.
+    Every line is validated before it is written; NotAHistory is raised for an invalid one. After `close`, a request
+    raises NotAHistory, and all other events are ignored. Thread-safe.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class HistoryWriter:
         others: Iterable[str] = (),
         wait_seconds: float = 0.0,
     ) -> None:
-        """Open the file, and continue it if it exists; a file without an end is sealed first. `others`: further history
-        files, without suffix, that the run must contain, too. Raises BlockingIOError if another process still writes
-        the file after `wait_seconds`."""
+        """Open the file, write a head, and continue the file if it exists; one without an end is sealed first.
+        `others`: further history files, without suffix, that the run must contain, too. Raises BlockingIOError if
+        another process still writes the file after `wait_seconds`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._actor = actor
@@ -81,8 +82,8 @@ class HistoryWriter:
         return cls(run_dir / "history" / f"{actor}.jsonl", actor, program=program)
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append one event with the current time. When this returns, the event survives a crash of this process. Fields
-        that are None are omitted. The field `actor` overrides the writer's actor."""
+        """Append one event with the current time. When this returns, the event survives a crash of this process, but
+        not of the machine. Fields that are None are omitted. The field `actor` overrides the writer's actor."""
         if op in FRAME:
             raise NotAHistory(f"op: {op} is written by the recorder itself")
         self._write(op, outcome, **fields)
@@ -123,7 +124,7 @@ class HistoryWriter:
         transaction: tuple[int, int] | None = None,
     ) -> None:
         """Record that a consumer received the message with `message_id` (`ledger:entry:batch_index`) in `region`.
-        `transaction` is the one in which the message is processed, as (most, least)."""
+        `transaction`: the transaction in which the message is processed, as (most, least)."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         digest = None if payload is None else payload_digest(payload)
         self.write("receive", "ok", **place, payload_digest=digest, transaction=transaction_text(transaction))
@@ -302,8 +303,8 @@ def run_name(run_dir: Path) -> str:
 
 
 def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
-    """Seal the history of a program that ended without closing it. Return False if there is no file or it is closed.
-    Called by the process that ran the program. Raises BlockingIOError while a process still writes the file."""
+    """Seal the history of a program that ended without closing it. Return False if there is no file, or if it is empty
+    or closed. Raises BlockingIOError while a process still writes the file."""
     try:
         file = os.open(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
@@ -316,7 +317,7 @@ def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
 
 
 def is_closed(path: Path) -> bool:
-    """Return whether the last line of a history is an end or a seal."""
+    """Return whether the last line of a history is an end or a seal; False if the file cannot be read."""
     try:
         return _closes(path.read_bytes())
     except OSError:

@@ -144,7 +144,7 @@ def as_line(fields: Mapping[str, Any]) -> str:
 
 
 def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
-    """Return the content of a history file with these events, including head and end."""
+    """Return the content of a complete history file: head, these events and end."""
     kept = list(events)
     first_ms, last_ms = (kept[0].at_ms, kept[-1].at_ms) if kept else (0.0, 0.0)
     head = {"at_ms": first_ms, "actor": actor, "op": "head", "outcome": "fact", "format": FORMAT_VERSION}

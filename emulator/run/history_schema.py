@@ -29,7 +29,7 @@ class Form:
     schema: Mapping[str, Any]
     """The rule as JSON Schema."""
     repeats: bool = False
-    """The field has few different values, so each value is validated only once."""
+    """The field has few different values, so each valid value is validated only once, also against existing names."""
 
 
 def _text(pattern: str, rule: str) -> Form:
@@ -220,7 +220,7 @@ class Wrong(NamedTuple):
 class LineCheck:
     """Validates lines one after the other. It caches validated values and combinations of fields. Not thread-safe.
 
-    `names` restricts fields to existing names: field -> (names, rule).
+    `names` restricts fields with `repeats` to existing names: field -> (names, rule).
     """
 
     def __init__(self, names: Mapping[str, tuple[frozenset[str], str]] | None = None) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from emulator.model.values import seconds_in
 
 LIMITS_FILE = "limits"
-"""File in a run directory with the limits that were given when the run was created, in the format of `as_text`."""
+"""File in a run directory with the limits of the scenario or of `--expect`, in the format of `as_text`."""
 COUNTS = ("unrecovered", "redelivered")
 DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag")
 MEASURES = (*COUNTS, *DURATIONS)
@@ -62,7 +62,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
 
 
 def read_limits(text: str) -> tuple[Limit, ...]:
-    """Parse the limits in the file of a run directory, which an earlier version of geoemu may have written."""
+    """Parse the limits in the file of a run directory, also with former names of measures. Raises ValueError."""
     parts = (part.strip() for part in text.split(",") if part.strip())
     return tuple(parse_limit(re.sub(r"^[a-z0-9.]+", _present_name, part)) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Move lost configuration stores of a cluster aside: `lose` moves their files to `lost-<n>/` beside the store, as
+"""Move lost configuration stores of a cluster aside: `lose_store` moves their files to `lost-<n>/` beside the store, as
 evidence.
 
 A region refuses to start with another store than the one it used (decision 0012), unless that store is in `lost-<n>/`:

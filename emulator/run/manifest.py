@@ -22,6 +22,7 @@ class MadeBy:
     command: str
     """Command that creates a run like this one when it is typed in `folder`."""
     folder: str = ""
+    """Folder in which the command was typed."""
     scenario: str = ""
     """Name of the scenario; empty if there was none."""
     description: str = ""

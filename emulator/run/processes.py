@@ -1,7 +1,7 @@
 """Identify, query and signal processes, safely against reuse of pids.
 
 A process is identified by its pid and its start time: pids are reused, pairs are not. Every function queries the
-operating system; a zombie counts as gone.
+operating system; for `state_of` and `send_signal` a zombie is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ProcessState = Literal["running", "paused", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """The identity of one process, which no other process ever has."""
+    """The identity of one process, which no other process has until the machine restarts."""
 
     pid: int
     started: str
@@ -42,7 +42,8 @@ def state_of(process: ProcessIdentity) -> ProcessState:
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """Send a signal to a process; return False if it has ended. Never signals a later process with the same pid."""
+    """Send a signal to a process; return False if it has ended. A later process with the same pid is not signalled (for
+    certain only on Linux)."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:

@@ -56,10 +56,11 @@ class TappedConnection:
         return self._pass(chunk, self._from_client, self._asked)
 
     def to_client(self, chunk: bytes) -> bytes:
+        """Record bytes from the region, and return the bytes to forward: lookups return the URL of the tap."""
         return self._pass(chunk, self._from_region, self._told)
 
     def ended(self) -> None:
-        """Record that pending requests have unknown outcomes, because the connection ended."""
+        """Record unknown outcomes of pending publishes and transaction requests, because the connection ended."""
         if self._is_read:
             self._producers.lost()
             self._transactions.lost()
@@ -84,7 +85,7 @@ class TappedConnection:
         return frame_of(frame[1], frame[2])
 
     def _give_up(self, problem: Exception) -> None:
-        """Stop recording the connection, and record an omission. Bytes are still forwarded."""
+        """Stop recording the connection, and record an omission. Frames are still forwarded."""
         if self._is_read:
             self._is_read = False
             self._recorder.omit(f"the tap cannot parse the traffic: {problem}")

@@ -68,7 +68,7 @@ class TappedProducers:
         self._producers.pop(producer_id, None)
 
     def lost(self) -> None:
-        """Record unknown outcomes for publishes without a receipt, because the connection ended. A client that
+        """Record unknown outcomes of publishes without a receipt, because the connection ended. A client that
         reconnects publishes these messages again."""
         for producer in self._producers.values():
             for sent in producer.under_way:
@@ -76,7 +76,7 @@ class TappedProducers:
         self._producers.clear()
 
     def sending(self, command: bytes, entry: bytes) -> None:
-        """Record the publish before it is sent to the region."""
+        """Record the publish before it is forwarded to the region; one in chunks, with its last chunk."""
         send = decode_send(command)
         producer = self._producers.get(send.producer_id)
         if producer is None:
@@ -111,7 +111,7 @@ class TappedProducers:
             self._recorder.write("publish", "ok", **producer.place, sequence_id=number, message_id=known)
 
     def not_confirmed(self, error: SendError) -> None:
-        """Record an unknown outcome after an error, because the client may send the message again."""
+        """Record an unknown outcome for a SEND_ERROR, because the client may send the message again."""
         producer, sent = self._sent(error.producer_id, error.sequence_id)
         if producer is None or sent is None:
             return

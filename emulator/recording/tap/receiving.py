@@ -70,7 +70,7 @@ class TappedConsumers:
         self._consumers.pop(consumer_id, None)
 
     def given(self, command: bytes, entry: bytes) -> None:
-        """Record the delivery of an entry before it is sent to the client."""
+        """Record the delivery of an entry's messages before it is forwarded to the client; of chunks, with the last."""
         meta = decode_message(command)
         consumer = self._consumers.get(meta.consumer_id)
         if consumer is None:
@@ -94,7 +94,7 @@ class TappedConsumers:
             )
 
     def acknowledging(self, command: bytes) -> None:
-        """Record the acknowledgement before it is sent to the region."""
+        """Record the acknowledgement before it is forwarded to the region."""
         ack = decode_ack(command)
         consumer = self._consumers.get(ack.consumer_id)
         if consumer is None or consumer.is_reader or ack.validation_error is not None:

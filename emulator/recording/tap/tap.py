@@ -83,7 +83,7 @@ class Tap:
         try:
             from_region, to_region = await asyncio.open_connection(*there)
         except OSError:
-            to_client.close()  # the client sees a port without a listener
+            to_client.close()
             return
         connection = TappedConnection(Recorder(self.history, region, next(self._numbers)), here)
         ways = [
@@ -115,7 +115,7 @@ async def _carry(
 
 
 def open_tap_history(run_dir: Path, name: str) -> HistoryWriter:
-    """Open the history file of a tap in a run directory. Raises Refused if another tap writes it."""
+    """Open the history file of a tap in a run directory. Raises Refused if another process writes it."""
     try:
         return HistoryWriter.in_run(run_dir, name, program="geoemu tap")
     except BlockingIOError as busy:

@@ -1,5 +1,5 @@
-"""Record the transactions of one connection: their begin and end requests, and the responses. When a region itself ends
-a transaction, it sends no command."""
+"""Record the transactions of one connection: their begin and end requests, and the responses. A region that ends a
+transaction by itself, as after a timeout, sends no command, so that end is not recorded."""
 
 from __future__ import annotations
 
