@@ -12,7 +12,7 @@ from emulator.cli.options import RunDir
 from emulator.cli.output import show_table
 from emulator.runtimes.contract import Runtime
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 
 
 @app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")
@@ -25,9 +25,9 @@ def tap(
 
 
 def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
-    from emulator.recording.journal import unsealed
+    from emulator.recording.journal import open_histories
 
-    return unsealed(context.params.get("run_dir"), incomplete)
+    return open_histories(context.params.get("run_dir"), incomplete)
 
 
 @app.command(epilog="Example: geoemu seal shop")
@@ -63,7 +63,7 @@ async def tap_run(run: Runtime, name: str) -> None:
                 flush=True,
             )
             while not signals.happened and not (await run.status()).ended:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         finally:
             await tap.close()
             tap.history.close()

@@ -10,9 +10,9 @@ from pulsar.asyncio import PulsarException  # type: ignore[import-untyped]
 
 from emulator.recording.client import (
     RecordingClient,
-    given_to,
+    bind_arguments,
+    persistent_topics,
     refuse_partitioned,
-    single_topics,
     subscription_fields,
 )
 from emulator.recording.consumer import Receiving
@@ -24,7 +24,7 @@ class AsyncRecordedClient(RecordingClient):
     """Wraps `pulsar.asyncio.Client` and records its operations."""
 
     async def create_producer(self, *args: Any, **named: Any) -> Any:
-        given = given_to(self._inner.create_producer, args, named)
+        given = bind_arguments(self._inner.create_producer, args, named)
         await self._check_partitions(given["topic"])
         with self._connecting(given):
             producer = await self._inner.create_producer(**given)
@@ -32,7 +32,7 @@ class AsyncRecordedClient(RecordingClient):
         return producer if publishing is None else AsyncRecordedProducer(producer, publishing)
 
     async def subscribe(self, *args: Any, **named: Any) -> Any:
-        given = given_to(self._inner.subscribe, args, named)
+        given = bind_arguments(self._inner.subscribe, args, named)
         receiving = self._receiving(given["topic"], given["subscription_name"])
         if receiving is None:
             return await self._inner.subscribe(**given)
@@ -42,7 +42,7 @@ class AsyncRecordedClient(RecordingClient):
         return AsyncRecordedConsumer(consumer, receiving)
 
     async def create_reader(self, *args: Any, **named: Any) -> Any:
-        given = given_to(self._inner.create_reader, args, named)
+        given = bind_arguments(self._inner.create_reader, args, named)
         receiving = self._receiving(given["topic"], None)
         if receiving is None:
             return await self._inner.create_reader(**given)
@@ -50,7 +50,7 @@ class AsyncRecordedClient(RecordingClient):
         return AsyncRecordedReader(await self._inner.create_reader(**given), receiving)
 
     async def _check_partitions(self, topic: Any) -> None:
-        for one in single_topics(topic):
+        for one in persistent_topics(topic):
             with contextlib.suppress(PulsarException):
                 refuse_partitioned(one, await self._inner.get_topic_partitions(one))
 
@@ -58,7 +58,7 @@ class AsyncRecordedClient(RecordingClient):
         try:
             await self._inner.close()
         finally:
-            self._leave()
+            self._release_once()
 
 
 class AsyncRecordedProducer(Delegate):
@@ -70,14 +70,14 @@ class AsyncRecordedProducer(Delegate):
         self._publishing = publishing
 
     async def send(self, *args: Any, **named: Any) -> Any:
-        given = self._publishing.given(*args, **named)
+        given = self._publishing.bind_arguments(*args, **named)
         try:
-            described = self._publishing.described(given)
+            fields = self._publishing.message_fields(given)
         except Exception:
             message_id = await self._inner.send(**given)  # the client raises the proper error
-            self._publishing.journal.give_up("the recorder could not read a message that was sent")
+            self._publishing.journal.stop_recording("the recorder could not read a message that was sent")
             return message_id
-        number, publish = self._publishing.asked(described, given.get("sequence_id"))
+        number, publish = self._publishing.record_request(fields, given.get("sequence_id"))
         try:
             message_id = await self._inner.send(**{**given, "sequence_id": number})
         except PulsarException as refusal:

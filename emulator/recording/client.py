@@ -15,11 +15,11 @@ from emulator.recording.consumer import Receiving, RecordedConsumer, RecordedRea
 from emulator.recording.context import ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
 from emulator.recording.producer import Publishing, RecordedProducer
-from emulator.recording.responses import refusal_recorded
+from emulator.recording.responses import recording_error
 
-NO_PROMISE = "non-persistent://"
+NON_PERSISTENT_PREFIX = "non-persistent://"
 """Prefix of topics that are not recorded: non-persistent topics guarantee no delivery."""
-PARTITION = "-partition-"
+PARTITION_SUFFIX = "-partition-"
 
 
 class RecordingClient(Delegate):
@@ -29,48 +29,48 @@ class RecordingClient(Delegate):
         super().__init__(inner)
         self._journal = journal
         self._location = location
-        self._leaving = threading.Lock()
+        self._released = threading.Lock()
         """Acquired by the first call that closes the client, and never released."""
 
     def shutdown(self) -> None:
         try:
             self._inner.shutdown()
         finally:
-            self._leave()
+            self._release_once()
 
-    def _leave(self) -> None:
-        if self._leaving.acquire(blocking=False):
-            self._journal.let_go()
+    def _release_once(self) -> None:
+        if self._released.acquire(blocking=False):
+            self._journal.release()
 
     @contextlib.contextmanager
     def _connecting(self, given: dict[str, Any]) -> Iterator[None]:
         """Record an error of the client that occurs while the producer is opened in the `with` block."""
         place = {"region": self._location.region, "topic": given["topic"]}
         name = given.get("producer_name") or "(named by the region)"
-        with refusal_recorded(
+        with recording_error(
             lambda error: self._journal.write("connect", "unknown", **place, producer=name, error=error)
         ):
             yield
 
     def _publishing(self, producer: Any, topic: str) -> Publishing | None:
         """Return the recorder of a producer's publishes; None if the topic is not recorded."""
-        if topic.startswith(NO_PROMISE):
+        if topic.startswith(NON_PERSISTENT_PREFIX):
             return None
         return Publishing(self._journal, self._location, producer, topic)
 
     def _receiving(self, topic: Any, subscription: str | None) -> Receiving | None:
         """Return the recorder of a consumer or reader; None if the topic is not recorded. `topic` is one topic, a list
         or a pattern."""
-        if str(topic).startswith(NO_PROMISE):
+        if str(topic).startswith(NON_PERSISTENT_PREFIX):
             return None
-        return Receiving(self._journal, self._location, _named(topic), subscription)
+        return Receiving(self._journal, self._location, _named_topics(topic), subscription)
 
 
 class RecordedClient(RecordingClient):
     """Wraps `pulsar.Client` and records its operations."""
 
     def create_producer(self, *args: Any, **named: Any) -> Any:
-        given = given_to(self._inner.create_producer, args, named)
+        given = bind_arguments(self._inner.create_producer, args, named)
         self._check_partitions(given["topic"])
         with self._connecting(given):
             producer = self._inner.create_producer(**given)
@@ -80,7 +80,7 @@ class RecordedClient(RecordingClient):
         return RecordedProducer(producer, publishing, batching=bool(given.get("batching_enabled")))
 
     def subscribe(self, *args: Any, **named: Any) -> Any:
-        given = given_to(self._inner.subscribe, args, named)
+        given = bind_arguments(self._inner.subscribe, args, named)
         receiving = self._receiving(given["topic"], given["subscription_name"])
         if receiving is None:
             return self._inner.subscribe(**given)
@@ -93,7 +93,7 @@ class RecordedClient(RecordingClient):
         return RecordedConsumer(consumer, receiving)
 
     def create_reader(self, *args: Any, **named: Any) -> Any:
-        given = given_to(self._inner.create_reader, args, named)
+        given = bind_arguments(self._inner.create_reader, args, named)
         receiving = self._receiving(given["topic"], None)
         if receiving is None:
             return self._inner.create_reader(**given)
@@ -104,7 +104,7 @@ class RecordedClient(RecordingClient):
         return RecordedReader(self._inner.create_reader(**given), receiving)
 
     def _check_partitions(self, topic: Any) -> None:
-        for one in single_topics(topic):
+        for one in persistent_topics(topic):
             with contextlib.suppress(pulsar.PulsarException):
                 refuse_partitioned(one, self._inner.get_topic_partitions(one))
 
@@ -112,31 +112,33 @@ class RecordedClient(RecordingClient):
         try:
             self._inner.close()
         finally:
-            self._leave()
+            self._release_once()
 
 
-def _named(topic: Any) -> list[str]:
+def _named_topics(topic: Any) -> list[str]:
     """Return the topics that a program names; empty for a pattern."""
     return [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
 
 
-def single_topics(topic: Any) -> list[str]:
+def persistent_topics(topic: Any) -> list[str]:
     """Return the topics that a program names, without non-persistent ones; empty for a pattern."""
-    return [one for one in _named(topic) if not one.startswith(NO_PROMISE)]
+    return [one for one in _named_topics(topic) if not one.startswith(NON_PERSISTENT_PREFIX)]
 
 
 def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
     """Raise Refused for a partitioned topic: the client has one producer per partition and does not report the
     partition of a message, so the recorded messages could not be compared with the logs. One partition by its name is
     accepted."""
-    if len(partitions) > 1 or (partitions and PARTITION in partitions[0] and PARTITION not in topic):
+    if len(partitions) > 1 or (
+        partitions and PARTITION_SUFFIX in partitions[0] and PARTITION_SUFFIX not in topic
+    ):
         raise Refused(
             f"{topic} has {len(partitions)} partitions, and a recorded client does not know the partition of a "
             "message: record it with a tap instead (geoemu tap, geo.tap())"
         )
 
 
-def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
+def bind_arguments(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
     """Return the arguments of a call by name, including those passed in `**`. Raises TypeError like the call itself."""
     bound = inspect.signature(function).bind(*args, **named)
     given = dict(bound.arguments)

@@ -10,7 +10,7 @@ from typing import Any
 from emulator.model.values import TopicName
 from emulator.recording.context import ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
-from emulator.recording.responses import message_id_text, refusal_recorded
+from emulator.recording.responses import message_id_text, recording_error
 from emulator.run.history_events import Outcome, payload_digest
 
 
@@ -82,8 +82,8 @@ class Receiving:
         """`topics` are the names that the program uses; empty for a pattern. `subscription` None: a reader."""
         self.journal = journal
         self._location = location
-        self._topics = {_full(topic): topic for topic in topics}
-        self._only = next(iter(self._topics.values())) if len(self._topics) == 1 else None
+        self._topics = {_full_name(topic): topic for topic in topics}
+        self._single_topic = next(iter(self._topics.values())) if len(self._topics) == 1 else None
         self._subscription = subscription
         self._subscribed: dict[str, Any] | None = None
         self._topic_of_message: dict[str, str] = {}
@@ -100,14 +100,14 @@ class Receiving:
     def received(self, message: Any) -> Any:
         """Record a delivery before the program receives the message, and return the message. If the client has switched
         to another service URL, end the recording."""
-        elsewhere = self._location.moved_to()
-        if elsewhere is not None:
-            self.journal.give_up(f"its client switched to {elsewhere} by itself")
+        new_url = self._location.switched_url()
+        if new_url is not None:
+            self.journal.stop_recording(f"its client switched to {new_url} by itself")
             return message
         topic, place = self._topic_of(message), message_id_text(message.message_id())
         op = "read" if self._subscription is None else "receive"
         self._write(op, "ok", topic, message_id=place, payload_digest=_digest(message))
-        if self._only is None and place is not None:
+        if self._single_topic is None and place is not None:
             self._topic_of_message[place] = topic
         return message
 
@@ -120,9 +120,7 @@ class Receiving:
             self._topic_of_message.pop(place or "", None)
         line: dict[str, Any] = {"message_id": place, "how": how}
         self._write("acknowledge", "asked", topic, **line)
-        with refusal_recorded(
-            lambda error: self._write("acknowledge", "unknown", topic, error=error, **line)
-        ):
+        with recording_error(lambda error: self._write("acknowledge", "unknown", topic, error=error, **line)):
             yield
 
     def redelivering(self, message: Any = None) -> None:
@@ -144,7 +142,7 @@ class Receiving:
     def request(self, op: str, **fields: Any) -> Iterator[None]:
         """Record a request before it is passed to the client, and its outcome."""
         self._write_each(op, "asked", **fields)
-        with refusal_recorded(lambda error: self._write_each(op, "unknown", error=error, **fields)):
+        with recording_error(lambda error: self._write_each(op, "unknown", error=error, **fields)):
             yield
         self._write_each(op, "ok", **fields)
 
@@ -153,17 +151,17 @@ class Receiving:
             self._write(op, outcome, topic, **fields)
 
     def _topic_of(self, message: Any) -> str:
-        if self._only is not None:
-            return self._only
+        if self._single_topic is not None:
+            return self._single_topic
         name = message.topic_name() if hasattr(message, "message_id") else ""
         if not name:
             place = message_id_text(_message_id(message))
             return self._topic_of_message.get(place or "", next(iter(self._topics.values()), ""))
         whole = _PARTITION.sub("", name)
         known = self._topics.get(whole) or self._topics.get(name)
-        return known or self._found(whole)
+        return known or self._add_matched_topic(whole)
 
-    def _found(self, topic: str) -> str:
+    def _add_matched_topic(self, topic: str) -> str:
         """Add a topic that matches the program's pattern, record its subscription, and return it."""
         self._topics[topic] = topic
         if self._subscribed is not None:
@@ -175,7 +173,7 @@ class Receiving:
         self.journal.write(op, outcome, **place, **fields)
 
 
-def _full(topic: str) -> str:
+def _full_name(topic: str) -> str:
     with suppress(ValueError):
         return str(TopicName.parse(topic))
     return topic

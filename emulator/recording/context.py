@@ -56,7 +56,7 @@ class ClientLocation:
             raise Refused(f"the run in {directory.path} has no region {region!r}: {', '.join(regions)}")
         return cls(region, client, service_url)
 
-    def moved_to(self) -> str | None:
+    def switched_url(self) -> str | None:
         """Return the service URL to which the client has switched by itself; None if it has not."""
         if self.service_url is None:
             return None

@@ -30,7 +30,7 @@ class ActorJournal:
     def __init__(self, key: tuple[str, str], history: HistoryWriter) -> None:
         self._key = key
         self._history = history
-        self._users = 0
+        self._client_count = 0
         self._is_open = True
 
     @property
@@ -45,9 +45,9 @@ class ActorJournal:
         try:
             self._history.write(op, outcome, **fields)
         except (OSError, ValueError) as problem:
-            self.give_up(f"a {op} could not be recorded: {problem}")
+            self.stop_recording(f"a {op} could not be recorded: {problem}")
 
-    def give_up(self, why: str) -> None:
+    def stop_recording(self, why: str) -> None:
         """End the recording with an omission: later operations of the program are missing in the history."""
         with _guard:
             if not self._is_open:
@@ -60,16 +60,16 @@ class ActorJournal:
             except OSError:
                 self._history.abandon()
 
-    def use(self) -> None:
+    def acquire(self) -> None:
         """Count a client that writes to the journal."""
         with _guard:
-            self._users += 1
+            self._client_count += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Count a closed client; close the history after the last one."""
         with _guard:
-            self._users -= 1
-            if self._users <= 0:
+            self._client_count -= 1
+            if self._client_count <= 0:
                 self._end()
 
     def _end(self) -> None:
@@ -79,7 +79,7 @@ class ActorJournal:
             self._is_open = False
             self._history.close()
 
-    def forget(self) -> None:
+    def abandon(self) -> None:
         """Stop writing in a forked process: the history belongs to its parent."""
         self._is_open = False
         self._history.abandon()
@@ -92,12 +92,12 @@ def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> ActorJo
         key = (str(directory.path.absolute()), actor)
         journal = _journals.get(key)
         if journal is None:
-            journal = _opened(directory, actor, named)
-        journal.use()
+            journal = _open(directory, actor, named)
+        journal.acquire()
         return journal
 
 
-def _opened(directory: RunDirectory, actor: str, named: bool) -> ActorJournal:
+def _open(directory: RunDirectory, actor: str, named: bool) -> ActorJournal:
     for name in (actor, f"{actor}-{os.getpid()}"):
         key = (str(directory.path.absolute()), name)
         if key in _journals:
@@ -127,16 +127,16 @@ def _end_all() -> None:
             journal._end()
 
 
-def _forget_all() -> None:
+def _abandon_all() -> None:
     global _guard
     _guard = threading.RLock()
     for journal in _journals.values():
-        journal.forget()
+        journal.abandon()
     _journals.clear()
 
 
 atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
@@ -146,8 +146,8 @@ def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
     files = {actor: folder / f"{actor}.jsonl" for actor in actors}
     for actor, file in files.items():
         if not file.is_file():
-            there = ", ".join(sorted(one.stem for one in folder.glob("*.jsonl"))) or "none"
-            raise Refused(f"{folder} has no history of {actor!r} (there are: {there})")
+            existing = ", ".join(sorted(one.stem for one in folder.glob("*.jsonl"))) or "none"
+            raise Refused(f"{folder} has no history of {actor!r} (there are: {existing})")
     for actor, file in files.items():
         try:
             sealed = seal_history(file, "sealed: the program will not return")
@@ -156,11 +156,11 @@ def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
         yield f"{actor} is sealed" if sealed else f"{actor} was already sealed or complete"
 
 
-def unsealed(run_dir: Path | None, begins: str) -> list[str]:
+def open_histories(run_dir: Path | None, prefix: str) -> list[str]:
     """Return the actors with this prefix whose history has no end and no seal; empty if there is no run. For completion
     in the shell."""
     try:
-        files = (find_run(run_dir).path / "history").glob(f"{begins}*.jsonl")
+        files = (find_run(run_dir).path / "history").glob(f"{prefix}*.jsonl")
     except GeoemuError:
         return []
     return sorted(file.stem for file in files if not is_closed(file))

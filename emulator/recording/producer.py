@@ -12,7 +12,7 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.recording.context import ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
-from emulator.recording.responses import message_id_text, outcome_of, raised_by
+from emulator.recording.responses import exception_of, message_id_text, outcome_of
 from emulator.run.history import ProducerHistory, PublishHistory
 
 
@@ -26,48 +26,48 @@ class RecordedProducer(Delegate):
 
     def send(self, *args: Any, **named: Any) -> Any:
         receipt: Future[tuple[Any, Any]] = Future()
-        given = self._publishing.given(*args, **named)
-        self._ask(given, lambda result, message_id: receipt.set_result((result, message_id)))
+        given = self._publishing.bind_arguments(*args, **named)
+        self._send(given, lambda result, message_id: receipt.set_result((result, message_id)))
         if self._batching and not receipt.done():
             # Like pulsar-client, a synchronous `send` flushes the batch instead of waiting until it is full.
             self._inner._producer.flush_async(lambda _: None)
         result, message_id = receipt.result()
         if result != pulsar.Result.Ok:
-            raise raised_by(result)
+            raise exception_of(result)
         return message_id
 
     def send_async(
         self, content: Any, callback: Callable[[Any, Any], None], *args: Any, **named: Any
     ) -> None:
-        self._ask(self._publishing.given(content, *args, **named), callback)
+        self._send(self._publishing.bind_arguments(content, *args, **named), callback)
 
-    def _ask(self, given: dict[str, Any], callback: Callable[[Any, Any], None]) -> None:
+    def _send(self, given: dict[str, Any], callback: Callable[[Any, Any], None]) -> None:
         content = given["content"]
         rest = {name: value for name, value in given.items() if name != "content"}
         try:
-            described = self._publishing.described(given)
+            fields = self._publishing.message_fields(given)
         except Exception:
             # The client raises the proper error for an invalid message.
             self._inner.send_async(content, callback, **rest)
-            self._publishing.journal.give_up("the recorder could not read a message that was sent")
+            self._publishing.journal.stop_recording("the recorder could not read a message that was sent")
             return
         chosen = rest.pop("sequence_id", None) or None
         with self._publishing.order:
-            number, publish = self._publishing.asked(described, chosen)
+            number, publish = self._publishing.record_request(fields, chosen)
 
-            def answered(result: Any, message_id: Any) -> None:
+            def on_result(result: Any, message_id: Any) -> None:
                 record_result(publish, result, message_id)
                 callback(result, message_id)
 
             try:
                 # Sequence id 0 is passed as None, because the client treats 0 as no id, and starts at 0 by itself.
-                self._inner.send_async(content, answered, sequence_id=number or None, **rest)
+                self._inner.send_async(content, on_result, sequence_id=number or None, **rest)
             except (TypeError, ValueError) as problem:
                 publish.failed(str(problem))
                 raise
 
 
-NOWHERE_ELSE = "__local__"
+LOCAL_ONLY = "__local__"
 """Value of `replicate_to` that the client writes for a message that must not be replicated."""
 
 
@@ -90,11 +90,11 @@ class Publishing:
         self._history = ProducerHistory(journal, location.region, topic, producer.producer_name(), last)
         journal.write("connect", "ok", **self._history.place, last_sequence_id=last)
 
-    def given(self, *args: Any, **named: Any) -> dict[str, Any]:
+    def bind_arguments(self, *args: Any, **named: Any) -> dict[str, Any]:
         """Return the arguments of `send` by name. Raises TypeError like the call itself."""
         return dict(self._parameters.bind(*args, **named).arguments)
 
-    def described(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def message_fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields with which the history records a message. Raises an exception if the message is invalid."""
         content = given["content"]
         regions = list(given.get("replication_clusters") or ())
@@ -105,20 +105,20 @@ class Publishing:
             "properties": dict(given.get("properties") or {}),
             "event_time_ms": given.get("event_timestamp") or 0,
             "ordering_key": ordering_key.encode() if ordering_key else None,
-            "replicate_to": [NOWHERE_ELSE] if given.get("disable_replication") else regions,
+            "replicate_to": [LOCAL_ONLY] if given.get("disable_replication") else regions,
         }
 
-    def asked(self, described: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:
+    def record_request(self, fields: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:
         """Record a publish request; return its sequence id and the recorder of its outcome. `number` is the id that the
         program chose, or None. The caller prevents other publishes until the client has the message. If the client has
         switched to another service URL, end the recording."""
         if number is None:
             number = self._next
             self._next += 1
-        elsewhere = self._location.moved_to()
-        if elsewhere is not None:
-            self.journal.give_up(f"its client switched to {elsewhere} by itself")
-        return number, self._history.asked_publish(**described, sequence_id=number)
+        new_url = self._location.switched_url()
+        if new_url is not None:
+            self.journal.stop_recording(f"its client switched to {new_url} by itself")
+        return number, self._history.asked_publish(**fields, sequence_id=number)
 
 
 def record_result(publish: PublishHistory, result: Any, message_id: Any) -> None:

@@ -38,7 +38,7 @@ def outcome_of(result: pulsar.Result) -> Outcome:
 
 
 @contextmanager
-def refusal_recorded(record: Callable[[str], None]) -> Iterator[None]:
+def recording_error(record: Callable[[str], None]) -> Iterator[None]:
     """Call `record` with the text of an error of `pulsar` or `pulsar.asyncio` that is raised in the `with` block."""
     try:
         yield
@@ -49,8 +49,8 @@ def refusal_recorded(record: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
-def raised_by(result: pulsar.Result) -> Exception:
+def exception_of(result: pulsar.Result) -> Exception:
     """Return the exception that the client's blocking calls raise for a result."""
     kind: type[Exception] = getattr(pulsar, result.name, pulsar.PulsarException)
-    said = {"Timeout": "TimeOut"}.get(result.name, result.name)
-    return kind(f"Pulsar error: {said}")
+    name = {"Timeout": "TimeOut"}.get(result.name, result.name)
+    return kind(f"Pulsar error: {name}")

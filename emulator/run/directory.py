@@ -255,7 +255,7 @@ def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[Ru
     the block fails and leaves it empty. Raises Refused if the given folder is not empty or unusable; without one, if a
     run of the current folder is up."""
     if given is not None:
-        yield from _claimed(_claim_given(given.absolute()))
+        yield from _yield_claimed(_claim_given(given.absolute()))
         return
     home = (folder or Path.cwd()).absolute() / HOME
     try:
@@ -266,11 +266,11 @@ def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[Ru
         _refuse_if_up(home / "current")
         (home / ".gitignore").write_text("*\n")
         path = _next_run(home / "runs")
-        yield from _claimed(path)
-        _point(home / "current", Path("runs") / path.name)
+        yield from _yield_claimed(path)
+        _replace_symlink(home / "current", Path("runs") / path.name)
 
 
-def _claimed(path: Path) -> Iterator[RunDirectory]:
+def _yield_claimed(path: Path) -> Iterator[RunDirectory]:
     try:
         yield RunDirectory(path)
     except BaseException:
@@ -316,7 +316,7 @@ def _next_run(runs: Path) -> Path:
     return path
 
 
-def _point(link: Path, target: Path) -> None:
+def _replace_symlink(link: Path, target: Path) -> None:
     temporary = link.with_name(f".{link.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from emulator.run.history_events import Outcome, as_line, attributes_digest, payload_digest, transaction_text
 from emulator.run.history_schema import FORMAT_VERSION, FRAME, LineCheck
 
-TURN_SECONDS = 0.02
+LOCK_POLL_SECONDS = 0.02
 """Interval at which a writer that waits for the lock of a file tries again."""
 
 
@@ -67,12 +67,12 @@ class HistoryWriter:
         self._check = LineCheck()
         self._lock = threading.RLock()
         try:
-            _take(self._file, wait_seconds)
+            _lock_file(self._file, wait_seconds)
         except BlockingIOError:
             os.close(self._file)
             raise BlockingIOError(f"{path} is being written by another process; name another actor") from None
         _seal(self._file, "its writer reopened the file", self._now_ms())
-        self._digest, self._lines = _read_so_far(self._file)
+        self._digest, self._lines = _read_digest_and_count(self._file)
         head = {"format": FORMAT_VERSION, "run": run_name(path.parent.parent), "program": program}
         self._write("head", "fact", **head, others=list(others) or None)
 
@@ -110,8 +110,8 @@ class HistoryWriter:
         """Record that a consumer of a subscription is open. `initial` is the initial position of a new subscription:
         `earliest` or `latest`. `compacted`: the consumer reads the compacted topic."""
         place = {"region": region, "topic": topic, "subscription": subscription}
-        said = {"replicated": replicated, "initial": initial, "compacted": compacted or None}
-        self.write("subscribe", "ok", **place, **said)
+        options = {"replicated": replicated, "initial": initial, "compacted": compacted or None}
+        self.write("subscribe", "ok", **place, **options)
 
     def received(
         self,
@@ -138,8 +138,12 @@ class HistoryWriter:
         key_epoch: int | None = None,
     ) -> None:
         """Record that a transaction (most, least) began; with a transaction key, also the key and its client epoch."""
-        said = {"transaction": transaction_text(transaction), "transaction_key": key, "key_epoch": key_epoch}
-        self.write("begin_transaction", "ok", region=region, **said)
+        fields = {
+            "transaction": transaction_text(transaction),
+            "transaction_key": key,
+            "key_epoch": key_epoch,
+        }
+        self.write("begin_transaction", "ok", region=region, **fields)
 
     def asked_to_acknowledge(
         self,
@@ -153,19 +157,19 @@ class HistoryWriter:
     ) -> None:
         """Record an acknowledge request. Call it BEFORE the request. `transaction`: (most, least)."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
-        said = {"transaction": transaction_text(transaction)}
-        self.write("acknowledge", "asked", **place, how="cumulative" if cumulative else "individual", **said)
+        how, text = "cumulative" if cumulative else "individual", transaction_text(transaction)
+        self.write("acknowledge", "asked", **place, how=how, transaction=text)
 
     def asked_to_end(self, region: str, transaction: tuple[int, int], *, commit: bool) -> EndHistory:
         """Record a request to commit or abort a transaction (most, least), and return the recorder of its outcome. Call
         it BEFORE the request."""
-        said = {
+        fields = {
             "region": region,
             "transaction": transaction_text(transaction),
             "action": "commit" if commit else "abort",
         }
-        self.write("end_transaction", "asked", **said)
-        return EndHistory(self, said)
+        self.write("end_transaction", "asked", **fields)
+        return EndHistory(self, fields)
 
     def close(self) -> None:
         """Write the end and close the file. A second call has no effect."""
@@ -310,7 +314,7 @@ def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
     except FileNotFoundError:
         return False
     try:
-        _take(file, 0.0)
+        _lock_file(file, 0.0)
         return _seal(file, why, time.time() * 1000 if at_ms is None else at_ms)
     finally:
         os.close(file)
@@ -319,12 +323,12 @@ def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
 def is_closed(path: Path) -> bool:
     """Return whether the last line of a history is an end or a seal; False if the file cannot be read."""
     try:
-        return _closes(path.read_bytes())
+        return _has_end(path.read_bytes())
     except OSError:
         return False
 
 
-def _take(file: int, wait_seconds: float) -> None:
+def _lock_file(file: int, wait_seconds: float) -> None:
     """Lock the file for writing. Raises BlockingIOError if another process holds the lock after `wait_seconds`."""
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -333,14 +337,14 @@ def _take(file: int, wait_seconds: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(TURN_SECONDS)
+            time.sleep(LOCK_POLL_SECONDS)
         else:
             return
 
 
 def _seal(file: int, why: str, at_ms: float) -> bool:
     data = _contents(file)
-    if not data or _closes(data):
+    if not data or _has_end(data):
         return False
     torn = not data.endswith(b"\n")
     if torn:
@@ -359,7 +363,7 @@ def _seal(file: int, why: str, at_ms: float) -> bool:
     return True
 
 
-def _closes(data: bytes) -> bool:
+def _has_end(data: bytes) -> bool:
     """Return whether the last line of this content is an end or a seal."""
     if not data.endswith(b"\n"):
         return False
@@ -370,7 +374,7 @@ def _closes(data: bytes) -> bool:
         return False
 
 
-def _read_so_far(file: int) -> tuple[hashlib._Hash, int]:
+def _read_digest_and_count(file: int) -> tuple[hashlib._Hash, int]:
     data = _contents(file)
     return hashlib.sha256(data), data.count(b"\n")
 

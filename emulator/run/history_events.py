@@ -99,10 +99,10 @@ def attributes_digest(
     name. Each part is preceded by its length in four bytes, big endian; all bits are 1 for a missing part. The property
     that replication adds is left out.
     """
-    said = {name: text for name, text in (properties or {}).items() if name != SOURCE_POSITION_PROPERTY}
-    if key is None and not said and not event_time_ms and ordering_key is None:
+    published = {name: text for name, text in (properties or {}).items() if name != SOURCE_POSITION_PROPERTY}
+    if key is None and not published and not event_time_ms and ordering_key is None:
         return None
-    pairs = sorted((_bytes(name), _bytes(text)) for name, text in said.items())
+    pairs = sorted((_bytes(name), _bytes(text)) for name, text in published.items())
     parts = [
         None if key is None else _bytes(key),
         ordering_key,

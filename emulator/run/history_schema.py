@@ -59,7 +59,7 @@ def _integer(least: int) -> Form:
     )
 
 
-def _unrepeated(form: Form) -> Form:
+def _without_repeats(form: Form) -> Form:
     return Form(form.rule, form.accepts, form.schema)
 
 
@@ -74,7 +74,7 @@ def _is_list_of_names(value: Any) -> bool:
 _NAME = _text(r"[^\x00-\x1f/]+", "a name: text without a slash")
 _ANY_TEXT = Form("must be text", lambda value: isinstance(value, str), {"type": "string"})
 _FLAG = Form("must be true or false", lambda value: type(value) is bool, {"type": "boolean"})
-_DIGEST = _unrepeated(_text(r"[0-9a-f]{16}", "16 hexadecimal digits"))
+_DIGEST = _without_repeats(_text(r"[0-9a-f]{16}", "16 hexadecimal digits"))
 _NAMES = Form(
     "must be a list of names",
     _is_list_of_names,
@@ -97,12 +97,12 @@ FIELDS: Mapping[str, Form] = {
     "sequence_id": _integer(0),
     "last_sequence_id": _integer(-1),
     "topic_epoch": _integer(0),
-    "message_id": _unrepeated(
+    "message_id": _without_repeats(
         _text(r"(?:0|[1-9]\d{0,18}):(?:0|[1-9]\d{0,18}):(?:-1|0|[1-9]\d{0,8})", "ledger:entry:batch_index")
     ),
     "payload_digest": _DIGEST,
     "attributes_digest": _DIGEST,
-    "key": _unrepeated(_text(r"(?s:.+)", "text")),
+    "key": _without_repeats(_text(r"(?s:.+)", "text")),
     "replicate_to": _NAMES,
     "replicated": _FLAG,
     "initial": _one_of("earliest", "latest"),
@@ -126,7 +126,7 @@ FIELDS: Mapping[str, Form] = {
     "run": _ANY_TEXT,
     "others": _NAMES,
     "lines": _integer(0),
-    "digest": _unrepeated(_text(r"[0-9a-f]{64}", "64 hexadecimal digits")),
+    "digest": _without_repeats(_text(r"[0-9a-f]{64}", "64 hexadecimal digits")),
     "torn": _FLAG,
 }
 """All fields except `op` and `outcome`."""
@@ -145,8 +145,8 @@ _SUBSCRIPTION = ("region", "topic", "subscription")
 _ORIGIN = ("origin_region", "producer", "sequence_id")
 _DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "detail")
 _KEY = ("transaction_key", "detail")
-_ABOUT_A_REGION = FormatLine(("region",), ("detail",))
-_ABOUT_A_LINK = FormatLine(("region", "other_region", "detail"))
+_REGION_FACT = FormatLine(("region",), ("detail",))
+_LINK_FACT = FormatLine(("region", "other_region", "detail"))
 
 
 def _operation(
@@ -184,10 +184,10 @@ OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "unsubscribe": _operation(FormatLine(_SUBSCRIPTION, ("detail",))),
     "read": {"ok": FormatLine(("region", "topic", "message_id"), _DELIVERY)},
     **{
-        verb: {"fact": _ABOUT_A_REGION}
+        verb: {"fact": _REGION_FACT}
         for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose", "skew")
     },
-    **{verb: {"fact": _ABOUT_A_LINK} for verb in ("cut", "hold", "latency")},
+    **{verb: {"fact": _LINK_FACT} for verb in ("cut", "hold", "latency")},
     "heal": {"fact": FormatLine((), ("region", "other_region", "detail"))},
     "move": {"fact": FormatLine(("region",), ("other_region", "detail"))},
     "step": {"fact": FormatLine(("detail",), ("error",))},
@@ -225,42 +225,42 @@ class LineCheck:
 
     def __init__(self, names: Mapping[str, tuple[frozenset[str], str]] | None = None) -> None:
         self._names = names or {}
-        self._shapes: dict[tuple[str, ...], tuple[tuple[str, Form], ...] | Wrong] = {}
+        self._validations: dict[tuple[str, ...], tuple[tuple[str, Form], ...] | Wrong] = {}
         """Fields to validate, or the error of all such lines, by operation, outcome and keys of the line."""
-        self._right: dict[str, set[str]] = {name: set() for name in FIELDS}
+        self._valid_values: dict[str, set[str]] = {name: set() for name in FIELDS}
 
     def problem(self, line: Any) -> Wrong | None:
         """Return the first error of a line that was read from JSON; None if it is valid."""
         try:
             key = (line["op"], line["outcome"], *line)
-            shape = self._shapes.get(key)
+            validation = self._validations.get(key)
         except (TypeError, KeyError):
-            return _without_a_shape(line)
-        if shape is None:
-            shape = self._shapes[key] = _shape(line)
-        if isinstance(shape, Wrong):
-            return shape
-        for name, form in shape:
+            return _malformed(line)
+        if validation is None:
+            validation = self._validations[key] = _fields_to_validate(line)
+        if isinstance(validation, Wrong):
+            return validation
+        for name, form in validation:
             value = line[name]
             if form.repeats:
-                if isinstance(value, str) and value in self._right[name]:
+                if isinstance(value, str) and value in self._valid_values[name]:
                     continue
-                wrong = self._wrong(name, form, value)
+                wrong = self._find_error(name, form, value)
                 if wrong is not None:
                     return wrong
-                self._right[name].add(value)
+                self._valid_values[name].add(value)
             elif not form.accepts(value):
                 return Wrong(name, f"{form.rule}, not {_shown(value)}")
         return None
 
-    def _wrong(self, name: str, form: Form, value: Any) -> Wrong | None:
+    def _find_error(self, name: str, form: Form, value: Any) -> Wrong | None:
         if not form.accepts(value):
             return Wrong(name, f"{form.rule}, not {_shown(value)}")
         names, rule = self._names.get(name, (None, ""))
         return None if names is None or value in names else Wrong(name, f"{rule}, not {_shown(value)}")
 
 
-def _shape(line: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | Wrong:
+def _fields_to_validate(line: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | Wrong:
     op, outcome = line["op"], line["outcome"]
     outcomes = OPERATIONS.get(op)
     if outcomes is None:
@@ -278,7 +278,7 @@ def _shape(line: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | Wrong:
     return tuple((name, FIELDS[name]) for name in line if name in FIELDS)
 
 
-def _without_a_shape(line: Any) -> Wrong:
+def _malformed(line: Any) -> Wrong:
     if not isinstance(line, dict):
         return Wrong(None, "must be a JSON object")
     for name in ("op", "outcome"):

@@ -25,7 +25,7 @@ DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.ma
 MEASURES = (*COUNTS, *DURATIONS)
 RENAMED = {"repeated": "redelivered"}
 """Former names of measures, which the file `limits` of a run directory may contain."""
-_WRITTEN = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
+_LIMIT = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,16 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
 def read_limits(text: str) -> tuple[Limit, ...]:
     """Parse the limits in the file of a run directory, also with former names of measures. Raises ValueError."""
     parts = (part.strip() for part in text.split(",") if part.strip())
-    return tuple(parse_limit(re.sub(r"^[a-z0-9.]+", _present_name, part)) for part in parts)
+    return tuple(parse_limit(re.sub(r"^[a-z0-9.]+", _current_name, part)) for part in parts)
 
 
-def _present_name(measure: re.Match[str]) -> str:
+def _current_name(measure: re.Match[str]) -> str:
     return RENAMED.get(measure[0], measure[0])
 
 
 def parse_limit(text: str) -> Limit:
     """Parse one limit. Raises ValueError with the invalid value and its rule."""
-    found = _WRITTEN.fullmatch(text)
+    found = _LIMIT.fullmatch(text)
     if found is None:
         raise ValueError(
             f"{text.strip()!r} is not a limit: write for example gap<=5s, unrecovered=0 or outage[orders]<=3s"

@@ -29,16 +29,16 @@ class ProcessIdentity:
 
 def identify(pid: int) -> ProcessIdentity | None:
     """Return the identity of the process that has this pid now; None if there is none."""
-    seen = _look_up(pid)
-    return ProcessIdentity(pid, seen[1]) if seen else None
+    found = _look_up(pid)
+    return ProcessIdentity(pid, found[1]) if found else None
 
 
 def state_of(process: ProcessIdentity) -> ProcessState:
     """Return the current state of a process."""
-    seen = _look_up(process.pid)
-    if seen is None or seen[1] != process.started or seen[0] in "ZX":
+    found = _look_up(process.pid)
+    if found is None or found[1] != process.started or found[0] in "ZX":
         return "gone"
-    return "paused" if seen[0] in "Tt" else "running"
+    return "paused" if found[0] in "Tt" else "running"
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:

@@ -38,9 +38,9 @@ class Contract:
         return f"{self.subscription}: {_short(self.of)} -> {_short(self.on)}"
 
 
-def write_contract(run_dir: Path, answers: Iterable[Contract]) -> None:
+def write_contract(run_dir: Path, contracts: Iterable[Contract]) -> None:
     """Write the contracts of a run."""
-    (run_dir / ANSWERS_FILE).write_text(json.dumps([asdict(one) for one in answers], indent=1) + "\n")
+    (run_dir / ANSWERS_FILE).write_text(json.dumps([asdict(one) for one in contracts], indent=1) + "\n")
 
 
 def read_answers(run_dir: Path) -> tuple[Contract, ...]:

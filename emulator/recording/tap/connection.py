@@ -49,99 +49,99 @@ class TappedConnection:
         self._transactions = TappedTransactions(recorder)
         self._from_client = FrameBuffer(FRAME_BYTES_MAX)
         self._from_region = FrameBuffer(FRAME_BYTES_MAX)
-        self._is_read = True
+        self._is_recording = True
 
     def to_region(self, chunk: bytes) -> bytes:
         """Record bytes from the client, and return the bytes to forward to the region."""
-        return self._pass(chunk, self._from_client, self._asked)
+        return self._process(chunk, self._from_client, self._record_from_client)
 
     def to_client(self, chunk: bytes) -> bytes:
         """Record bytes from the region, and return the bytes to forward: lookups return the URL of the tap."""
-        return self._pass(chunk, self._from_region, self._told)
+        return self._process(chunk, self._from_region, self._record_from_region)
 
-    def ended(self) -> None:
+    def on_connection_lost(self) -> None:
         """Record unknown outcomes of pending publishes and transaction requests, because the connection ended."""
-        if self._is_read:
-            self._producers.lost()
-            self._transactions.lost()
+        if self._is_recording:
+            self._producers.on_connection_lost()
+            self._transactions.on_connection_lost()
 
-    def _pass(self, chunk: bytes, buffer: FrameBuffer, note: Callable[[Frame], None]) -> bytes:
+    def _process(self, chunk: bytes, buffer: FrameBuffer, record: Callable[[Frame], None]) -> bytes:
         try:
             frames = buffer.feed(chunk)
         except ProtocolError as problem:
-            self._give_up(problem)
+            self._stop_recording(problem)
             raise ConnectionError("no frames") from problem
-        return b"".join([self._noted(frame, note) for frame in frames])
+        return b"".join([self._record_frame(frame, record) for frame in frames])
 
-    def _noted(self, frame: Frame, note: Callable[[Frame], None]) -> bytes:
-        if self._is_read:
+    def _record_frame(self, frame: Frame, record: Callable[[Frame], None]) -> bytes:
+        if self._is_recording:
             try:
-                note(frame)
+                record(frame)
             except (ProtocolError, ValueError) as problem:
-                self._give_up(problem)
+                self._stop_recording(problem)
         if frame[0] == CommandType.LOOKUP_RESPONSE:
             # The client must reconnect through the tap after the lookup.
             return lookup_answered_with(frame[1], self._service_url)
         return frame_of(frame[1], frame[2])
 
-    def _give_up(self, problem: Exception) -> None:
+    def _stop_recording(self, problem: Exception) -> None:
         """Stop recording the connection, and record an omission. Frames are still forwarded."""
-        if self._is_read:
-            self._is_read = False
-            self._recorder.omit(f"the tap cannot parse the traffic: {problem}")
+        if self._is_recording:
+            self._is_recording = False
+            self._recorder.record_omission(f"the tap cannot parse the traffic: {problem}")
 
-    def _asked(self, frame: Frame) -> None:
+    def _record_from_client(self, frame: Frame) -> None:
         type_, command, entry = frame
         match type_:
             case CommandType.SEND:
-                self._producers.sending(command, entry)
+                self._producers.on_send(command, entry)
             case CommandType.ACK:
-                self._consumers.acknowledging(command)
+                self._consumers.on_ack(command)
             case CommandType.PRODUCER:
-                self._producers.opening(CreateProducer.read(command))
+                self._producers.on_producer(CreateProducer.read(command))
             case CommandType.SUBSCRIBE:
-                self._consumers.subscribing(Subscribe.read(command))
+                self._consumers.on_subscribe(Subscribe.read(command))
             case CommandType.UNSUBSCRIBE:
-                self._consumers.unsubscribing(Unsubscribe.read(command))
+                self._consumers.on_unsubscribe(Unsubscribe.read(command))
             case CommandType.SEEK:
-                self._consumers.seeking(Seek.read(command))
+                self._consumers.on_seek(Seek.read(command))
             case CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES:
-                self._consumers.redelivering(Redeliver.read(command))
+                self._consumers.on_redeliver(Redeliver.read(command))
             case CommandType.CLOSE_PRODUCER:
                 pass  # receipts may still arrive
             case CommandType.CLOSE_CONSUMER:
-                self._consumers.closed(CloseConsumer.read(command).consumer_id)
+                self._consumers.on_close(CloseConsumer.read(command).consumer_id)
             case CommandType.TC_CLIENT_CONNECT_REQUEST:
-                self._transactions.connecting(ConnectCoordinator.read(command))
+                self._transactions.on_connect_coordinator(ConnectCoordinator.read(command))
             case CommandType.NEW_TXN:
-                self._transactions.beginning(NewTransaction.read(command))
+                self._transactions.on_new_transaction(NewTransaction.read(command))
             case CommandType.END_TXN:
-                self._transactions.ending(EndTransaction.read(command))
+                self._transactions.on_end_transaction(EndTransaction.read(command))
             case CommandType.CONNECT:
-                self._recorder.called(Connect.read(command).client_version)
+                self._recorder.set_client_version(Connect.read(command).client_version)
 
-    def _told(self, frame: Frame) -> None:
+    def _record_from_region(self, frame: Frame) -> None:
         type_, command, entry = frame
         match type_:
             case CommandType.SEND_RECEIPT:
-                self._producers.confirmed(command)
+                self._producers.on_send_receipt(command)
             case CommandType.MESSAGE:
-                self._consumers.given(command, entry)
+                self._consumers.on_message(command, entry)
             case CommandType.SEND_ERROR:
-                self._producers.not_confirmed(SendError.read(command))
+                self._producers.on_send_error(SendError.read(command))
             case CommandType.PRODUCER_SUCCESS:
-                self._producers.opened(ProducerSuccess.read(command))
+                self._producers.on_producer_success(ProducerSuccess.read(command))
             case CommandType.SUCCESS:
-                self._consumers.answered(Success.read(command).request_id, None)
+                self._consumers.on_response(Success.read(command).request_id, None)
             case CommandType.ERROR:
                 error = Error.read(command)
-                self._producers.refused(error)
-                self._consumers.answered(error.request_id, error_text(error))
+                self._producers.on_error(error)
+                self._consumers.on_response(error.request_id, error_text(error))
             case CommandType.TC_CLIENT_CONNECT_RESPONSE:
-                self._transactions.connected(CoordinatorConnected.read(command))
+                self._transactions.on_coordinator_connected(CoordinatorConnected.read(command))
             case CommandType.NEW_TXN_RESPONSE:
-                self._transactions.begun(NewTransactionResponse.read(command))
+                self._transactions.on_new_transaction_response(NewTransactionResponse.read(command))
             case CommandType.END_TXN_RESPONSE:
-                self._transactions.ended(EndTransactionResponse.read(command))
+                self._transactions.on_end_transaction_response(EndTransactionResponse.read(command))
             case CommandType.CLOSE_PRODUCER:
-                self._producers.closed(CloseProducer.read(command).producer_id)
+                self._producers.on_close(CloseProducer.read(command).producer_id)

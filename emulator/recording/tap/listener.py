@@ -11,25 +11,27 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-LOOK_SECONDS = 0.02
+REGION_POLL_SECONDS = 0.02
 """Interval at which a tap checks whether a region that is down listens again."""
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class TapListener:
-    """Listens in front of one region; passes each accepted connection to `talk`."""
+    """Listens in front of one region; passes each accepted connection to `handle`."""
 
-    def __init__(self, host: str, behind: tuple[str, int], talk: Talk, *, limit_bytes: int) -> None:
+    def __init__(
+        self, host: str, region_address: tuple[str, int], handle: ConnectionHandler, *, limit_bytes: int
+    ) -> None:
         self._host = host
-        self._behind = behind
-        self._talk = talk
+        self._region_address = region_address
+        self._handle = handle
         self._limit_bytes = limit_bytes
         # This socket never listens. It reserves the port while the listener is closed.
-        self._reserved = _bound(host, 0)
-        self.port: int = self._reserved.getsockname()[1]
+        self._reserved_socket = _bind(host, 0)
+        self.port: int = self._reserved_socket.getsockname()[1]
         self._server: asyncio.Server | None = None
-        self._suspected = asyncio.Event()
+        self._check_requested = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -38,7 +40,7 @@ class TapListener:
 
     def check_region(self) -> None:
         """Check soon whether the region still listens. Called after a connection with it ended or failed."""
-        self._suspected.set()
+        self._check_requested.set()
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -46,28 +48,28 @@ class TapListener:
             await asyncio.wait({self._watching})
         if self._server is not None:
             self._server.close()
-        self._reserved.close()
+        self._reserved_socket.close()
 
     async def _watch(self) -> None:
-        while await self._suspected.wait():
-            self._suspected.clear()
-            if await self._listens():
+        while await self._check_requested.wait():
+            self._check_requested.clear()
+            if await self._region_listens():
                 continue
             if self._server is not None:
                 self._server.close()
-            while not await self._listens():
-                await asyncio.sleep(LOOK_SECONDS)
+            while not await self._region_listens():
+                await asyncio.sleep(REGION_POLL_SECONDS)
             await self._listen()
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(
-            self._talk, sock=_bound(self._host, self.port), limit=self._limit_bytes
+            self._handle, sock=_bind(self._host, self.port), limit=self._limit_bytes
         )
 
-    async def _listens(self) -> bool:
+    async def _region_listens(self) -> bool:
         """Return whether the region accepts connections; a paused region does."""
         try:
-            _, writer = await asyncio.open_connection(*self._behind)
+            _, writer = await asyncio.open_connection(*self._region_address)
         except OSError:
             return False
         writer.close()
@@ -76,15 +78,15 @@ class TapListener:
         return True
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     """Return a bound socket that may share its port with other sockets of this process."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    place = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        place.bind((host, port))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
     except OSError:
-        place.close()
+        bound.close()
         raise
-    return place
+    return bound

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from emulator.model.values import Position
-from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder, earlier_chunks
+from emulator.recording.tap.recorder import NON_PERSISTENT_PREFIX, Recorder, collect_chunk
 from emulator.run.history_events import Outcome, payload_digest, transaction_text
 from emulator.wire.codec_hot.consuming import AckCommand, decode_ack, decode_message
 from emulator.wire.commands import Redeliver, Seek, Subscribe, Unsubscribe
@@ -31,11 +31,11 @@ class TappedConsumers:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._consumers: dict[int, _Consumer] = {}
-        self._asked: dict[int, tuple[str, int, dict[str, object]]] = {}
+        self._requests: dict[int, tuple[str, int, dict[str, object]]] = {}
         """Open requests by request id: operation, consumer id and fields of their events."""
 
-    def subscribing(self, request: Subscribe) -> None:
-        if request.topic.startswith(KEEPS_NOTHING):
+    def on_subscribe(self, request: Subscribe) -> None:
+        if request.topic.startswith(NON_PERSISTENT_PREFIX):
             return
         place = {"topic": request.topic}
         if request.durable:
@@ -46,36 +46,36 @@ class TappedConsumers:
             fields = {"replicated": bool(request.replicated), "initial": initial}
             if request.read_compacted:
                 fields["compacted"] = True
-            self._ask("subscribe", request.request_id, request.consumer_id, fields)
+            self._record_request("subscribe", request.request_id, request.consumer_id, fields)
 
-    def unsubscribing(self, request: Unsubscribe) -> None:
-        self._ask("unsubscribe", request.request_id, request.consumer_id, {})
+    def on_unsubscribe(self, request: Unsubscribe) -> None:
+        self._record_request("unsubscribe", request.request_id, request.consumer_id, {})
 
-    def seeking(self, request: Seek) -> None:
+    def on_seek(self, request: Seek) -> None:
         to = request.message_id
         detail = "to a position" if to is not None else f"to publish time {request.publish_time_ms or 0} ms"
-        self._ask("seek", request.request_id, request.consumer_id, {"detail": detail})
+        self._record_request("seek", request.request_id, request.consumer_id, {"detail": detail})
 
-    def answered(self, request_id: int, error: str | None) -> None:
-        asked = self._asked.pop(request_id, None)
-        if asked is None:
+    def on_response(self, request_id: int, error: str | None) -> None:
+        request = self._requests.pop(request_id, None)
+        if request is None:
             return
-        op, consumer_id, fields = asked
+        op, consumer_id, fields = request
         consumer = self._consumers.get(consumer_id)
         if consumer is not None:
             outcome: Outcome = "ok" if error is None else "failed"
             self._recorder.write(op, outcome, **consumer.place, **fields, error=error)
 
-    def closed(self, consumer_id: int) -> None:
+    def on_close(self, consumer_id: int) -> None:
         self._consumers.pop(consumer_id, None)
 
-    def given(self, command: bytes, entry: bytes) -> None:
+    def on_message(self, command: bytes, entry: bytes) -> None:
         """Record the delivery of an entry's messages before it is forwarded to the client; of chunks, with the last."""
         meta = decode_message(command)
         consumer = self._consumers.get(meta.consumer_id)
         if consumer is None:
             return
-        earlier = earlier_chunks(consumer.chunks, entry)
+        earlier = collect_chunk(consumer.chunks, entry)
         if earlier is None:
             return
         info, messages = read_messages(entry, earlier)
@@ -83,7 +83,7 @@ class TappedConsumers:
             consumer.batch_sizes[meta.ledger, meta.entry] = info.num_messages
         op = "read" if consumer.is_reader else "receive"
         for message in messages:
-            if meta.ack_set is not None and not _is_in(meta.ack_set, message.batch_index):
+            if meta.ack_set is not None and not _is_unacknowledged(meta.ack_set, message.batch_index):
                 continue  # acknowledged before: the client filters it
             self._recorder.write(
                 op,
@@ -93,7 +93,7 @@ class TappedConsumers:
                 payload_digest=payload_digest(message.payload) if message.is_open else None,
             )
 
-    def acknowledging(self, command: bytes) -> None:
+    def on_ack(self, command: bytes) -> None:
         """Record the acknowledgement before it is forwarded to the region."""
         ack = decode_ack(command)
         consumer = self._consumers.get(ack.consumer_id)
@@ -104,14 +104,14 @@ class TappedConsumers:
         for ledger, entry, ack_set in ack.ids:
             if ack.cumulative and ack_set is not None:
                 if entry > 0:
-                    self._acknowledge(consumer, ledger, entry - 1, [NO_BATCH], how, transaction)
+                    self._record_acknowledgements(consumer, ledger, entry - 1, [NO_BATCH], how, transaction)
                 indexes = self._indexes(consumer, ledger, entry, ack_set)
-                self._acknowledge(consumer, ledger, entry, indexes, "individual", transaction)
+                self._record_acknowledgements(consumer, ledger, entry, indexes, "individual", transaction)
             else:
                 indexes = self._indexes(consumer, ledger, entry, ack_set)
-                self._acknowledge(consumer, ledger, entry, indexes, how, transaction)
+                self._record_acknowledgements(consumer, ledger, entry, indexes, how, transaction)
 
-    def redelivering(self, request: Redeliver) -> None:
+    def on_redeliver(self, request: Redeliver) -> None:
         consumer = self._consumers.get(request.consumer_id)
         if consumer is None or consumer.is_reader:
             return
@@ -120,13 +120,13 @@ class TappedConsumers:
         for position in request.ids:
             self._recorder.write("redeliver", "asked", **consumer.place, message_id=_entry_text(position))
 
-    def _ask(self, op: str, request_id: int, consumer_id: int, fields: dict[str, object]) -> None:
+    def _record_request(self, op: str, request_id: int, consumer_id: int, fields: dict[str, object]) -> None:
         consumer = self._consumers.get(consumer_id)
         if consumer is not None and not consumer.is_reader:
-            self._asked[request_id] = (op, consumer_id, fields)
+            self._requests[request_id] = (op, consumer_id, fields)
             self._recorder.write(op, "asked", **consumer.place, **fields)
 
-    def _acknowledge(
+    def _record_acknowledgements(
         self,
         consumer: _Consumer,
         ledger: int,
@@ -151,7 +151,7 @@ class TappedConsumers:
         """Return the batch indexes that are acknowledged in an entry; NO_BATCH for an entry without a batch."""
         size = consumer.batch_sizes.get((ledger, entry), 0)
         if ack_set is not None:
-            return [index for index in range(size) if not _is_in(ack_set, index)]
+            return [index for index in range(size) if not _is_unacknowledged(ack_set, index)]
         consumer.batch_sizes.pop((ledger, entry), None)
         return list(range(size)) if size else [NO_BATCH]
 
@@ -162,7 +162,7 @@ def _transaction_of(ack: AckCommand) -> str | None:
     return transaction_text((ack.txn_most, ack.txn_least))
 
 
-def _is_in(ack_set: tuple[int, ...], index: int) -> bool:
+def _is_unacknowledged(ack_set: tuple[int, ...], index: int) -> bool:
     """Return whether the message of a batch is in the acknowledgement set: it is not acknowledged."""
     word = index // _WORD_BITS
     return word < len(ack_set) and bool(ack_set[word] >> (index % _WORD_BITS) & 1)

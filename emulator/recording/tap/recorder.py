@@ -10,13 +10,13 @@ from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome
 from emulator.wire.observing import read_chunk
 
-KEEPS_NOTHING = f"{NON_PERSISTENT}://"
+NON_PERSISTENT_PREFIX = f"{NON_PERSISTENT}://"
 """Prefix of topics that are not recorded, because no delivery of their messages is guaranteed."""
 
-_UNFIT = re.compile(r"[^-.\w]+")
+_INVALID_IN_NAMES = re.compile(r"[^-.\w]+")
 
 
-def earlier_chunks(chunks: dict[str, bytes], entry: bytes) -> bytes | None:
+def collect_chunk(chunks: dict[str, bytes], entry: bytes) -> bytes | None:
     """Return the data of the earlier chunks if the entry is the last chunk of a message, and empty bytes if it is not
     chunked. Return None if further chunks follow; the chunk is added to `chunks` then."""
     chunk = read_chunk(entry)
@@ -38,14 +38,14 @@ class Recorder:
         self._number = number
         self._actor = f"client-{number}"
 
-    def called(self, client_version: str) -> None:
+    def set_client_version(self, client_version: str) -> None:
         """Derive the actor name from the client version and the connection's number, as in `Pulsar-Java-v4.0.1-3`."""
-        name = _UNFIT.sub("-", client_version).strip("-.") or "client"
+        name = _INVALID_IN_NAMES.sub("-", client_version).strip("-.") or "client"
         self._actor = f"{name}-{self._number}"
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
         self._history.write(op, outcome, actor=self._actor, region=self._region, **fields)
 
-    def omit(self, why: str) -> None:
+    def record_omission(self, why: str) -> None:
         """Record an omission: later commands of this connection are not recorded."""
         self._history.write("omission", "fact", actor=self._actor, detail=f"{self._actor}: {why}")

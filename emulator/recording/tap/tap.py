@@ -35,7 +35,7 @@ class Tap:
         self.history = history
         self._host = host
         self._listeners: list[TapListener] = []
-        self._talks: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
 
     async def open(self, regions: Iterable[tuple[str, str]]) -> list[TappedRegion]:
@@ -44,71 +44,71 @@ class Tap:
 
     async def _open_one(self, name: str, service_url: str) -> TappedRegion:
         url = urlsplit(service_url)
-        there = (url.hostname or "", url.port or 0)
+        region_address = (url.hostname or "", url.port or 0)
 
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            self._talks.add(task)
+            self._connections.add(task)
             try:
                 # Only `close` cancels the task.
                 with suppress(asyncio.CancelledError):
-                    await self._talk(name, here, there, reader, writer)
+                    await self._handle(name, tap_url, region_address, reader, writer)
             finally:
-                self._talks.discard(task)
+                self._connections.discard(task)
                 listener.check_region()
 
-        listener = TapListener(self._host, there, talk, limit_bytes=CHUNK_BYTES)
-        here = f"pulsar://{self._host}:{listener.port}"
+        listener = TapListener(self._host, region_address, handle, limit_bytes=CHUNK_BYTES)
+        tap_url = f"pulsar://{self._host}:{listener.port}"
         self._listeners.append(listener)
         await listener.open()
-        return TappedRegion(name, here)
+        return TappedRegion(name, tap_url)
 
     async def close(self) -> None:
         """Close all listeners and end all connections. The history stays open."""
         for listener in self._listeners:
             await listener.close()
-        for task in list(self._talks):
+        for task in list(self._connections):
             task.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _talk(
+    async def _handle(
         self,
         region: str,
-        here: str,
-        there: tuple[str, int],
+        tap_url: str,
+        region_address: tuple[str, int],
         from_client: asyncio.StreamReader,
         to_client: asyncio.StreamWriter,
     ) -> None:
         try:
-            from_region, to_region = await asyncio.open_connection(*there)
+            from_region, to_region = await asyncio.open_connection(*region_address)
         except OSError:
             to_client.close()
             return
-        connection = TappedConnection(Recorder(self.history, region, next(self._numbers)), here)
-        ways = [
-            asyncio.create_task(_carry(from_client, to_region, connection.to_region)),
-            asyncio.create_task(_carry(from_region, to_client, connection.to_client)),
+        connection = TappedConnection(Recorder(self.history, region, next(self._numbers)), tap_url)
+        directions = [
+            asyncio.create_task(_forward(from_client, to_region, connection.to_region)),
+            asyncio.create_task(_forward(from_region, to_client, connection.to_client)),
         ]
         try:
             # Pulsar has no half-closed connections: when one direction ends, the other is closed, too.
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            connection.ended()
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
+            connection.on_connection_lost()
             for writer in (to_client, to_region):
                 with suppress(OSError):
                     writer.close()
 
 
-async def _carry(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, through: Callable[[bytes], bytes]
+async def _forward(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: Callable[[bytes], bytes]
 ) -> None:
     with suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
-            data = through(chunk)
+            data = process(chunk)
             if data:
                 writer.write(data)
                 await writer.drain()

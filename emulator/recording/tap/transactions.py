@@ -24,19 +24,19 @@ class TappedTransactions:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._connecting: dict[int, ConnectCoordinator] = {}
+        self._connect_requests: dict[int, ConnectCoordinator] = {}
         self._keys: dict[int, dict[str, Any]] = {}
         """Transaction key and epoch of this connection, by coordinator; empty for a client without a key."""
-        self._beginning: dict[int, dict[str, Any]] = {}
-        self._ending: dict[int, dict[str, str | None]] = {}
+        self._begin_requests: dict[int, dict[str, Any]] = {}
+        self._end_requests: dict[int, dict[str, str | None]] = {}
 
     # Transaction keys: a connection has at most one, and each coordinator returns a client epoch for it.
 
-    def connecting(self, request: ConnectCoordinator) -> None:
-        self._connecting[request.request_id] = request
+    def on_connect_coordinator(self, request: ConnectCoordinator) -> None:
+        self._connect_requests[request.request_id] = request
 
-    def connected(self, answer: CoordinatorConnected) -> None:
-        request = self._connecting.pop(answer.request_id, None)
+    def on_coordinator_connected(self, answer: CoordinatorConnected) -> None:
+        request = self._connect_requests.pop(answer.request_id, None)
         if request is None or answer.error is not None:
             return
         key = {"transaction_key": request.key, "key_epoch": answer.epoch} if request.key else {}
@@ -44,56 +44,56 @@ class TappedTransactions:
 
     # Beginnings.
 
-    def beginning(self, request: NewTransaction) -> None:
+    def on_new_transaction(self, request: NewTransaction) -> None:
         """Record the request before it is sent to the region."""
-        under = self._keys.get(request.coordinator, {})
-        self._beginning[request.request_id] = under
-        self._write_begin("asked", under)
+        key_fields = self._keys.get(request.coordinator, {})
+        self._begin_requests[request.request_id] = key_fields
+        self._record_begin("asked", key_fields)
 
-    def begun(self, answer: NewTransactionResponse) -> None:
-        under = self._beginning.pop(answer.request_id, None)
-        if under is None:
+    def on_new_transaction_response(self, answer: NewTransactionResponse) -> None:
+        key_fields = self._begin_requests.pop(answer.request_id, None)
+        if key_fields is None:
             return
         if answer.error is None:
             self._recorder.write(
                 "begin_transaction",
                 "ok",
                 transaction=transaction_text((answer.most or 0, answer.least or 0)),
-                **under,
+                **key_fields,
             )
         else:
             # Unknown: the transaction may exist. A client that retries receives another one.
-            self._write_begin("unknown", under, error=answer.message or "refused")
+            self._record_begin("unknown", key_fields, error=answer.message or "refused")
 
-    def _write_begin(self, outcome: Outcome, under: dict[str, Any], **more: str) -> None:
-        key = {name: value for name, value in under.items() if name == "transaction_key"}
+    def _record_begin(self, outcome: Outcome, key_fields: dict[str, Any], **more: str) -> None:
+        key = {name: value for name, value in key_fields.items() if name == "transaction_key"}
         self._recorder.write("begin_transaction", outcome, **key, **more)
 
     # Ends.
 
-    def ending(self, request: EndTransaction) -> None:
+    def on_end_transaction(self, request: EndTransaction) -> None:
         """Record the request before it is sent to the region."""
         transaction = transaction_text((request.most, request.least))
-        said = {"transaction": transaction, "action": "commit" if request.commit else "abort"}
+        fields = {"transaction": transaction, "action": "commit" if request.commit else "abort"}
         if request.commit is not None:
-            self._ending[request.request_id] = said
-            self._recorder.write("end_transaction", "asked", **said)
+            self._end_requests[request.request_id] = fields
+            self._recorder.write("end_transaction", "asked", **fields)
 
-    def ended(self, answer: EndTransactionResponse) -> None:
-        said = self._ending.pop(answer.request_id, None)
-        if said is None:
+    def on_end_transaction_response(self, answer: EndTransactionResponse) -> None:
+        fields = self._end_requests.pop(answer.request_id, None)
+        if fields is None:
             return
         if answer.error is None:
-            self._recorder.write("end_transaction", "ok", **said)
+            self._recorder.write("end_transaction", "ok", **fields)
         else:
             outcome: Outcome = "failed" if answer.error is ServerError.InvalidTxnStatus else "unknown"
-            self._recorder.write("end_transaction", outcome, **said, error=error_text(answer))
+            self._recorder.write("end_transaction", outcome, **fields, error=error_text(answer))
 
-    def lost(self) -> None:
+    def on_connection_lost(self) -> None:
         """Record unknown outcomes for open requests, because the connection ended."""
-        for under in self._beginning.values():
-            self._write_begin("unknown", under, error="the connection ended")
-        for said in self._ending.values():
-            self._recorder.write("end_transaction", "unknown", **said, error="the connection ended")
-        self._beginning.clear()
-        self._ending.clear()
+        for key_fields in self._begin_requests.values():
+            self._record_begin("unknown", key_fields, error="the connection ended")
+        for fields in self._end_requests.values():
+            self._recorder.write("end_transaction", "unknown", **fields, error="the connection ended")
+        self._begin_requests.clear()
+        self._end_requests.clear()

@@ -51,7 +51,7 @@ def answered(request_id: int, error: int | None = None) -> bytes:
         (lambda tapped: tapped.to_client(answered(7)), "ok"),
         (lambda tapped: tapped.to_client(answered(7, pb.InvalidTxnStatus)), "failed"),
         (lambda tapped: tapped.to_client(answered(7, pb.TransactionNotFound)), "unknown"),
-        (lambda tapped: tapped.ended(), "unknown"),
+        (lambda tapped: tapped.on_connection_lost(), "unknown"),
     ],
 )
 def test_the_end_of_a_transaction_is_recorded_with_its_outcome(
@@ -82,7 +82,7 @@ def begin_refused(request_id: int) -> bytes:
     [
         (lambda tapped: tapped.to_client(NewTransactionResponse(8, 3, 7).encode()), "ok"),
         (lambda tapped: tapped.to_client(begin_refused(8)), "unknown"),
-        (lambda tapped: tapped.ended(), "unknown"),
+        (lambda tapped: tapped.on_connection_lost(), "unknown"),
     ],
 )
 def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
