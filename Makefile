@@ -83,6 +83,7 @@ bench: setup
 docs: setup
 	@$(VENV)/python -m scripts.reference
 	@$(VENV)/python -m tests.swarm.workloads_table
+	@$(VENV)/python -m tests.swarm.invariants_table
 
 lint: setup
 	@$(VENV)/ruff check .

@@ -1,10 +1,12 @@
-"""Each invariant has one number and one row, and every reference to an invariant finds its row."""
+"""Each invariant has one number, one row and something that verifies it; every reference finds its row."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from pathlib import Path
+
+from tests.swarm import invariants_table
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "INVARIANTS.md"
@@ -44,6 +46,16 @@ def test_every_invariant_that_code_or_a_page_names_has_a_row() -> None:
         f"INV-{number}": sorted(files) for number, files in referenced().items() if number not in taken
     }
     assert not unknown, f"{unknown} have no row in {PAGE.name}; {next_free(taken)}"
+
+
+def test_the_page_of_checks_lists_them_as_the_code_has_them() -> None:
+    assert invariants_table.PAGE.read_text() == invariants_table.text(), "run: make docs"
+
+
+def test_every_invariant_has_a_check_a_mutant_or_a_test() -> None:
+    rows = re.findall(r"^\| INV-(\d+) \|.*\|([^|]*)\|$", PAGE.read_text(), flags=re.MULTILINE)
+    checked = set(numbers(invariants_table.text()))
+    assert {number for number, tests in rows if not tests.strip()} <= {str(one) for one in checked}
 
 
 def test_a_number_that_is_taken_twice_is_noticed_and_the_next_free_one_is_named() -> None:

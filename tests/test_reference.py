@@ -12,7 +12,7 @@ def generated() -> dict[str, str]:
     return pages()
 
 
-OF_THE_SWARM = {"mutants.md", "workloads.md"}
+OF_THE_SWARM = {"invariants.md", "mutants.md", "workloads.md"}
 """tests/swarm compares them."""
 
 

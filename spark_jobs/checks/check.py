@@ -112,7 +112,7 @@ class Check:
     """One guarantee and how to check it."""
 
     name: str
-    """Identifier, as in report.json and docs/INVARIANTS.md."""
+    """Identifier, as in report.json and docs/reference/invariants.md."""
     title: str
     """Title, as in report.html."""
     invariant: str
