@@ -57,7 +57,7 @@ async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert peer._transport is not None
         peer._transport.abort()
         await until(lambda: peer._retry is not None)
-        peer._try_again()
+        peer._schedule_reconnect()
         await until(lambda: started > 0)
         assert (started, peer._retry) == (1, None)
 

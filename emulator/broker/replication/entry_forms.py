@@ -36,22 +36,22 @@ _new_tuple: Final = tuple.__new__
 class ReplicatedEntryCache:
     """Caches the newest replicated forms of the entries of one region."""
 
-    def __init__(self, region: str, account: MemoryBudget) -> None:
+    def __init__(self, region: str, budget: MemoryBudget) -> None:
         self._region = region
-        self._charge = account.charge(0)
+        self._charge = budget.charge(0)
         self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}
         """Forms by position, and by the remote schema version where that differs from the local one."""
         self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
 
-    def of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> bytes:
+    def form_of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> bytes:
         """Return the replicated form of an entry. `schema_version`: its schema's version in the remote region, if
         different."""
-        place = (ledger_id, entry.entry_id)
-        key = place if schema_version is None else (*place, schema_version)
+        ids = (ledger_id, entry.entry_id)
+        key = ids if schema_version is None else (*ids, schema_version)
         form = self._forms.get(key)
         if form is None:
-            position = _new_tuple(Position, place)
+            position = _new_tuple(Position, ids)
             form = with_replication(entry.data, self._region, position, schema_version)
             self._forms[key] = form
             self._oldest_first.append(key)
@@ -68,7 +68,7 @@ class ReplicatedEntryCache:
 
 NO_SCHEMA = b""
 """Version that is sent instead of one never assigned here, which could be a valid version of the other region."""
-KNOWN_MAX = 1_024
+VERSIONS_MAX = 1_024
 """Maximum number of cached versions. A topic has fewer, but clients set the version in a message."""
 
 
@@ -107,7 +107,7 @@ class RemoteSchemaVersions:
             if len(remote) not in (0, len(version)):
                 sentence = f"its version there has {len(remote):,} bytes instead of {len(version)}"
                 raise ProtocolError(ServerError.UnknownError, sentence)
-        if len(self._remote_versions) >= KNOWN_MAX:
+        if len(self._remote_versions) >= VERSIONS_MAX:
             self._remote_versions.clear()
         self._remote_versions[version] = remote
 

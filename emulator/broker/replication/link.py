@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
-_STAY_TRUE = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
+_LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
 """Reasons that stay valid while the handshake is retried, until the remote region responds differently."""
 
 
@@ -75,23 +75,23 @@ class LinkRequests:
         self._last_id += 1
         return self._last_id
 
-    def producer_requested(self, producer_id: int) -> int:
+    def new_producer_request(self, producer_id: int) -> int:
         """Return the id for a request to open a producer. It replaces the pending one: requests to a peer that answers
         PINGs but never PRODUCER must not accumulate."""
-        self.producer_gone(producer_id)
+        self.drop_producer_request(producer_id)
         request_id = self.new_id()
         self._producers[request_id] = producer_id
         self._newest[producer_id] = request_id
         return request_id
 
-    def producer_answered(self, request_id: int) -> int | None:
+    def pop_producer_request(self, request_id: int) -> int | None:
         """Return the producer of a request; None if the request was replaced or was not for a producer."""
         producer_id = self._producers.pop(request_id, None)
         if producer_id is not None:
             del self._newest[producer_id]
         return producer_id
 
-    def producer_gone(self, producer_id: int) -> None:
+    def drop_producer_request(self, producer_id: int) -> None:
         """Drop the pending request for this producer."""
         request_id = self._newest.pop(producer_id, None)
         if request_id is not None:
@@ -106,7 +106,7 @@ class LinkRequests:
         send(request_id)
         return answer
 
-    def answered(self, request_id: int, response: Any) -> None:
+    def complete(self, request_id: int, response: Any) -> None:
         """Pass a response, or the error that the peer sent instead, to its caller."""
         answer = self._pending.pop(request_id, None)
         if answer is None or answer.done():
@@ -164,13 +164,13 @@ class PeerLink(asyncio.Protocol):
 
     def remove(self, user: LinkUser) -> None:
         """Remove a replicator and close its producer."""
-        self.requests.producer_gone(user.producer_id)
+        self.requests.drop_producer_request(user.producer_id)
         if self._users.pop(user.producer_id, None) is not None and self.connected:
             self.write(commands.CloseProducer(self.requests.new_id(), user.producer_id).encode())
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
         """Request a producer from the peer; the response calls `producer_ready` or `refused`."""
-        request_id = self.requests.producer_requested(user.producer_id)
+        request_id = self.requests.new_producer_request(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
 
@@ -212,14 +212,14 @@ class PeerLink(asyncio.Protocol):
                 await network.connect(lambda: self, self.config.host, self.config.port)
         except LinkCut:
             self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
-            self._try_again()
+            self._schedule_reconnect()
         except Exception as failure:  # any, also of an invalid host name: the link must be retried
             self.why_not = Cause.LINK_UNREACHABLE(
                 region=self.config.region, failure=str(failure) or "timed out"
             )
-            self._try_again()
+            self._schedule_reconnect()
 
-    def _try_again(self) -> None:
+    def _schedule_reconnect(self) -> None:
         if self._closed or self._retry is not None:
             return
         settings = self.region.config.settings
@@ -238,7 +238,7 @@ class PeerLink(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
-        if self.why_not.cause not in _STAY_TRUE:
+        if self.why_not.cause not in _LASTING_CAUSES:
             self.why_not = Cause.LINK_HANDSHAKE(region=self.config.region)
         self.writable = True
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
@@ -270,7 +270,7 @@ class PeerLink(asyncio.Protocol):
                     user.link_down()
                 self.region.links_changed()
         finally:  # also after an error of a replicator: the link must be retried
-            self._try_again()
+            self._schedule_reconnect()
 
     def _schedule_keep_alive(self) -> None:
         interval = self.region.config.settings.peer_keep_alive_interval_ms / 1000
@@ -315,7 +315,7 @@ class PeerLink(asyncio.Protocol):
                     producer_id, ledger_id, entry_id = decode_peer_receipt(command)
                     receipts.setdefault(producer_id, []).append((ledger_id, entry_id))
                 else:
-                    self._confirm(receipts)
+                    self._process_receipts(receipts)
                     self._handle(type_, command)
             if self._frames.failed is not None:
                 raise self._frames.failed
@@ -323,9 +323,9 @@ class PeerLink(asyncio.Protocol):
             logger.warning("link to %s: the peer violated the protocol: %s", self.config.region, problem)
             if self._transport is not None:
                 self._transport.abort()
-        self._confirm(receipts)
+        self._process_receipts(receipts)
 
-    def _confirm(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
+    def _process_receipts(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
         """Pass receipts to the replicators and resume sending: once per received chunk of bytes, not once per
         receipt."""
         confirmed = [(self._users.get(producer_id), positions) for producer_id, positions in receipts.items()]
@@ -344,24 +344,24 @@ class PeerLink(asyncio.Protocol):
         elif type_ == CommandType.CONNECTED:
             self._connected(commands.Connected.read(data).max_message_bytes)
         elif type_ == CommandType.PRODUCER_SUCCESS:
-            user = self._answered(commands.ProducerSuccess.read(data).request_id)
+            user = self._requester(commands.ProducerSuccess.read(data).request_id)
             if user is not None:
                 user.producer_ready()
         elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
             partitions = commands.PartitionMetadataResponse.read(data)
             count = 0 if partitions.is_failed else partitions.partitions or 0
-            self.requests.answered(partitions.request_id, count)
+            self.requests.complete(partitions.request_id, count)
         elif type_ == CommandType.GET_OR_CREATE_SCHEMA_RESPONSE:
             schema = commands.GetOrCreateSchemaResponse.read(data)
             version = schema.version or b""
             failed = None if schema.error is None else ProtocolError(schema.error, schema.message or "")
-            self.requests.answered(schema.request_id, failed or version)
+            self.requests.complete(schema.request_id, failed or version)
         elif type_ == CommandType.ERROR:
             error = commands.Error.read(data)
             if not self.connected:
                 self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=error.message)
                 logger.warning("%s", self._refusal)
-            user = self._answered(error.request_id)
+            user = self._requester(error.request_id)
             if user is not None:
                 user.refused(error.message)
         elif type_ == CommandType.SEND_ERROR:
@@ -374,9 +374,9 @@ class PeerLink(asyncio.Protocol):
             if user is not None:
                 user.refused("closed by the peer")
 
-    def _answered(self, request_id: int) -> LinkUser | None:
+    def _requester(self, request_id: int) -> LinkUser | None:
         """Return the replicator whose producer was requested; None when it was removed since."""
-        producer_id = self.requests.producer_answered(request_id)
+        producer_id = self.requests.pop_producer_request(request_id)
         return None if producer_id is None else self._users.get(producer_id)
 
     def _send_proof(self, method: str, nonce: bytes) -> None:

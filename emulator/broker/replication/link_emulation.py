@@ -44,7 +44,7 @@ class DelayLine:
         self._closed = False
 
     @property
-    def _transparent(self) -> bool:
+    def _is_transparent(self) -> bool:
         shape = self.shape
         unlimited = shape.bandwidth_bytes_per_second is None
         return shape.state == "up" and unlimited and not shape.latency_ms and not shape.jitter_ms
@@ -52,14 +52,14 @@ class DelayLine:
     def put(self, data: bytes) -> None:
         if self._closed:
             return
-        if self._transparent and not self._waiting:
+        if self._is_transparent and not self._waiting:
             self._deliver(data)
             return
-        self._waiting.append((self._arrival(len(data)), data))
+        self._waiting.append((self._arrival_time(len(data)), data))
         self.waiting_bytes += len(data)
         self._schedule()
 
-    def _arrival(self, size_bytes: int) -> float:
+    def _arrival_time(self, size_bytes: int) -> float:
         shape, now = self.shape, asyncio.get_running_loop().time()
         self._free_at = max(self._free_at, now)
         if shape.bandwidth_bytes_per_second:

@@ -39,10 +39,10 @@ def replicator_name(source: str, target: str) -> str:
     return f"{REPLICATOR_PREFIX}{source}-->{target}"
 
 
-def proof_of(run_secret: str, nonce: bytes, dialling: str, dialled: str) -> bytes:
+def proof_of(run_secret: str, nonce: bytes, source: str, target: str) -> bytes:
     """Return the proof of the dialling region. Names are prefixed by their length, so that no two pairs produce the
     same bytes."""
-    names = b"".join(len(name).to_bytes(2, "big") + name for name in (dialling.encode(), dialled.encode()))
+    names = b"".join(len(name).to_bytes(2, "big") + name for name in (source.encode(), target.encode()))
     return hmac.digest(run_secret.encode(), nonce + names, hashlib.sha256)
 
 
@@ -58,7 +58,7 @@ class Challenge:
         region's."""
         expected = proof_of(config.run_secret, self.nonce, self.region, config.region)
         if method != METHOD or not hmac.compare_digest(proof, expected):
-            raise _not_proven(
+            raise _authentication_error(
                 f"this is not region {self.region!r} of the run that region {config.region} is in"
             )
         return Peer(self.region)
@@ -76,9 +76,11 @@ def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int]
     """Return the challenge for a connection that names a region. ProtocolError when it is not a peer of this region."""
     name = claimed.decode(errors="replace")
     if name not in {peer.region for peer in config.peers}:
-        raise _not_proven(f"{name!r} is not a peer of region {config.region}")
+        raise _authentication_error(f"{name!r} is not a peer of region {config.region}")
     if not config.run_secret:
-        raise _not_proven(f"region {config.region} has no run secret, so no peer can be authenticated")
+        raise _authentication_error(
+            f"region {config.region} has no run secret, so no peer can be authenticated"
+        )
     return Challenge(name, random_bytes(NONCE_BYTES))
 
 
@@ -110,5 +112,5 @@ def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
     return peer
 
 
-def _not_proven(sentence: str) -> ProtocolError:
+def _authentication_error(sentence: str) -> ProtocolError:
     return ProtocolError(ServerError.AuthenticationError, sentence, closes_connection=True)

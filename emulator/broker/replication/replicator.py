@@ -1,4 +1,4 @@
-"""Sends the messages published to one topic in this region to one other region: connects ReplicatorLife and
+"""Sends the messages published to one topic in this region to one other region: connects ReplicatorLifecycle and
 ReplicationProgress to the link."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from emulator.broker.replication.replicator_state import ReplicationRate, RetryTimer, StoredProgress
 from emulator.broker.topic.metrics import Traffic
-from emulator.core.replication.progress import Forwarding, ReplicatorLife, ReplicatorState
+from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
@@ -45,8 +45,8 @@ class Replicator:
         self.producer_id = 0
         self._stored = StoredProgress(topic, self.remote)
         self.progress = self._stored.progress
-        self.life = ReplicatorLife()
-        self.life.lost(self._link_is_down())
+        self.life = ReplicatorLifecycle()
+        self.life.link_lost(self._link_is_down())
         self._schema_versions = components.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
@@ -69,7 +69,7 @@ class Replicator:
         self._open()
 
     def link_down(self) -> None:
-        self._end_stream(self.life.lost, self._link_is_down())
+        self._end_stream(self.life.link_lost, self._link_is_down())
         self.topic.subscriptions.link_lost(self.remote)
 
     def producer_ready(self) -> None:
@@ -106,7 +106,7 @@ class Replicator:
 
     def _open(self) -> None:
         """Open the producer if the state requires it."""
-        if self.peer.connected and self.life.ask(Cause.PRODUCER_ASKED(region=self.remote)):
+        if self.peer.connected and self.life.begin_opening(Cause.PRODUCER_ASKED(region=self.remote)):
             self._retry.start(OPEN_SECONDS)
             self.peer.open_producer(self, self.topic.full_name)
 
@@ -164,7 +164,7 @@ class Replicator:
             if room <= 0 or start >= self.topic.state.replicable_end:
                 return
             if self.rate.throttle is not None:
-                if self.rate.has_to_wait():
+                if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
             entries = self.topic.reading.recent(start, min(room, READ_ENTRIES))
@@ -207,7 +207,7 @@ class Replicator:
             if remote is None:
                 self._hold(version)
                 break
-            form = forms.of(ledger_id, entry, None if remote == version else remote)
+            form = forms.form_of(ledger_id, entry, None if remote == version else remote)
             if len(form) > self.peer.entry_bytes_max:
                 too_large = len(form)
                 break
@@ -230,7 +230,7 @@ class Replicator:
         if parts:
             frame = b"".join(parts)
             self.sent.add(messages, len(frame))
-            self.rate.take(messages, len(frame))
+            self.rate.count(messages, len(frame))
             self.peer.write(frame)
         elif too_large and not progress.in_flight:
             self._park(
@@ -246,10 +246,10 @@ class Replicator:
 
     def _hold(self, version: bytes) -> None:
         """Pause at an entry whose schema version in the remote region is not known yet."""
-        asked = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
-        self.topic.region.spawn(self._learn(version, self.life.hold(asked)))
+        why = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
+        self.topic.region.spawn(self._learn_version(version, self.life.begin_hold(why)))
 
-    async def _learn(self, version: bytes, hold: int) -> None:
+    async def _learn_version(self, version: bytes, hold: int) -> None:
         delay_seconds = RETRY_SECONDS
         while self.life.is_held(hold):
             try:
@@ -270,7 +270,7 @@ class Replicator:
                 await asyncio.sleep(delay_seconds)
                 delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
             else:
-                if self.life.go_on(hold):
+                if self.life.end_hold(hold):
                     self.pump()
                 return
 

@@ -34,15 +34,15 @@ class StoredProgress:
         self._remote = remote
         key = ProgressKey(topic.full_name, remote).text
         self.progress: ReplicationProgress = components.replication.replication_progress(
-            self._stored(key),
+            self._read_confirmed(key),
             entries_max=settings.replication_window_entries,
             bytes_max=settings.replication_window_bytes,
         )
         self.writer = components.storage.debounced_writer(
-            topic.region.store, key, one_key(key, self._encoded), topic.failed
+            topic.region.store, key, one_key(key, self._encode), topic.failed
         )
 
-    def _stored(self, key: str) -> int:
+    def _read_confirmed(self, key: str) -> int:
         # A new replicator begins with the log's first entry: a region added later receives the history too.
         beginning = self._topic.reading.first_entry_id - 1
         stored = self._topic.region.store.get(key)
@@ -60,7 +60,7 @@ class StoredProgress:
             return beginning
         return position.entry if position.ledger == self._topic.ledger_id else -1
 
-    def _encoded(self) -> bytes:
+    def _encode(self) -> bytes:
         return str(Position(self._topic.ledger_id, self.progress.confirmed)).encode()
 
     def changed(self) -> None:
@@ -83,13 +83,13 @@ class ReplicationRate:
     def set(self, rate: RateLimit) -> None:
         """Set the rate limit; a wait for the former rate ends."""
         self.throttle = throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
-        self._waited()
+        self._end_wait()
 
     @property
     def wait_ms(self) -> float:
         return 0.0 if self.throttle is None else self.throttle.wait_ms(_now_ms())
 
-    def has_to_wait(self) -> bool:
+    def wait_if_limited(self) -> bool:
         """Return whether nothing may be sent now; then `resume` is called later."""
         wait_ms = self.wait_ms
         if wait_ms <= 0:
@@ -97,16 +97,16 @@ class ReplicationRate:
         if self._timer is None:
             # A remainder left by rounding is too short for the clock to advance.
             self._timer = asyncio.get_running_loop().call_later(
-                max(wait_ms / 1000, ROUNDING_SECONDS), self._waited
+                max(wait_ms / 1000, ROUNDING_SECONDS), self._end_wait
             )
         return True
 
-    def take(self, messages: int, size_bytes: int) -> None:
+    def count(self, messages: int, size_bytes: int) -> None:
         """Count sent messages and bytes against the rate limit."""
         if self.throttle is not None:
             self.throttle.take(messages, size_bytes, _now_ms())
 
-    def _waited(self) -> None:
+    def _end_wait(self) -> None:
         self.close()
         self._resume()
 

@@ -35,8 +35,8 @@ class Forwarding(Enum):
     """Whether an entry is sent to a remote region, and why (PIP-33 and the protocol's replication rules)."""
 
     SEND = "originated here and is meant for that region"
-    NOT_OURS = "came from another region: only its origin forwards a message (no loops)"
-    NOT_FOR_THEM = "its sender named other regions"
+    FROM_OTHER_REGION = "came from another region: only its origin forwards a message (no loops)"
+    NOT_ADDRESSED = "its sender named other regions"
     LOCAL_MARKER = "a marker that is valid in this log only"
 
 
@@ -51,9 +51,9 @@ def forwarding(
     if marker_type in LOCAL_MARKER_TYPES:
         return Forwarding.LOCAL_MARKER
     if replicated_from is not None:
-        return Forwarding.NOT_OURS
+        return Forwarding.FROM_OTHER_REGION
     if replicate_to and remote not in replicate_to:
-        return Forwarding.NOT_FOR_THEM
+        return Forwarding.NOT_ADDRESSED
     return Forwarding.SEND
 
 
@@ -88,7 +88,7 @@ NEXT_STATES = {
 """State -> legal next states."""
 
 
-class ReplicatorLife:
+class ReplicatorLifecycle:
     """The state of one replicator, and why it is not sending."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class ReplicatorLife:
         """Whether the remote region has the producer open, so that receipts count."""
         return self.state in (ReplicatorState.STREAMING, ReplicatorState.READING, ReplicatorState.HELD)
 
-    def ask(self, why: Reason) -> bool:
+    def begin_opening(self, why: Reason) -> bool:
         """Return whether the shell must request a producer in the remote region now. False while a request is in
         progress, while the producer is open, and while the replicator rests. After a refusal `why_not` stays the
         refusal's reason."""
@@ -128,8 +128,8 @@ class ReplicatorLife:
             return False
         return self._try(ReplicatorState.STREAMING)
 
-    def hold(self, why: Reason) -> int:
-        """Hold the next entry back. Returns the number that `is_held` and `go_on` require."""
+    def begin_hold(self, why: Reason) -> int:
+        """Hold the next entry back. Returns the number that `is_held` and `end_hold` require."""
         self._become(ReplicatorState.HELD, why)
         self._holds += 1
         return self._holds
@@ -138,7 +138,7 @@ class ReplicatorLife:
         """Whether the entry is still held back; False when the stream has ended since."""
         return self.state is ReplicatorState.HELD and hold == self._holds
 
-    def go_on(self, hold: int) -> bool:
+    def end_hold(self, hold: int) -> bool:
         """Stop holding the entry back. Returns False when the stream has ended since."""
         return self.is_held(hold) and self._try(ReplicatorState.STREAMING)
 
@@ -151,7 +151,7 @@ class ReplicatorLife:
         and requested none."""
         return self._try(ReplicatorState.REFUSED, why)
 
-    def lost(self, why: Reason) -> bool:
+    def link_lost(self, why: Reason) -> bool:
         """Note that the link is down. Returns False when that has no effect: the replicator rests, or is closed."""
         return self.state is not ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
 

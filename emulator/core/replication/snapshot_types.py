@@ -184,13 +184,13 @@ class SnapshotBackoff:
         self.timeout_ms = self._configured_timeout_ms
         """Timeout of a snapshot, from the configured timeout to TIMEOUT_GROWTH_MAX times that."""
 
-    def started_in_vain(self) -> None:
+    def lengthen_wait(self) -> None:
         """Double the wait: a snapshot timed out, or is started again."""
         self.retry_after_ms = min(2 * self.retry_after_ms, self.timeout_ms)
 
     def timed_out(self) -> None:
         self.pending_max = max(1, self.pending_max // 2)
-        self.started_in_vain()
+        self.lengthen_wait()
 
     def completed(self, duration_ms: int) -> None:
         self.pending_max = min(self.pending_max + 1, PENDING_MAX)

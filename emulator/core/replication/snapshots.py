@@ -147,7 +147,7 @@ class SnapshotController:
             return []
         assert last_data_position is not None, "an empty topic is IDLE"
         if self._is_under_way(last_data_position):
-            self.backoff.started_in_vain()
+            self.backoff.lengthen_wait()
         suffix = "" if self._has_messages(last_data_position) else FOLLOW_UP_SUFFIX
         return self._start(new_snapshot_id + suffix, last_data_position)
 
@@ -251,7 +251,7 @@ class SnapshotController:
         if response.region == self.region:
             return []
         pending = self.pending.get(response.snapshot_id.removesuffix(SECOND_ROUND_SUFFIX))
-        if pending is None or not self._counts(response, pending):
+        if pending is None or not self._is_awaited(response, pending):
             self.counters.ignored_answers += 1
             return []
         pending.unanswered.remove(response.region)
@@ -262,7 +262,7 @@ class SnapshotController:
             return self._start_second_round(pending)
         return self._store(pending, at_position)
 
-    def _counts(self, response: SnapshotResponse, pending: PendingSnapshot) -> bool:
+    def _is_awaited(self, response: SnapshotResponse, pending: PendingSnapshot) -> bool:
         return (
             pending.stage is not SnapshotStage.STORING
             and response.snapshot_id == pending.wire_id

@@ -46,10 +46,10 @@ class SnapshotCache:
         assert max_size >= 1
         self.max_size = max_size
         self._snapshots: list[Snapshot] = []
-        """Invariant: local positions strictly ascending, all above `_used`."""
+        """Invariant: local positions strictly ascending, all above `_newest_taken`."""
         self._entry_ids: list[int] = []
         """Local entry ids of `_snapshots`, same index."""
-        self._used = -1
+        self._newest_taken = -1
         """Local entry id of the newest snapshot taken: older ones are useless."""
 
     def __len__(self) -> int:
@@ -64,32 +64,32 @@ class SnapshotCache:
         """Remember a snapshot. Returns False when it is known, older than one that was taken, or has no room."""
         entry_id = snapshot.local_position.entry
         at = bisect_left(self._entry_ids, entry_id)
-        if entry_id <= self._used or (at < len(self._entry_ids) and self._entry_ids[at] == entry_id):
+        if entry_id <= self._newest_taken or (at < len(self._entry_ids) and self._entry_ids[at] == entry_id):
             return False
         self._entry_ids.insert(at, entry_id)
         self._snapshots.insert(at, snapshot)
         if len(self._snapshots) <= self.max_size:
             return True
-        victim = self._least_missed()
+        victim = self._most_redundant()
         del self._entry_ids[victim], self._snapshots[victim]
         return victim != at
 
-    def _least_missed(self) -> int:
+    def _most_redundant(self) -> int:
         """Return the index whose neighbours are closest together; of several, the oldest."""
         ids = self._entry_ids
         return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=0)
 
-    def take(self, mark_delete: int) -> Snapshot | None:
+    def pop_newest_reached(self, mark_delete: int) -> Snapshot | None:
         """Remove and return the newest snapshot that mark-delete has reached; older ones are removed, too."""
         usable = bisect_right(self._entry_ids, mark_delete)
         if not usable:
             return None
-        snapshot, self._used = self._snapshots[usable - 1], self._entry_ids[usable - 1]
+        snapshot, self._newest_taken = self._snapshots[usable - 1], self._entry_ids[usable - 1]
         del self._entry_ids[:usable], self._snapshots[:usable]
         return snapshot
 
     def keep_newest_reached(self, mark_delete: int) -> None:
-        """Remove the snapshots that are older than the one that `take` would return."""
+        """Remove the snapshots that are older than the one that `pop_newest_reached` would return."""
         older = bisect_right(self._entry_ids, mark_delete) - 1
         if older > 0:
             del self._entry_ids[:older], self._snapshots[:older]
@@ -98,7 +98,7 @@ class SnapshotCache:
         """Remove all snapshots after a seek: the subscription may reach any snapshot again."""
         self._snapshots.clear()
         self._entry_ids.clear()
-        self._used = -1
+        self._newest_taken = -1
 
 
 class ReplicatedSubscription:
@@ -131,15 +131,15 @@ class ReplicatedSubscription:
         self, mark_delete: int, *, ahead_of_peers: bool = True
     ) -> SubscriptionUpdate | None:
         """Process acknowledgements of consumers. Returns the update to write, if any."""
-        snapshot = self._take(mark_delete, ahead_of_peers)
+        snapshot = self._take_snapshot(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
         self.updates += 1
         return update_for(self.name, snapshot)
 
-    def _take(self, mark_delete: int, ahead_of_peers: bool) -> Snapshot | None:
+    def _take_snapshot(self, mark_delete: int, ahead_of_peers: bool) -> Snapshot | None:
         if ahead_of_peers:
-            return self.cache.take(mark_delete)
+            return self.cache.pop_newest_reached(mark_delete)
         self.cache.keep_newest_reached(mark_delete)
         return None
 
@@ -158,16 +158,16 @@ class ReplicatedSubscription:
         source's update, or when mark-delete also passed acknowledgements of our own consumers. Any other update would
         circulate among the regions.
         """
-        snapshot = self._take(mark_delete, ahead_of_peers)
+        snapshot = self._take_snapshot(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
         sent = dict(update.positions)
-        says_more = any(
+        is_newer = any(
             position > sent.get(region, BEFORE_EVERYTHING)
             for region, position in snapshot.positions
             if region != source_region
         )
-        if snapshot.local_position.entry <= own_entry_id and not says_more:
+        if snapshot.local_position.entry <= own_entry_id and not is_newer:
             return None
         self.updates += 1
         return update_for(self.name, snapshot)

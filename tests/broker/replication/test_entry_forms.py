@@ -18,18 +18,18 @@ def entry(entry_id: int, size: int = 100) -> StoredEntry:
 def test_a_replicated_form_is_computed_once() -> None:
     forms = ReplicatedEntryCache("us", MemoryBudget("forms"))
     one = entry(5)
-    form = forms.of(7, one)
+    form = forms.form_of(7, one)
     assert form == with_replication(one.data, "us", Position(7, 5))
-    assert forms.of(7, one) is form
-    assert forms.of(8, one) != form, "of another topic"
+    assert forms.form_of(7, one) is form
+    assert forms.form_of(8, one) != form, "of another topic"
 
 
 def test_the_oldest_forms_are_dropped_and_memory_is_charged() -> None:
     account = MemoryBudget("forms")
     forms = ReplicatedEntryCache("us", account)
-    first = forms.of(7, entry(0, 100_000))
+    first = forms.form_of(7, entry(0, 100_000))
     for entry_id in range(1, 100):
-        forms.of(7, entry(entry_id, 100_000))
+        forms.form_of(7, entry(entry_id, 100_000))
         forms.trim()
         assert 0 < account.held_bytes <= FORMS_BYTES_MAX
-    assert forms.of(7, entry(0, 100_000)) is not first
+    assert forms.form_of(7, entry(0, 100_000)) is not first

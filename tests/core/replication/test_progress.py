@@ -8,7 +8,7 @@ from emulator.core.replication.progress import (
     NEXT_STATES,
     Forwarding,
     ReplicationProgress,
-    ReplicatorLife,
+    ReplicatorLifecycle,
     ReplicatorState,
     forwarding,
 )
@@ -23,13 +23,13 @@ TOO_LARGE = Cause.ENTRY_REFUSED(region="eu", message="too large")
 FORWARDING = [
     # replicated_from, replicate_to, marker_type -> decision
     (None, (), None, Forwarding.SEND),
-    ("eu", (), None, Forwarding.NOT_OURS),
-    ("ap", (), None, Forwarding.NOT_OURS),
+    ("eu", (), None, Forwarding.FROM_OTHER_REGION),
+    ("ap", (), None, Forwarding.FROM_OTHER_REGION),
     (None, ("eu",), None, Forwarding.SEND),
-    (None, ("ap",), None, Forwarding.NOT_FOR_THEM),
-    (None, ("__local__",), None, Forwarding.NOT_FOR_THEM),
+    (None, ("ap",), None, Forwarding.NOT_ADDRESSED),
+    (None, ("__local__",), None, Forwarding.NOT_ADDRESSED),
     (None, (), 10, Forwarding.SEND),
-    (None, ("ap",), 11, Forwarding.NOT_FOR_THEM),
+    (None, ("ap",), 11, Forwarding.NOT_ADDRESSED),
     (None, (), 12, Forwarding.LOCAL_MARKER),
     (None, (), 13, Forwarding.SEND),
     (None, (), 21, Forwarding.LOCAL_MARKER),
@@ -122,41 +122,41 @@ def test_the_window_is_bounded_by_entries_and_by_bytes(machine: ReplicationProgr
 
 
 @pytest.fixture
-def life() -> ReplicatorLife:
+def life() -> ReplicatorLifecycle:
     return sending()
 
 
-def sending() -> ReplicatorLife:
-    life = ReplicatorLife()
-    assert life.ask(ASKED)
+def sending() -> ReplicatorLifecycle:
+    life = ReplicatorLifecycle()
+    assert life.begin_opening(ASKED)
     assert life.opened()
     return life
 
 
 def test_one_request_to_the_remote_is_under_way_at_a_time() -> None:
     """A link that comes up while a retry is due would open the producer twice."""
-    life = ReplicatorLife()
-    assert life.ask(ASKED)
-    assert not life.ask(ASKED)
+    life = ReplicatorLifecycle()
+    assert life.begin_opening(ASKED)
+    assert not life.begin_opening(ASKED)
     assert life.opened()
-    assert not life.ask(ASKED)
+    assert not life.begin_opening(ASKED)
 
 
 def test_a_response_to_a_request_of_before_the_loss_opens_nothing() -> None:
-    life = ReplicatorLife()
-    life.ask(ASKED)
-    life.lost(LINK_DOWN)
+    life = ReplicatorLifecycle()
+    life.begin_opening(ASKED)
+    life.link_lost(LINK_DOWN)
     assert not life.opened()
     assert (life.state, life.why_not) == (ReplicatorState.DOWN, "the link is down")
 
 
 def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_way(
-    life: ReplicatorLife,
+    life: ReplicatorLifecycle,
 ) -> None:
     first = life.begin_read()
-    life.lost(LINK_DOWN)
+    life.link_lost(LINK_DOWN)
     assert not life.end_read(first)
-    life.ask(ASKED)
+    life.begin_opening(ASKED)
     life.opened()
     second = life.begin_read()
     assert not life.end_read(first)
@@ -164,29 +164,29 @@ def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_wa
     assert life.state is ReplicatorState.STREAMING
 
 
-def test_nothing_is_read_twice_at_once(life: ReplicatorLife) -> None:
+def test_nothing_is_read_twice_at_once(life: ReplicatorLifecycle) -> None:
     life.begin_read()
     with pytest.raises(AssertionError, match="READING -> READING"):
         life.begin_read()
 
 
-def test_a_closed_one_stays_closed_and_hears_of_no_loss(life: ReplicatorLife) -> None:
+def test_a_closed_one_stays_closed_and_hears_of_no_loss(life: ReplicatorLifecycle) -> None:
     life.close()
-    life.lost(LINK_DOWN)
+    life.link_lost(LINK_DOWN)
     assert (life.state, life.why_not) == (ReplicatorState.CLOSED, "closed")
-    assert not life.ask(ASKED)
+    assert not life.begin_opening(ASKED)
     assert not life.opened()
 
 
-def test_a_parked_one_is_not_opened_again_before_its_link_was_lost(life: ReplicatorLife) -> None:
+def test_a_parked_one_is_not_opened_again_before_its_link_was_lost(life: ReplicatorLifecycle) -> None:
     assert life.park(TOO_LARGE)
-    assert not life.ask(ASKED)
+    assert not life.begin_opening(ASKED)
     assert not life.is_connected
-    life.lost(LINK_DOWN)
-    assert life.ask(ASKED)
+    life.link_lost(LINK_DOWN)
+    assert life.begin_opening(ASKED)
 
 
-def resting() -> ReplicatorLife:
+def resting() -> ReplicatorLifecycle:
     life = sending()
     assert life.rest(RESTS)
     return life
@@ -195,28 +195,28 @@ def resting() -> ReplicatorLife:
 def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
     """Neither a timer, nor a link that comes up, nor a late response opens it."""
     life = resting()
-    assert not life.ask(ASKED)
+    assert not life.begin_opening(ASKED)
     assert not life.opened()
     assert not life.refuse("closed by the peer")
-    assert not life.lost(LINK_DOWN)
+    assert not life.link_lost(LINK_DOWN)
     assert (life.state, life.why_not) == (ReplicatorState.RESTING, RESTS)
     assert life.wake(LINK_DOWN)
-    assert life.ask(ASKED)
+    assert life.begin_opening(ASKED)
 
 
 def test_only_a_stream_without_work_rests() -> None:
     """A replicator that reads or waits has something to send."""
-    reading, held, down = sending(), sending(), ReplicatorLife()
+    reading, held, down = sending(), sending(), ReplicatorLifecycle()
     reading.begin_read()
-    held.hold(ASKED)
+    held.begin_hold(ASKED)
     assert not any(life.rest(RESTS) for life in (reading, held, down))
 
 
-def test_a_refusal_counts_once(life: ReplicatorLife) -> None:
+def test_a_refusal_counts_once(life: ReplicatorLifecycle) -> None:
     """A peer rejects each entry in flight: one back-off follows, not one for each."""
     assert life.refuse("no room")
     assert not life.refuse("no room")
-    assert life.ask(ASKED)
+    assert life.begin_opening(ASKED)
     assert life.refuse("no room")
 
 
@@ -230,7 +230,7 @@ def test_every_state_ends_in_closed_and_every_other_one_leads_back_to_streaming(
         assert (ReplicatorState.STREAMING in reached) is (state is not ReplicatorState.CLOSED)
 
 
-def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(life: ReplicatorLife) -> None:
-    life.lost(LINK_DOWN)
+def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(life: ReplicatorLifecycle) -> None:
+    life.link_lost(LINK_DOWN)
     assert not life.park(TOO_LARGE)
     assert life.state is ReplicatorState.DOWN

@@ -50,10 +50,10 @@ def entry_ids(cache: SnapshotCache) -> list[int]:
 def test_the_newest_snapshot_that_was_reached_is_taken_with_all_older_ones():
     """testSnapshotCache."""
     cache = cache_of(1, 5, 7)
-    assert cache.take(0) is None
-    assert cache.take(1) == snapshot_at(1)
-    assert cache.take(1) is None
-    assert cache.take(6) == snapshot_at(5)
+    assert cache.pop_newest_reached(0) is None
+    assert cache.pop_newest_reached(1) == snapshot_at(1)
+    assert cache.pop_newest_reached(1) is None
+    assert cache.pop_newest_reached(6) == snapshot_at(5)
     assert entry_ids(cache) == [7]
 
 
@@ -88,7 +88,7 @@ def test_snapshots_stay_spread_over_a_long_backlog():
 def test_a_consumer_far_behind_still_reaches_a_snapshot():
     """apache/pulsar #24300: with the oldest dropped, a slow consumer never reached one."""
     cache = cache_of(*range(100, 100_000, 100), max_size=10)
-    assert cache.take(150) == snapshot_at(100)
+    assert cache.pop_newest_reached(150) == snapshot_at(100)
 
 
 def test_room_for_one_keeps_the_newest():
@@ -115,14 +115,14 @@ def test_an_older_snapshot_takes_its_place_and_empties_nothing():
 def test_what_was_overtaken_is_not_taken_in_again():
     """The dispatcher rewinds after a consumer left, and reads markers that were already used."""
     cache = cache_of(5, 9)
-    cache.take(9)
+    cache.pop_newest_reached(9)
     assert not cache.add(snapshot_at(5))
     assert not cache.add(snapshot_at(9))
 
 
 def test_after_a_seek_old_snapshots_count_again():
     cache = cache_of(5, 9)
-    cache.take(9)
+    cache.pop_newest_reached(9)
     cache.clear()
     assert cache.add(snapshot_at(5))
 

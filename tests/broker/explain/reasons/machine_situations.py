@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from emulator.core.dispatch.consistent_hash import SLOTS
 from emulator.core.dispatch.dispatcher import Dispatcher
 from emulator.core.dispatch.types import ConsumerState, SubscriptionType
-from emulator.core.replication.progress import ReplicatorLife
+from emulator.core.replication.progress import ReplicatorLifecycle
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import ReplicatedSubscription
 from emulator.model.markers import Snapshot, SnapshotResponse
@@ -40,10 +40,10 @@ def completed() -> SnapshotController:
 
 @of_machine(Cause.REPLICATOR_CLOSED)
 def replicator_closed() -> Iterator[Ask]:
-    lives = [ReplicatorLife()]
+    lives = [ReplicatorLifecycle()]
     lives[0].close()
     yield lambda: lives[-1].why_not
-    lives.append(ReplicatorLife())  # replicated again: a closed replicator is replaced by a new one
+    lives.append(ReplicatorLifecycle())  # replicated again: a closed replicator is replaced by a new one
 
 
 @of_machine(Cause.SNAPSHOT_NO_REMOTES)
