@@ -4,9 +4,9 @@ Regions of one cluster share their schema versions, those of different clusters 
 replicator first requests the version of an entry's schema in the other region, which registers an unknown schema. It
 sends the entry with that version. So a region receives the schema of an entry before the entry (INV-42).
 
-Forms are computed once for all remote regions. The replicators of a topic mostly send the same entries at about the
-same time, so a region caches only the newest forms, up to a bound. The entry cache does not hold forms: they would
-double its memory long after they were sent.
+A form is computed once for all remote regions with the same schema version. The replicators of a topic mostly send the
+same entries at about the same time, so a region caches only the newest forms, up to a bound. The entry cache does not
+hold forms: they would double its memory long after they were sent.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from emulator.model.values import Position, Schema, TopicName
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
-"""Maximum memory of the forms of one region: two windows of 1,000 entries of 1 KiB. Forms of larger entries are
-computed again more often, which costs little per byte."""
+"""Maximum memory of the forms of one region after `trim`: about three windows of 1,000 entries of 1 KiB. Forms of
+larger entries are computed again more often, which costs little per byte."""
 FORM_OVERHEAD_BYTES = 300
 """Memory of a form besides its bytes: the header of the bytes object, the key, the slots in two collections."""
 
@@ -40,7 +40,7 @@ class ReplicatedEntryCache:
         self._region = region
         self._charge = budget.charge(0)
         self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}
-        """Forms by position, and by the remote schema version where that differs from the local one."""
+        """(ledger id, entry id), and the remote schema version where it differs from the local one -> form."""
         self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
 
@@ -59,7 +59,8 @@ class ReplicatedEntryCache:
         return form
 
     def trim(self) -> None:
-        """Drop the oldest forms beyond the bound; called after each batch."""
+        """Drop the oldest forms beyond `FORMS_BYTES_MAX`, and update the memory budget. Called after each batch of
+        entries."""
         while self._held_bytes > FORMS_BYTES_MAX:
             form = self._forms.pop(self._oldest_first.popleft())
             self._held_bytes -= len(form) + FORM_OVERHEAD_BYTES
@@ -67,7 +68,7 @@ class ReplicatedEntryCache:
 
 
 NO_SCHEMA = b""
-"""Version that is sent instead of one never assigned here, which could be a valid version of the other region."""
+"""Version that is sent instead of one that has no schema here, which could be a valid version of the other region."""
 VERSIONS_MAX = 1_024
 """Maximum number of cached versions. A topic has fewer, but clients set the version in a message."""
 
@@ -97,8 +98,8 @@ class RemoteSchemaVersions:
         return self._remote_versions.get(version)
 
     async def learn(self, version: bytes) -> None:
-        """Request and cache the remote version of a local one. ProtocolError, StorageError: the caller retries
-        later."""
+        """Cache the remote version of a local one; requests it from the other region if the local one has a schema.
+        ProtocolError, StorageError: the caller retries later."""
         found = await self._schemas.at(self._topic, version_number(version))
         if found is None or found.schema is None:
             remote = NO_SCHEMA
@@ -112,5 +113,5 @@ class RemoteSchemaVersions:
         self._remote_versions[version] = remote
 
     def forget(self) -> None:
-        """Drop all versions: the link broke, and the other region may have changed meanwhile."""
+        """Drop all versions: the stream ended, and the other region may assign others before the next one."""
         self._remote_versions.clear()

@@ -1,7 +1,8 @@
 """The connection from this region to one other region, shared by the replicators of all topics.
 
-To the remote region this is an ordinary client that opens producers named `pulsar.repl.<here>--><there>`. It reconnects
-for ever, with back-off, and notifies every replicator when it connects and disconnects.
+To the remote region this is a client, authenticated as this region, that opens producers named
+`pulsar.repl.<here>--><there>`. It reconnects, with back-off, until it is closed, and notifies every replicator when it
+connects and disconnects.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
 _LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
-"""Reasons that stay valid while the handshake is retried, until the remote region responds differently."""
+"""Causes that are shown while the handshake is retried, until the link is established or lost for another reason."""
 
 
 class LinkUser(Protocol):
@@ -76,8 +77,8 @@ class LinkRequests:
         return self._last_id
 
     def new_producer_request(self, producer_id: int) -> int:
-        """Return the id for a request to open a producer. It replaces the pending one: requests to a peer that answers
-        PINGs but never PRODUCER must not accumulate."""
+        """Return the id for a request to open a producer. It replaces the producer's pending one: requests to a peer
+        that answers PINGs but never PRODUCER must not accumulate."""
         self.drop_producer_request(producer_id)
         request_id = self.new_id()
         self._producers[request_id] = producer_id
@@ -85,7 +86,8 @@ class LinkRequests:
         return request_id
 
     def pop_producer_request(self, request_id: int) -> int | None:
-        """Return the producer of a request; None if the request was replaced or was not for a producer."""
+        """Remove a request that has a response and return its producer; None if the request was dropped, or was not for
+        a producer."""
         producer_id = self._producers.pop(request_id, None)
         if producer_id is not None:
             del self._newest[producer_id]
@@ -107,7 +109,7 @@ class LinkRequests:
         return answer
 
     def complete(self, request_id: int, response: Any) -> None:
-        """Pass a response, or the error that the peer sent instead, to its caller."""
+        """Pass a response, or the error that the peer sent instead, to the caller that waits for it, if any."""
         answer = self._pending.pop(request_id, None)
         if answer is None or answer.done():
             return
@@ -117,7 +119,7 @@ class LinkRequests:
             answer.set_result(response)
 
     def fail(self, failure: ProtocolError) -> None:
-        """Fail all pending requests: the link was lost."""
+        """Drop requests for producers and fail all other pending requests: the link was lost."""
         self._producers.clear()
         self._newest.clear()
         pending, self._pending = self._pending, {}
@@ -137,7 +139,7 @@ class PeerLink(asyncio.Protocol):
         self.why_not = Cause.LINK_NOT_TRIED(region=config.region)
         """Why the link is not established; empty when it is."""
         self._refusal = NO_REASON
-        """Why the peer rejected this connection; empty when it did not."""
+        """Why this connection ends: the peer rejected it, or was silent; empty when neither is the case."""
         self.since_ms = region.environment.wall_clock_ms()
         """Time at which the link was last established or lost, by the region's clock."""
         self._users: dict[int, LinkUser] = {}
@@ -150,8 +152,9 @@ class PeerLink(asyncio.Protocol):
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self.writable = True
+        """Whether the transport has room; False: replicators must not send."""
         self.entry_bytes_max = region.config.settings.max_message_bytes
-        """Maximum size of an entry, from the maximum frame size that the peer announced."""
+        """Maximum size of an entry, from the maximum message size that the peer announced."""
 
     # Users.
 
@@ -163,20 +166,21 @@ class PeerLink(asyncio.Protocol):
             user.link_up()
 
     def remove(self, user: LinkUser) -> None:
-        """Remove a replicator and close its producer."""
+        """Remove a replicator, and close its producer if the link is established."""
         self.requests.drop_producer_request(user.producer_id)
         if self._users.pop(user.producer_id, None) is not None and self.connected:
             self.write(commands.CloseProducer(self.requests.new_id(), user.producer_id).encode())
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
-        """Request a producer from the peer; the response calls `producer_ready` or `refused`."""
+        """Request a producer from the peer, while the link is established; the response calls `producer_ready` or
+        `refused`."""
         request_id = self.requests.new_producer_request(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
 
     def request_partitions(self, topic: str) -> asyncio.Future[int]:
-        """Request the number of partitions of a topic in the peer; 0: none, or no such topic. ProtocolError when the
-        link is down or breaks."""
+        """Request the number of partitions of a topic in the peer; 0: none, no such topic, or the peer returned an
+        error. ProtocolError when the link is down or breaks."""
         return self._request(
             lambda request_id: commands.PartitionMetadata(request_id, topic, may_create=False).encode()
         )
@@ -202,7 +206,7 @@ class PeerLink(asyncio.Protocol):
     # Connecting.
 
     def start(self) -> None:
-        """Connect to the peer, and reconnect for ever."""
+        """Connect to the peer, and reconnect until the link is closed."""
         self.region.spawn(self._connect())
 
     async def _connect(self) -> None:
@@ -277,8 +281,8 @@ class PeerLink(asyncio.Protocol):
         self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
 
     def _check_alive(self) -> None:
-        """Send a PING, or abort the connection if the peer has been silent: half-open connections are detected only
-        this way."""
+        """Send a PING, or abort the connection if the peer was silent for too long: half-open connections are detected
+        only this way."""
         if self._transport is None:
             return
         if self._failure_detector.interval_over():
@@ -326,8 +330,7 @@ class PeerLink(asyncio.Protocol):
         self._process_receipts(receipts)
 
     def _process_receipts(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
-        """Pass receipts to the replicators and resume sending: once per received chunk of bytes, not once per
-        receipt."""
+        """Pass all receipts of one read, up to the next other command, to the replicators and resume sending."""
         confirmed = [(self._users.get(producer_id), positions) for producer_id, positions in receipts.items()]
         receipts.clear()
         for user, positions in confirmed:
@@ -375,7 +378,8 @@ class PeerLink(asyncio.Protocol):
                 user.refused("closed by the peer")
 
     def _requester(self, request_id: int) -> LinkUser | None:
-        """Return the replicator whose producer was requested; None when it was removed since."""
+        """Return the replicator whose producer was requested; None when it was removed since, or the request was
+        replaced or not for a producer."""
         producer_id = self.requests.pop_producer_request(request_id)
         return None if producer_id is None else self._users.get(producer_id)
 

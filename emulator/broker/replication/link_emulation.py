@@ -1,10 +1,10 @@
 """Emulated links between regions in real time: latency, jitter, bandwidth, hold and cut.
 
-The dialling side emulates both directions of its connection, so that neither the kernel nor a proxy is needed. Bytes it
-sends wait before they reach the socket; bytes it receives wait before the protocol sees them. A cut or a hold of one
-direction must therefore be set in both regions.
+The connecting side emulates both directions of its connection, so that neither the kernel nor a proxy is needed. Bytes
+it sends wait before they reach the socket; bytes it receives wait before the protocol receives them. A cut or a hold of
+one direction must therefore be set in both regions.
 
-    up     bytes arrive `latency + jitter` later, in order, no faster than the bandwidth
+    up     bytes arrive after `latency` and up to `jitter`, in order, no faster than the bandwidth
     held   bytes wait, in order; so do connection attempts
     cut    bytes wait as in a sender's kernel; connection attempts fail. Open connections end by their keep-alive,
            or never if the link heals before that.
@@ -25,7 +25,7 @@ TIMER_GRAIN_SECONDS = 0.0005
 """The system waits in whole milliseconds, so a timer is late by half a millisecond on average. Timers are set that much
 earlier, so that the mean delay is the declared one."""
 LINE_BYTES_MAX = 16_777_216
-"""Maximum number of bytes in flight in one direction; above it the sender is paused."""
+"""Number of outbound bytes in flight above which the protocol is paused. Inbound bytes have no limit."""
 
 
 class DelayLine:
@@ -38,7 +38,7 @@ class DelayLine:
         self._waiting: deque[tuple[float, bytes]] = deque()
         """(earliest loop time of arrival, bytes); times never decrease."""
         self._free_at = 0.0
-        """Loop time at which the last byte leaves the line at the set bandwidth."""
+        """Loop time at which the last byte has left the sender at the set bandwidth."""
         self._timer: asyncio.TimerHandle | None = None
         self.waiting_bytes = 0
         self._closed = False
@@ -102,7 +102,7 @@ class DelayLine:
 
 
 class EmulatedTransport(asyncio.Transport):
-    """The transport that the dialling protocol uses: its writes pass through the emulated link."""
+    """The transport of the connecting protocol: its writes pass through the emulated link."""
 
     def __init__(self, transport: asyncio.Transport, emulated: EmulatedProtocol) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class EmulatedTransport(asyncio.Transport):
 
 
 class EmulatedProtocol(asyncio.Protocol):
-    """Connects a real transport to the dialling protocol through an emulated link."""
+    """Connects a real transport to the connecting protocol through an emulated link."""
 
     def __init__(self, protocol: asyncio.Protocol, link: EmulatedLink) -> None:
         self._protocol = protocol
@@ -154,7 +154,7 @@ class EmulatedProtocol(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def send(self, data: bytes) -> None:
-        """Pass bytes to the line; pause the protocol when too many bytes are in flight."""
+        """Pass bytes to the outbound line; pause the protocol when more than `LINE_BYTES_MAX` are in flight."""
         self.outbound.put(data)
         if not self._paused and self.outbound.waiting_bytes > LINE_BYTES_MAX:
             self.pause_writing()
@@ -194,7 +194,7 @@ class EmulatedLink:
         self._changed = asyncio.Event()
 
     def set(self, *, outbound: bool, **changes: object) -> LinkShape:
-        """Change fields of one direction at once, also for open connections."""
+        """Change fields of one direction at once, also for open connections; return the new shape."""
         current = self.outbound if outbound else self.inbound
         shape = replace(current, **changes)  # type: ignore[arg-type]
         if outbound:
@@ -208,7 +208,8 @@ class EmulatedLink:
         return shape
 
     async def admit(self) -> None:
-        """Wait until the link is not held, and then for one round trip. LinkCut while the link is cut."""
+        """Wait until neither direction is held, and then for one round trip without jitter. LinkCut when a direction is
+        cut."""
         while "held" in (self.outbound.state, self.inbound.state):
             await self._changed.wait()
         if "cut" in (self.outbound.state, self.inbound.state):
@@ -228,7 +229,7 @@ class EmulatedNetwork:
     def __init__(self, network: Network, links: dict[tuple[str, int], EmulatedLink]) -> None:
         self._network = network
         self._links = links
-        """Links by the address at which the peer is dialled."""
+        """(host, port) of a peer -> the link to it."""
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int

@@ -1,10 +1,10 @@
 """Authentication between the regions of a run, so that no client can pose as a region.
 
-    dialling region                                        region that is dialled
-        CONNECT method=geoemu-region data=its name   ──▶    is that one of my peers?
+    connecting region (source)                             accepting region (target)
+        CONNECT method=geoemu-region data=source     ──▶    is it a peer of this region?
         ◀── AUTH_CHALLENGE 16 random bytes
         AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names) ──▶   is it valid?
-        ◀── CONNECTED; from here on the connection is a Peer
+        ◀── CONNECTED; from here on the connection is a `Peer`
 
 All regions of a run share the secret, and read it when they start (`region.json`); clients do not have it. Both names
 are in the proof, so a proof for one region is invalid for another. Ordinary clients never use this method and are
@@ -40,8 +40,8 @@ def replicator_name(source: str, target: str) -> str:
 
 
 def proof_of(run_secret: str, nonce: bytes, source: str, target: str) -> bytes:
-    """Return the proof of the dialling region. Names are prefixed by their length, so that no two pairs produce the
-    same bytes."""
+    """Return the proof of the connecting region `source`. Names are prefixed by their length, so that no two pairs
+    produce the same bytes."""
     names = b"".join(len(name).to_bytes(2, "big") + name for name in (source.encode(), target.encode()))
     return hmac.digest(run_secret.encode(), nonce + names, hashlib.sha256)
 
@@ -54,8 +54,8 @@ class Challenge:
     nonce: bytes
 
     def verify(self, config: RegionConfig, method: str, proof: bytes) -> Peer:
-        """Verify a proof and return its region. ProtocolError, which ends the connection, when the proof is not that
-        region's."""
+        """Verify a proof and return the region as a `Peer`. ProtocolError, which ends the connection, when the proof is
+        not that region's."""
         expected = proof_of(config.run_secret, self.nonce, self.region, config.region)
         if method != METHOD or not hmac.compare_digest(proof, expected):
             raise _authentication_error(
@@ -73,7 +73,8 @@ class Handshake:
 
 
 def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int], bytes]) -> Challenge:
-    """Return the challenge for a connection that names a region. ProtocolError when it is not a peer of this region."""
+    """Return the challenge for a connection that names a region. ProtocolError, which ends the connection, when that is
+    not a peer, or this region has no run secret."""
     name = claimed.decode(errors="replace")
     if name not in {peer.region for peer in config.peers}:
         raise _authentication_error(f"{name!r} is not a peer of region {config.region}")
@@ -96,7 +97,8 @@ def declared_peer(declared: Iterable[PulsarPeerConfig], method: str, token: byte
 
 def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
     """Return the publisher for a producer name on a connection that is authenticated as `peer`; None: a client's
-    connection. Called once, when the producer attaches. ProtocolError when the name is reserved for another region."""
+    connection. Called once, when the producer attaches. ProtocolError when the name is reserved for a region other than
+    `peer`."""
     if not name.startswith(REPLICATOR_PREFIX):
         return ClientProducer(name, connection)
     if peer is None:

@@ -1,5 +1,5 @@
-"""Sends the messages published to one topic in this region to one other region: connects ReplicatorLifecycle and
-ReplicationProgress to the link."""
+"""Sends the messages published to one topic in this region to one other region: connects `ReplicatorLifecycle` and
+`ReplicationProgress` to the link."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ READ_BYTES = 4_194_304
 RETRY_SECONDS = 0.1
 RETRY_SECONDS_MAX = 5.0
 OPEN_SECONDS = 30.0
-"""Maximum time that the replicator waits for a response of the remote region."""
+"""Maximum time that the replicator waits for a producer or a schema version of the remote region."""
 
 
 class Replicator:
-    """Replicates one topic, which owns it, to one remote region. A LinkUser."""
+    """Replicates one topic, which owns this object, to one remote region. A `LinkUser`."""
 
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         components = topic.region.environment.components.replication
@@ -92,7 +92,8 @@ class Replicator:
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def entry_refused(self, code: ServerError, message: str) -> None:
-        """Handle a rejected entry. The remote region rejects all later ones until the producer is opened again."""
+        """Handle a rejected entry: park if it is not allowed, otherwise open the producer again. Until then the remote
+        region rejects all later entries, too."""
         if code is ServerError.NotAllowedError:
             self._park(Cause.ENTRY_REFUSED(region=self.remote, message=message))
         else:
@@ -145,7 +146,8 @@ class Replicator:
     # Sending.
 
     def rest(self) -> None:
-        """Close the remote producer of an inactive topic without a backlog, until there are entries to send."""
+        """Close the remote producer of an inactive topic until there are entries to send. No effect with a backlog, or
+        unless the state is STREAMING."""
         if not self.backlog and self._end_stream(self.life.rest, Cause.REPLICATOR_RESTS(region=self.remote)):
             self.peer.remove(self)
             self.topic.subscriptions.link_lost(self.remote)
@@ -156,7 +158,8 @@ class Replicator:
             self.peer.add(self)
 
     def pump(self) -> None:
-        """Send as many entries as the window and the rate limit allow."""
+        """Send as many entries as the window, the rate limit and the connection allow. Wakes a resting replicator that
+        has a backlog."""
         if self.life.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.life.state is ReplicatorState.STREAMING and self.peer.writable:
@@ -174,7 +177,7 @@ class Replicator:
                 return
             self._send(entries)
             if self.progress.next_entry_id == start:
-                return  # There is no entry, or the next one waits for receipts.
+                return  # There is no entry, or the next one is too large and waits for receipts.
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
@@ -245,7 +248,7 @@ class Replicator:
     # Schemas.
 
     def _hold(self, version: bytes) -> None:
-        """Pause at an entry whose schema version in the remote region is not known yet."""
+        """Pause at an entry whose schema version in the remote region is not known yet, and request it."""
         why = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
         self.topic.region.spawn(self._learn_version(version, self.life.begin_hold(why)))
 

@@ -26,7 +26,7 @@ ROUNDING_SECONDS = 0.001
 
 
 class StoredProgress:
-    """The position up to which one remote region has confirmed the log of a topic, stored in the region."""
+    """The position up to which one remote region has confirmed a topic's log; kept in the store of this region."""
 
     def __init__(self, topic: TopicView, remote: str) -> None:
         settings, components = topic.region.config.settings, topic.region.environment.components
@@ -81,7 +81,7 @@ class ReplicationRate:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, rate: RateLimit) -> None:
-        """Set the rate limit; a wait for the former rate ends."""
+        """Set the rate limit, end a wait for the former one, and call `resume`."""
         self.throttle = throttle_of(rate, _now_ms(), self._topic.metrics.publish_rate)
         self._end_wait()
 
@@ -90,7 +90,7 @@ class ReplicationRate:
         return 0.0 if self.throttle is None else self.throttle.wait_ms(_now_ms())
 
     def wait_if_limited(self) -> bool:
-        """Return whether nothing may be sent now; then `resume` is called later."""
+        """Return whether nothing may be sent now; if so, `resume` is called when the wait is over."""
         wait_ms = self.wait_ms
         if wait_ms <= 0:
             return False

@@ -15,11 +15,11 @@ in order and drops entries that it already has, by source position, so sending a
      └──── wake ──── RESTING ◀────────┘
 
 The table `NEXT_STATES` lists every legal transition. A lost link leads from each state to DOWN, except from RESTING,
-which only the use of the topic ends. Every state may lead to CLOSED, which is final.
+which only the use of the topic ends, and from CLOSED. Every state may lead to CLOSED, which is final.
 
 A lost link, a refusal and a receipt out of order all end the stream: the replicator discards the entries in flight and
-the running read, and begins again at `confirmed`. No permit can leak and no second read can race (both stall
-replication upstream).
+the result of the running read, and begins again at `confirmed`. No permit can leak and no two reads can race (both
+stall replication upstream).
 """
 
 from __future__ import annotations
@@ -94,30 +94,32 @@ class ReplicatorLifecycle:
     def __init__(self) -> None:
         self.state = ReplicatorState.DOWN
         self.why_not = NO_REASON
-        """Why the replicator is not connected, or holds an entry back; empty while it sends."""
+        """Why the replicator is not connected, is parked or holds an entry back; empty while it sends or reads."""
         self._holds = 0
+        """Number of the newest hold."""
         self._reads = 0
         """Number of the newest read: results of older reads are discarded."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether the remote region has the producer open, so that receipts count."""
+        """Whether the stream is open, so that receipts count: the remote region has the producer open and did not
+        reject an entry."""
         return self.state in (ReplicatorState.STREAMING, ReplicatorState.READING, ReplicatorState.HELD)
 
     def begin_opening(self, why: Reason) -> bool:
-        """Return whether the shell must request a producer in the remote region now. False while a request is in
-        progress, while the producer is open, and while the replicator rests. After a refusal `why_not` stays the
-        refusal's reason."""
+        """Begin to open the producer; return whether the caller must request it from the remote region now. False while
+        a request is in progress, while the producer is open, and while the replicator rests or is closed. After a
+        refusal `why_not` stays the refusal's reason."""
         return self._try(ReplicatorState.OPENING, why if self.state is ReplicatorState.DOWN else self.why_not)
 
     def opened(self) -> bool:
-        """Note that the remote region opened the producer. Returns False for an obsolete response."""
+        """Begin the stream: the remote region opened the producer. Returns False for an obsolete response."""
         if self.state is not ReplicatorState.OPENING:
             return False
         return self._try(ReplicatorState.STREAMING)
 
     def begin_read(self) -> int:
-        """Begin a read of the store. Returns the number that `end_read` requires."""
+        """Begin a read of the store, while streaming. Returns the number that `end_read` requires."""
         self._become(ReplicatorState.READING)
         self._reads += 1
         return self._reads
@@ -129,7 +131,7 @@ class ReplicatorLifecycle:
         return self._try(ReplicatorState.STREAMING)
 
     def begin_hold(self, why: Reason) -> int:
-        """Hold the next entry back. Returns the number that `is_held` and `end_hold` require."""
+        """Hold the next entry back, while streaming. Returns the number that `is_held` and `end_hold` require."""
         self._become(ReplicatorState.HELD, why)
         self._holds += 1
         return self._holds
@@ -143,20 +145,20 @@ class ReplicatorLifecycle:
         return self.is_held(hold) and self._try(ReplicatorState.STREAMING)
 
     def park(self, why: Reason) -> bool:
-        """Stop sending because the remote region does not accept an entry. Returns False when its stream has ended."""
+        """Stop sending because the remote region does not accept an entry. Returns False when the stream has ended."""
         return self.is_connected and self._try(ReplicatorState.PARKED, why)
 
     def refuse(self, why: Reason) -> bool:
-        """Note that the remote region refused or closed the producer. Returns False when the replicator has no producer
-        and requested none."""
+        """End the stream, or the request for a producer, because of a refusal. Returns False when the replicator has no
+        producer and requested none."""
         return self._try(ReplicatorState.REFUSED, why)
 
     def link_lost(self, why: Reason) -> bool:
-        """Note that the link is down. Returns False when that has no effect: the replicator rests, or is closed."""
+        """End the stream: the link is down. Returns False when the replicator rests or is closed."""
         return self.state is not ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
 
     def rest(self, why: Reason) -> bool:
-        """Close the producer because the topic is inactive. Returns False unless the replicator streams."""
+        """Rest because the topic is inactive. Returns False unless the state is STREAMING."""
         return self._try(ReplicatorState.RESTING, why)
 
     def wake(self, why: Reason) -> bool:
@@ -204,7 +206,7 @@ class ReplicationProgress:
         return self._entries_max - len(self._in_flight)
 
     def sent(self, entry_id: int, size_bytes: int) -> int:
-        """Note that an entry was sent. Returns the room that is left."""
+        """Add an entry that was sent to those in flight. Returns the new `room`."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
         self.next_entry_id = entry_id + 1
         in_flight = self._in_flight
@@ -213,15 +215,15 @@ class ReplicationProgress:
         return 0 if self._bytes_in_flight >= self._bytes_max else self._entries_max - len(in_flight)
 
     def skipped(self, entry_id: int) -> None:
-        """Note that an entry is not sent to the remote region."""
+        """Pass over an entry that is not sent to the remote region."""
         assert entry_id >= self.next_entry_id, "entries are skipped in log order"
         self.next_entry_id = entry_id + 1
         if not self._in_flight:
             self.confirmed = entry_id
 
     def received(self, ledger_id: int, positions: Iterable[tuple[int, int]]) -> bool:
-        """Process receipts for the entries at these (ledger, entry), in order of arrival. Returns False when one is not
-        for the oldest entry in flight: both sides disagree about the stream, and the shell must begin again."""
+        """Process receipts for the entries at these (ledger, entry), in order of arrival. Returns False at the first
+        that is not for the oldest entry in flight: both sides disagree about the stream, and the caller must end it."""
         in_flight = self._in_flight
         bytes_before = self._bytes_in_flight
         in_turn = True
@@ -235,7 +237,7 @@ class ReplicationProgress:
         return in_turn
 
     def reset(self) -> None:
-        """Send all entries in flight again: some of them may not have arrived."""
+        """Continue after `confirmed`: entries in flight are read and sent again, since some may not have arrived."""
         self._in_flight.clear()
         self._bytes_in_flight = 0
         self.next_entry_id = self.confirmed + 1

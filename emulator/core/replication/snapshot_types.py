@@ -16,10 +16,10 @@ SECOND_ROUND_SUFFIX = "/2"
 FOLLOW_UP_SUFFIX = "+"
 """Suffix of the id of a snapshot that was started without new messages."""
 NOT_TRIGGERING_SUFFIXES = (SECOND_ROUND_SUFFIX, FOLLOW_UP_SUFFIX)
-"""Suffixes of ids of requests that start no follow-up: their region has no new messages."""
+"""Suffixes of ids of requests that trigger no follow-up: second rounds, and follow-ups themselves."""
 
 
-# Effects, which the shell must carry out.
+# Effects, which the caller must carry out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,12 @@ class PendingSnapshot:
     stage: SnapshotStage = SnapshotStage.FIRST_ROUND
     first_responses: dict[str, Position] = field(default_factory=dict)
     doubtful: bool = False
-    """Whether a link broke since: the snapshot may complete, but the next one does not wait for it."""
+    """Whether the link to a region broke before it responded: the snapshot may complete, but the next one does not wait
+    for it."""
 
     @property
     def wire_id(self) -> str:
-        """The id of valid responses in the present round."""
+        """The id that requests and valid responses of the present round have."""
         return self.snapshot_id + (SECOND_ROUND_SUFFIX if self.stage is SnapshotStage.SECOND_ROUND else "")
 
     @property
@@ -137,7 +138,7 @@ class SnapshotCounters:
 
 
 class Observed(NamedTuple):
-    """The conditions of a snapshot at one moment."""
+    """The conditions for a snapshot at one moment."""
 
     now_ms: int
     last_data_position: Position | None
@@ -151,8 +152,8 @@ def seconds_text(milliseconds: int) -> str:
 
 
 PENDING_MAX = 8
-"""Maximum number of pending snapshots. More than one, because a round trip may take longer than the interval; few,
-because regions may never respond and requests must not pile up in the log."""
+"""Maximum number of pending snapshots, not counting doubtful ones. More than one, because a round trip may take longer
+than the interval; few, because regions may never respond and requests must not accumulate in the log."""
 TIMEOUT_GROWTH_MAX = 8
 """Maximum factor by which the configured timeout grows after snapshots timed out."""
 
@@ -162,12 +163,12 @@ class SnapshotBackoff:
 
     Markers of snapshots must not congest the links. A region that starts a snapshot whenever responses are late delays
     responses further, and each of its requests starts follow-ups in other regions. With five regions, small windows and
-    slow links that continued for ever in a topic without producers. Therefore
+    slow links such snapshots continued for ever in a topic without producers. Therefore
 
     * a snapshot that covers every message is started again only after a wait: twice the duration of the last snapshot,
-      doubled each time that a snapshot is started in vain;
-    * when snapshots time out, fewer may be pending at once until they complete again, and the timeout doubles: where
-      a marker waits behind others for longer than the timeout, each new snapshot would only delay the others.
+      doubled each time that a snapshot times out or is started again;
+    * when snapshots time out, fewer may be pending at once until they complete again, and the timeout doubles unless
+      only links broke: where a marker is queued for longer than the timeout, each new snapshot would delay the others.
     """
 
     def __init__(self, interval_ms: int, timeout_ms: int) -> None:
@@ -180,7 +181,7 @@ class SnapshotBackoff:
         self.retry_after_ms = self._interval_ms
         """Time that a pending snapshot which covers every message is waited for before another one is started."""
         self.pending_max = PENDING_MAX
-        """Maximum number of pending snapshots, from 1 to PENDING_MAX."""
+        """Present maximum number of pending snapshots that are not doubtful, from 1 to PENDING_MAX."""
         self.timeout_ms = self._configured_timeout_ms
         """Timeout of a snapshot, from the configured timeout to TIMEOUT_GROWTH_MAX times that."""
 

@@ -13,7 +13,7 @@ Proof. A message at or before X in the log of b originates
   * from a: it was in the log of a before b received it, so before the response of b arrived in a;
   * from b: the log of b is replicated to a in order, so the response arrives in a after the message;
   * from c, and b received it by replication. One round proves nothing here, since replication from c to a may be slow.
-    So with two or more remote regions every region is asked A SECOND TIME: the message was in the log of c before the
+    So with two or more remote regions there is a SECOND ROUND of requests: the message was in the log of c before the
     first response of b, so before the second request, so the second response of c arrives in a after the message.
 Therefore a snapshot contains the positions of the FIRST round, and its own position is that of the last response of the
 LAST round. The proof requires that regions forward only entries that originate there, in order and without loss. A
@@ -29,17 +29,17 @@ Rounds differ by the id on the wire (`<id>`, then `<id>/2`), which remote region
 late response of the first round does not count for the second. A snapshot is completed once its marker is durable, not
 when the write is issued.
 
-Without new messages no snapshot is started, except a *follow-up* when another region may not have applied all updates
-of this one. Each of these events requires one follow-up, so a quiet topic becomes quiet again:
+Without new messages only a new controller starts a snapshot, and a *follow-up* is started when another region may not
+have applied all updates of this one. Each of these events requires one follow-up, so a quiet topic becomes quiet again:
   * A link broke. A region that was killed may have stored our last update without applying it.
-  * With three regions, another one requests a snapshot. Our log may be quiet while messages of b are still replicated
-    to c, over a link that was cut: our last snapshot contains a position in c before them, and c would redeliver
-    messages that were consumed here long ago. But c, having new messages, requests a snapshot. The id of a follow-up
-    marks it as one, and a follow-up triggers no other.
+  * With three or more regions, another one requests a snapshot. Our log may be quiet while messages of b are still
+    replicated to c, over a link that was cut: our last snapshot contains a position in c before them, and c would
+    redeliver messages that were consumed here long ago. But c, having new messages, requests a snapshot. The id of a
+    follow-up marks it as one, and a follow-up triggers no other.
 
 `SnapshotBackoff` limits the number of pending snapshots and their duration.
 
-The shell must
+The caller must
   1. call `request_stored`, `response_stored` and `snapshot_stored` for each marker once it is durable in our log, in
      log order, once; never while the log is read again after a start;
   2. append the markers of the returned effects, in order, and pass snapshots to every replicated subscription;
@@ -173,9 +173,9 @@ class SnapshotController:
             self.link_lost(region)
 
     def link_lost(self, region: str) -> None:
-        """Note that the connection to a region broke, even if it is established again. Requests to the region may be
-        lost, so the next snapshot does not wait for pending ones; updates may be lost, so a next snapshot is required.
-        Call it at once: `tick` receives only links that are still down."""
+        """Require a follow-up because the connection to a region broke, even if it is established again: updates may be
+        lost. Requests may be lost, too, so the next snapshot does not wait for pending ones without the region's
+        response. Call it at once: `tick` receives only links that are still down."""
         if region not in self.remotes:
             return
         self._triggers += 1
@@ -236,8 +236,8 @@ class SnapshotController:
     # Markers became durable in our log.
 
     def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
-        """Respond to another region's request. `last_position`: the newest durable entry that is readable here now; the
-        response is appended after it."""
+        """Respond to the request of a remote region; with several remote regions, also require a follow-up here.
+        `last_position`: the newest durable entry that is readable here now; the response is appended after it."""
         if request.source_region == self.region or request.source_region not in self.remotes:
             return []
         if len(self.remotes) > 1 and not request.snapshot_id.endswith(NOT_TRIGGERING_SUFFIXES):
@@ -326,7 +326,7 @@ class SnapshotController:
 
     def why_not(self, observed: Observed | None = None) -> Reason:
         """Return why there is no newer snapshot under the conditions `observed`, or those of the last tick; empty when
-        the next tick starts one. Causes are tested in the order of the table of reasons."""
+        one is due and none is pending. Causes are tested in the order of the table of reasons."""
         if not self.remotes:
             return Cause.SNAPSHOT_NO_REMOTES()
         observed = observed or self._observed
@@ -348,7 +348,7 @@ class SnapshotController:
         return Cause.SNAPSHOT_NOT_DUE(wait_ms=wait_ms) if wait_ms > 0 else NO_REASON
 
     def why_unreachable(self, observed: Observed) -> Reason:
-        """Return why no snapshot can complete, regardless of consumers and producers; empty when one can."""
+        """Return which link prevents snapshots, or that there is no remote region; empty when neither is the case."""
         if not self.remotes:
             return Cause.SNAPSHOT_NO_REMOTES()
         return first_of(

@@ -50,7 +50,7 @@ class SnapshotCache:
         self._entry_ids: list[int] = []
         """Local entry ids of `_snapshots`, same index."""
         self._newest_taken = -1
-        """Local entry id of the newest snapshot taken: older ones are useless."""
+        """Local entry id of the newest snapshot that was returned; -1: none. Older snapshots are not added any more."""
 
     def __len__(self) -> int:
         return len(self._snapshots)
@@ -61,7 +61,8 @@ class SnapshotCache:
         return tuple(self._snapshots)
 
     def add(self, snapshot: Snapshot) -> bool:
-        """Remember a snapshot. Returns False when it is known, older than one that was taken, or has no room."""
+        """Add a snapshot. Returns False when it is known, not newer than the last one returned, or dropped at once
+        because the cache is full."""
         entry_id = snapshot.local_position.entry
         at = bisect_left(self._entry_ids, entry_id)
         if entry_id <= self._newest_taken or (at < len(self._entry_ids) and self._entry_ids[at] == entry_id):
@@ -75,7 +76,7 @@ class SnapshotCache:
         return victim != at
 
     def _most_redundant(self) -> int:
-        """Return the index whose neighbours are closest together; of several, the oldest."""
+        """Return the index whose neighbours are closest together, never the last; of several, the oldest."""
         ids = self._entry_ids
         return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=0)
 
@@ -89,7 +90,7 @@ class SnapshotCache:
         return snapshot
 
     def keep_newest_reached(self, mark_delete: int) -> None:
-        """Remove the snapshots that are older than the one that `pop_newest_reached` would return."""
+        """Remove the snapshots before the one that `pop_newest_reached` would return."""
         older = bisect_right(self._entry_ids, mark_delete) - 1
         if older > 0:
             del self._entry_ids[:older], self._snapshots[:older]
@@ -130,7 +131,7 @@ class ReplicatedSubscription:
     def mark_delete_moved(
         self, mark_delete: int, *, ahead_of_peers: bool = True
     ) -> SubscriptionUpdate | None:
-        """Process acknowledgements of consumers. Returns the update to write, if any."""
+        """Process a move of mark-delete by acknowledgements of consumers. Returns the update to write, if any."""
         snapshot = self._take_snapshot(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
@@ -173,11 +174,11 @@ class ReplicatedSubscription:
         return update_for(self.name, snapshot)
 
     def sought(self) -> None:
-        """Note a seek of the subscription."""
+        """Remove the snapshots after a seek of the subscription."""
         self.cache.clear()
 
     def why_not(self, mark_delete: int, *, ahead_of_peers: bool) -> Reason:
-        """Return why no update is written, in the order of the table of reasons; empty when there is no snapshot."""
+        """Return why no update is written, in the order of the table of reasons; empty when it lacks a snapshot."""
         if not ahead_of_peers:
             return Cause.POSITION_FOLLOWS()
         snapshots = self.cache.snapshots
@@ -227,15 +228,16 @@ def check_replicable(name: str, *, durable: bool) -> None:
 
 
 def takes_updates(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:
-    """Whether an update may move an existing subscription: only if it is replicated in this region. Upstream moves
-    every durable subscription."""
+    """Whether an update may move an existing subscription: only if it is durable and replicated in this region.
+    Upstream moves every durable subscription."""
     return is_durable and (cursor.replicated or follows_upstream)
 
 
 def apply_update(
     cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen_by_source: Iterable[int]
 ) -> Applied:
-    """Acknowledge everything up to and including `own_position_entry`, except `unseen_by_source`.
+    """Acknowledge everything up to and including `own_position_entry`, except `unseen_by_source`; nothing if the
+    position is beyond the log.
 
     `last_entry_id`: the newest durable entry. `unseen_by_source`: entries that never reach the region which sent the
     update (`never_reaches`), in any order; ids beyond the position are ignored.
