@@ -32,7 +32,7 @@ class Connection:
     cut = False
     is_open = True
 
-    def cut_off(self) -> None:
+    def close_at_once(self) -> None:
         self.cut = True
 
 

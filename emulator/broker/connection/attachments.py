@@ -53,7 +53,7 @@ class ClientProducers:
         topics = {producer.topic for producer in (*self.open.values(), *self.claims.values())}
         return min(filter(None, (topic.policies[KEEP_ALIVE_INTERVAL] for topic in topics)), default=None)
 
-    def no_longer_opening(self, command: CreateProducer) -> None:
+    def end_opening(self, command: CreateProducer) -> None:
         """Forget a command that has ended. A later command for the same id continues."""
         if self.opening.get(command.producer_id) is command:
             del self.opening[command.producer_id]
@@ -68,12 +68,12 @@ class ClientProducers:
             if former is not None:
                 self.forget(former, "its client opened it again")
         self.claims[producer.producer_id] = producer
-        flow_control.producer_came(producer.held_bytes)
+        flow_control.charge_producer(producer.held_bytes)
         self._connection.liveness.hurry(producer.topic.policies[KEEP_ALIVE_INTERVAL])
 
     def admitted(self, producer: ConnectedProducer, epoch: int | None) -> None:
         """Open a producer that its topic has admitted, and send the response."""
-        claimed = self._unclaim(producer)
+        claimed = self._remove_claim(producer)
         assert claimed is producer
         self.open[producer.producer_id] = producer
         self.closed.pop(producer.producer_id, None)
@@ -95,12 +95,12 @@ class ClientProducers:
 
     def refused(self, producer: ConnectedProducer, problem: ProtocolError) -> None:
         """Remove a producer that its topic has rejected, and send the error response."""
-        self._unclaim(producer)
-        self._connection.flow_control.producer_left(producer.held_bytes)
+        self._remove_claim(producer)
+        self._connection.flow_control.release_producer(producer.held_bytes)
         connection = self._connection
         refuse(connection, connection.table.rows[CommandType.PRODUCER], producer.request, problem)
 
-    def _unclaim(self, producer: ConnectedProducer) -> ConnectedProducer:
+    def _remove_claim(self, producer: ConnectedProducer) -> ConnectedProducer:
         self._notified.pop(producer.producer_id, None)
         return self.claims.pop(producer.producer_id)
 
@@ -108,13 +108,13 @@ class ClientProducers:
         """Remove a producer without a message to its client. Its published entries stay."""
         flow_control = self._connection.flow_control
         if self.claims.get(producer.producer_id) is producer:
-            self._unclaim(producer)
-            flow_control.producer_left(producer.held_bytes)
+            self._remove_claim(producer)
+            flow_control.release_producer(producer.held_bytes)
             producer.topic.access.left(producer, why)
             return
         if self.open.get(producer.producer_id) is producer:
             del self.open[producer.producer_id]
-            flow_control.producer_left(producer.held_bytes)
+            flow_control.release_producer(producer.held_bytes)
             self.closed[producer.producer_id] = None
             if len(self.closed) > CLOSED_PRODUCERS_MAX:
                 del self.closed[next(iter(self.closed))]
@@ -139,13 +139,13 @@ class ClientProducers:
         connection = self._connection
         for claim in [p for p in self.claims.values() if p.topic is topic]:
             del self.claims[claim.producer_id]
-            connection.flow_control.producer_left(claim.held_bytes)
+            connection.flow_control.release_producer(claim.held_bytes)
             if claim.producer_id in self.opening:
                 continue  # its client has requested a replacement
             request = replace(claim.request, producer_name=claim.producer_name)
             # Set before the region repeats the request: the client may close the producer in between.
             self.opening[claim.producer_id] = request
-            begin(connection, connection.table.again[CommandType.PRODUCER], request)
+            begin(connection, connection.table.repeated[CommandType.PRODUCER], request)
 
 
 class ClientConsumers:
@@ -157,7 +157,7 @@ class ClientConsumers:
         """Consumer id -> the command that creates it; see `ClientProducers.opening`."""
         self.open: dict[int, ConnectedConsumer] = {}
 
-    def no_longer_opening(self, command: Subscribe) -> None:
+    def end_opening(self, command: Subscribe) -> None:
         """Forget a command that has ended. A later command for the same id continues."""
         if self.opening.get(command.consumer_id) is command:
             del self.opening[command.consumer_id]

@@ -47,16 +47,16 @@ Refusal = Callable[[Any, ProtocolError], bytes]
 # Error responses.
 
 
-def _built_by(build: Callable[[int, ProtocolError], Any]) -> Refusal:
+def _error_by(build: Callable[[int, ProtocolError], Any]) -> Refusal:
     return lambda command, problem: build(command.request_id, problem).encode()
 
 
-def _in(response: Callable[..., Any]) -> Refusal:
+def _error_in(response: Callable[..., Any]) -> Refusal:
     """Return the builder of error responses in the command's own type of response."""
     return lambda command, problem: response(command.request_id, **wire.error_fields(problem)).encode()
 
 
-_error = _built_by(wire.error_response)
+_error = _error_by(wire.error_response)
 
 
 # The resources of commands, for authorization and for the log.
@@ -122,24 +122,26 @@ def _connect(connection: ClientConnection, command: wire.Connect) -> None:
         raise ProtocolError(ServerError.UnknownError, "CONNECT may be sent once only", closes_connection=True)
     config, method = connection.region.config, command.auth_method_name
     if method == peer_auth.METHOD:
-        draw = connection.region.environment.random.randbytes
-        challenge = peer_auth.challenge(config, command.auth_data, draw)
+        random_bytes = connection.region.environment.random.randbytes
+        challenge = peer_auth.challenge(config, command.auth_data, random_bytes)
         connection.handshake = peer_auth.Handshake(command, challenge)
         connection.answer(wire.AuthChallenge(method, challenge.nonce).encode())
     else:
-        _welcome(connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data))
+        _complete_handshake(
+            connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data)
+        )
 
 
-def _prove(connection: ClientConnection, command: wire.AuthResponse) -> None:
+def _authenticate(connection: ClientConnection, command: wire.AuthResponse) -> None:
     handshake, connection.handshake = connection.handshake, None
     if handshake is None:
         sentence = "AUTH_RESPONSE without a challenge"
         raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
     peer = handshake.challenge.verify(connection.region.config, command.method, command.data)
-    _welcome(connection, handshake.greeting, peer)
+    _complete_handshake(connection, handshake.greeting, peer)
 
 
-def _welcome(connection: ClientConnection, greeting: wire.Connect, peer: Peer | None) -> None:
+def _complete_handshake(connection: ClientConnection, greeting: wire.Connect, peer: Peer | None) -> None:
     connection.client_version = greeting.client_version
     connection.peer = peer
     connection.raise_trust(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
@@ -167,18 +169,18 @@ def _read_nothing(command: bytes) -> None:
 COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # The connection.
     _handshake("CONNECT", wire.Connect.read, _connect),
-    _handshake("AUTH_RESPONSE", wire.AuthResponse.read, _prove),
+    _handshake("AUTH_RESPONSE", wire.AuthResponse.read, _authenticate),
     _handshake("PING", _read_nothing, _ping),
     _handshake("PONG", _read_nothing, _pong),
     # Lookups.
-    _inline("LOOKUP", wire.Lookup, lookups.lookup, _topic, Action.LOOK_UP, _built_by(wire.lookup_failed)),
+    _inline("LOOKUP", wire.Lookup, lookups.lookup, _topic, Action.LOOK_UP, _error_by(wire.lookup_failed)),
     _task(
         "PARTITIONED_METADATA",
         wire.PartitionMetadata,
         lookups.partition_metadata,
         _topic,
         Action.LOOK_UP,
-        _built_by(wire.partitions_failed),
+        _error_by(wire.partitions_failed),
     ),
     _inline(
         "GET_TOPICS_OF_NAMESPACE", wire.GetTopics, lookups.topics_of_namespace, _namespace, Action.LOOK_UP
@@ -187,7 +189,12 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     _inline("WATCH_TOPIC_LIST_CLOSE", wire.EndWatch, topic_watchers.close, _region),
     # Schemas.
     _task(
-        "GET_SCHEMA", wire.GetSchema, schemas.get_schema, _topic, Action.LOOK_UP, _in(wire.GetSchemaResponse)
+        "GET_SCHEMA",
+        wire.GetSchema,
+        schemas.get_schema,
+        _topic,
+        Action.LOOK_UP,
+        _error_in(wire.GetSchemaResponse),
     ),
     _task(
         "GET_OR_CREATE_SCHEMA",
@@ -195,7 +202,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         schemas.get_or_create_schema,
         _topic,
         Action.PRODUCE,
-        _in(wire.GetOrCreateSchemaResponse),
+        _error_in(wire.GetOrCreateSchemaResponse),
         estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
@@ -223,7 +230,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         transactions.connect,
         _coordinator,
         None,
-        _in(wire.CoordinatorConnected),
+        _error_in(wire.CoordinatorConnected),
     ),
     _task(
         "NEW_TXN",
@@ -231,7 +238,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         transactions.begin,
         _coordinator,
         None,
-        _in(wire.NewTransactionResponse),
+        _error_in(wire.NewTransactionResponse),
     ),
     _task(
         "ADD_PARTITION_TO_TXN",
@@ -280,8 +287,8 @@ NOT_OFFERED: Final[dict[int, str]] = dict.fromkeys(
 """Command type -> why it has no row. Such commands, and types that are newer than this protocol, are ignored with a
 line in the log, because newer clients may send them without checking the region's features."""
 
-AGAIN: Final = tuple(
-    replace(row, handle=producers.create_again) for row in COMMANDS if row.type == CommandType.PRODUCER
+REPEATED: Final = tuple(
+    replace(row, handle=producers.repeat_create) for row in COMMANDS if row.type == CommandType.PRODUCER
 )
 
-TABLE: Final = CommandTable(COMMANDS, NOT_OFFERED, AGAIN)
+TABLE: Final = CommandTable(COMMANDS, NOT_OFFERED, REPEATED)

@@ -72,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self.internal = internal
         """True for a client of the region's internal port, whose lookups return internal addresses."""
         self.address = "?"
-        self._came_by = ""
+        self._local_address = ""
         """The address of the region that the client connected to."""
         self.client_version = ""
         self.trust = TrustLevel.UNAUTHENTICATED
@@ -85,7 +85,7 @@ class ClientConnection(asyncio.Protocol):
         """Watchers of topic lists, by id."""
         self.transaction_keys = TransactionKeys()
         self.tasks = TaskGroup()
-        self._answers: list[bytes] = []
+        self._responses: list[bytes] = []
         """Encoded responses that are sent at the end of this turn of the loop."""
         self._transport: asyncio.Transport | None = None
         settings, components = region.config.settings, region.environment.components.connections
@@ -93,7 +93,7 @@ class ClientConnection(asyncio.Protocol):
             region.resources.clients,
             self._stop_reading,
             # In a separate turn of the loop: the code that removes the last pause reason has to finish first.
-            lambda: asyncio.get_running_loop().call_soon(self._read_on),
+            lambda: asyncio.get_running_loop().call_soon(self._resume_reading),
         )
         self.producers = ClientProducers(self)
         self.consumers = ClientConsumers(self)
@@ -106,7 +106,7 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.address = _address(transport.get_extra_info("peername"))
-        self._came_by = own_address(transport)
+        self._local_address = own_address(transport)
         self.region.clients.connections[self] = None
         self.liveness.start()
 
@@ -125,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
     def service_url(self) -> str:
         """The address of this region that the client connects to: external or internal."""
         clients = self.region.clients
-        return clients.internal_url if self.internal else clients.service_url(self._came_by)
+        return clients.internal_url if self.internal else clients.service_url(self._local_address)
 
     @property
     def is_open(self) -> bool:
@@ -133,22 +133,22 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes whose amount is bounded by the client's requests and permits: messages, receipts, PINGs."""
-        if self._answers:
-            self._send_answers()
+        if self._responses:
+            self._send_responses()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self.liveness.written_bytes += len(data)
 
     def answer_soon(self, data: bytes) -> None:
         """Send a response, in one write with the other responses of this turn of the loop."""
-        if not self._answers:
-            asyncio.get_running_loop().call_soon(self._send_answers)
-        self._answers.append(data)
+        if not self._responses:
+            asyncio.get_running_loop().call_soon(self._send_responses)
+        self._responses.append(data)
 
-    def _send_answers(self) -> None:
-        answers, self._answers = self._answers, []
-        if answers:
-            self.answer(b"".join(answers))
+    def _send_responses(self) -> None:
+        responses, self._responses = self._responses, []
+        if responses:
+            self.answer(b"".join(responses))
 
     def answer(self, data: bytes) -> None:
         """Send a response. Reading pauses while the client leaves responses unread."""
@@ -164,11 +164,11 @@ class ClientConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection in an orderly way: written bytes are sent, pending requests are cancelled."""
         self.tasks.close()
-        self._send_answers()
+        self._send_responses()
         if self._transport is not None:
             self._transport.close()
 
-    def cut_off(self) -> None:
+    def close_at_once(self) -> None:
         """Close the connection at once, because another one took over its producers or consumers. After `close`, a
         client that does not read would keep its consumers until all written bytes have been sent (INV-91)."""
         self.close()
@@ -180,7 +180,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def break_off(self, problem: ProtocolError) -> None:
+    def close_with_error(self, problem: ProtocolError) -> None:
         """Close the connection after a protocol violation that has no error response."""
         logger.warning("connection %s: %s; it is closed", self.address, problem)
         self.reader.is_broken = True
@@ -221,7 +221,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         """Resume reading, unless there is a new pause reason."""
         if not self.is_open or self.reader.is_broken or self.flow_control.is_reading_paused:
             return
@@ -236,7 +236,7 @@ class ClientConnection(asyncio.Protocol):
         assert trust >= self.trust
         self.trust = trust
         self.legal_rows = self.table.legal[trust]
-        self.liveness.introduced()
+        self.liveness.end_handshake()
 
     def forget_consumer(self, consumer: ConnectedConsumer) -> None:
         self.consumers.forget(consumer)
@@ -287,11 +287,11 @@ class ClientConnections:
     def service_port(self) -> int:
         return self._listener.port if self._listener is not None else self._region.config.service_port
 
-    def service_url(self, came_by: str) -> str:
-        """The address in lookup responses for a client that connected to our address `came_by`."""
+    def service_url(self, local_address: str) -> str:
+        """The address in lookup responses for a client that connected to our address `local_address`."""
         config = self._region.config
         port = config.advertised_service_port or self.service_port
-        return f"pulsar://{in_url(config.advertised_host or came_by)}:{port}"
+        return f"pulsar://{in_url(config.advertised_host or local_address)}:{port}"
 
     @property
     def internal_url(self) -> str:

@@ -68,14 +68,14 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
             if not await _subscribe(connection, command):
                 return
         finally:
-            connection.consumers.no_longer_opening(command)
+            connection.consumers.end_opening(command)
     connection.answer(Success(command.request_id).encode())
 
 
 async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     """Attach a consumer, and create its subscription if needed. Return False when the client closed the consumer
     meanwhile; then it is not attached."""
-    type_ = _checked(command)
+    type_ = _check_options(command)
     if command.replicated:
         components = connection.region.environment.components.replication
         components.check_replicable(command.subscription, durable=command.durable)
@@ -83,7 +83,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     topic = await connection.region.directory.acquire(command.topic, mode)
     connection.region.topic_rules.check_open_to_clients(topic.full_name, command.subscription)
     _check_rate(topic, connection.address.rpartition(":")[0], command)
-    await schemas.of_consumer(connection, topic, command.schema)
+    await schemas.check_consumer_schema(connection, topic, command.schema)
     while True:
         if connection.consumers.opening.get(command.consumer_id) is not command or not connection.is_open:
             return False
@@ -95,7 +95,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
             )
         _check_policies(topic, command, type_)
         subscription = await _find_or_create(topic, command)
-        if await _is_free(subscription, type_):
+        if await _wait_until_free(subscription, type_):
             break
     if connection.consumers.opening.get(command.consumer_id) is not command or not connection.is_open:
         return False
@@ -119,7 +119,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     return True
 
 
-def _checked(command: Subscribe) -> SubscriptionType:
+def _check_options(command: Subscribe) -> SubscriptionType:
     """Return the subscription type of a command. ProtocolError for unsupported options and too long names."""
     type_ = SubscriptionType(command.type_number)
     if command.read_compacted and type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
@@ -131,11 +131,9 @@ def _checked(command: Subscribe) -> SubscriptionType:
     if longest > NAME_LENGTH_MAX:
         sentence = f"a name of {longest:,} characters; {NAME_LENGTH_MAX:,} are allowed"
         raise ProtocolError(ServerError.NotAllowedError, sentence)
-    described = sum(len(key) + len(value) for key, value in command.subscription_properties.items())
-    if described > PROPERTIES_LENGTH_MAX:
-        sentence = (
-            f"subscription properties of {described:,} characters; {PROPERTIES_LENGTH_MAX:,} are allowed"
-        )
+    properties_length = sum(len(key) + len(value) for key, value in command.subscription_properties.items())
+    if properties_length > PROPERTIES_LENGTH_MAX:
+        sentence = f"subscription properties of {properties_length:,} characters; {PROPERTIES_LENGTH_MAX:,} are allowed"
         raise ProtocolError(ServerError.NotAllowedError, sentence)
     return type_
 
@@ -172,7 +170,7 @@ def _check_policies(topic: Topic, command: Subscribe, type_: SubscriptionType) -
 async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
     subscription = topic.subscriptions.get(command.subscription)
     if subscription is None and command.rollback_seconds and topic.keeps_messages:
-        begin = await _rolled_back(topic, command)
+        begin = await _rollback_start(topic, command)
         subscription = topic.subscriptions.get(command.subscription)  # maybe created meanwhile
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
@@ -197,24 +195,24 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
     elif command.subscription_properties and not subscription.cursor.properties:
         subscription.move(lambda cursor: cursor.set_properties(command.subscription_properties))
     # An absent `replicated` keeps the stored value, and so does False (upstream does the same).
-    if command.replicated and topic.keeps_messages and _may_turn_on(topic, subscription):
+    if command.replicated and topic.keeps_messages and _may_enable_replication(topic, subscription):
         topic.subscriptions.replicate(subscription)
     return subscription
 
 
-def _may_turn_on(topic: Topic, subscription: Subscription) -> bool:
+def _may_enable_replication(topic: Topic, subscription: Subscription) -> bool:
     """Whether SUBSCRIBE may enable replication. Clients repeat it each time they connect, which must not override an
     administrator's decision to disable it."""
     return not subscription.cursor.replication_disabled or status_follows_upstream(topic.region)
 
 
-async def _rolled_back(topic: Topic, command: Subscribe) -> int:
+async def _rollback_start(topic: Topic, command: Subscribe) -> int:
     source = topic.compacted if command.read_compacted else topic.reading
     since_ms = topic.region.environment.wall_clock_ms() - 1_000 * command.rollback_seconds
     return await reading.published_from(source, max(since_ms, 0))
 
 
-async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
+async def _wait_until_free(subscription: Subscription, type_: SubscriptionType) -> bool:
     """Wait until the subscription is durable, and remove an exclusive consumer whose connection is dead. Return False
     when the subscription ended meanwhile: it was deleted, or its last reader left."""
     try:
@@ -270,8 +268,8 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
     except StorageError:
         # The client considers itself still subscribed, and would wait for messages for ever. CLOSE_CONSUMER must
         # follow the error: a client that receives it earlier takes it for the response to its own request.
-        sent_away = close_consumer(consumer.consumer_id).encode()
-        asyncio.get_running_loop().call_soon(connection.answer, sent_away)
+        close_command = close_consumer(consumer.consumer_id).encode()
+        asyncio.get_running_loop().call_soon(connection.answer, close_command)
         raise
     connection.answer(Success(command.request_id).encode())
 

@@ -115,7 +115,7 @@ class CommandingConnection(Protocol):
         """Send a response in one write with the other responses of this turn of the loop."""
         ...
 
-    def break_off(self, problem: ProtocolError) -> None:
+    def close_with_error(self, problem: ProtocolError) -> None:
         """Close the connection after a protocol violation; before CONNECT, send the error first."""
         ...
 
@@ -127,13 +127,13 @@ class CommandTable:
         self,
         rows: tuple[AnyCommandSpec, ...],
         not_offered: Mapping[int, str],
-        again: tuple[AnyCommandSpec, ...] = (),
+        repeated: tuple[AnyCommandSpec, ...] = (),
     ) -> None:
         self.rows = {row.type: row for row in rows}
         assert len(self.rows) == len(rows), "two rows of one type"
         self.not_offered = not_offered
         """Command type -> why it has no row, as a sentence."""
-        self.again = {row.type: row for row in again}
+        self.repeated = {row.type: row for row in repeated}
         """Command type -> the row by which the region repeats a client's request itself after a topic was unloaded."""
         self.legal: dict[TrustLevel, dict[int, AnyCommandSpec]] = {
             trust: {row.type: row for row in rows if row.trust <= trust} for trust in TrustLevel
@@ -144,7 +144,7 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
     """Execute one command, or reject it. ProtocolError when its bytes cannot be read, which ends the connection."""
     row = connection.legal_rows.get(type_)
     if row is None:
-        _not_legal(connection, type_, command)
+        _reject_illegal(connection, type_, command)
         return
     value = row.decode(command)
     stage = row.stage
@@ -164,23 +164,23 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
 def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> None:
     """Start a request that may have to wait; its memory is charged until it is done. ProtocolError."""
     work = row.handle(connection, value)
-    charge = connection.flow_control.request_began(row.estimate_bytes)
+    charge = connection.flow_control.charge_request(row.estimate_bytes)
     if isinstance(work, PendingResponse):
-        work.outcome.add_done_callback(partial(_outcome_known, connection, row, value, work.answer, charge))
+        work.outcome.add_done_callback(partial(_send_outcome, connection, row, value, work.answer, charge))
     else:
         connection.tasks.start(
-            _carry_out(connection, row, value, work), partial(_carried_out, connection, work, charge)
+            _carry_out(connection, row, value, work), partial(_end_request, connection, work, charge)
         )
 
 
-def _carried_out(
+def _end_request(
     connection: CommandingConnection, work: Coroutine[Any, Any, None], charge: Reservation
 ) -> None:
     work.close()  # the coroutine was never started if the connection ended first
-    connection.flow_control.request_over(charge)
+    connection.flow_control.release_request(charge)
 
 
-def _outcome_known(
+def _send_outcome(
     connection: CommandingConnection,
     row: AnyCommandSpec,
     value: Any,
@@ -189,7 +189,7 @@ def _outcome_known(
     outcome: asyncio.Future[Any],
 ) -> None:
     """Send the response of a PendingResponse whose outcome is known."""
-    connection.flow_control.request_over(charge)
+    connection.flow_control.release_request(charge)
     if not connection.is_open:
         return
     failure = outcome.exception()
@@ -197,7 +197,7 @@ def _outcome_known(
         connection.answer_soon(answer)
     else:
         assert isinstance(failure, ProtocolError | StorageError), failure
-        _failed(connection, row, value, failure)
+        _reject_started(connection, row, value, failure)
 
 
 async def _carry_out(
@@ -207,10 +207,10 @@ async def _carry_out(
     try:
         await work
     except (ProtocolError, StorageError) as failure:
-        _failed(connection, row, value, failure)
+        _reject_started(connection, row, value, failure)
 
 
-def _failed(
+def _reject_started(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, failure: ProtocolError | StorageError
 ) -> None:
     """Reject a request that was started."""
@@ -232,12 +232,12 @@ def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, pr
         problem,
     )
     if problem.closes_connection:
-        connection.break_off(problem)
+        connection.close_with_error(problem)
     elif row.refuse is not None and (refusal := row.refuse(value, problem)):
         connection.answer(refusal)
 
 
-def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> None:
+def _reject_illegal(connection: CommandingConnection, type_: int, command: bytes) -> None:
     """Reject a command that has no row, or none for this trust level."""
     if connection.trust is TrustLevel.UNAUTHENTICATED:
         raise ProtocolError(

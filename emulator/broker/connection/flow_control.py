@@ -15,7 +15,7 @@ from typing import Final
 
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
 
-STRANGER_FRAME_BYTES_MAX: Final = 65_536
+UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 65_536
 """Maximum size of a frame before CONNECT."""
 PUBLISHES_BYTES_MAX: Final = 33_554_432
 ANSWERS_BYTES_MAX: Final = 1_048_576
@@ -39,16 +39,16 @@ class PauseReason(Flag):
     """The client publishes faster than the policies of its topics allow."""
 
 
-OURS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
+REGION_REASONS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
 """Pause reasons of the region itself: a client whose bytes it does not read may still be alive (FC3)."""
 
 
 class FlowControl:
     """The flow control of one connection."""
 
-    def __init__(self, clients: MemoryBudget, stop: Callable[[], None], go_on: Callable[[], object]) -> None:
+    def __init__(self, clients: MemoryBudget, stop: Callable[[], None], resume: Callable[[], object]) -> None:
         self._stop = stop
-        self._go_on = go_on
+        self._resume = resume
         self.reasons = PauseReason.NOTHING
         self.is_reading_paused = False
         """Invariant: True iff `reasons` is not empty. A plain bool, because every command reads it."""
@@ -57,12 +57,12 @@ class FlowControl:
         self.account = MemoryBudget("connection", clients)
         self.pending_bytes = 0
         """Bytes of admitted entries without a response. SEND adds to it directly; they are charged once per chunk."""
-        self._unfinished = self.account.charge(0)
+        self._incomplete = self.account.charge(0)
         self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
         self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX)
         self._producers = MemoryBudget("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
-        self._slowed: asyncio.TimerHandle | None = None
+        self._rate_timer: asyncio.TimerHandle | None = None
         """Timer that ends the pause of a client that publishes faster than a topic allows."""
         self._released = False
 
@@ -78,12 +78,12 @@ class FlowControl:
         self.reasons &= ~reason
         if self.is_reading_paused and not self.reasons:
             self.is_reading_paused = False
-            self._go_on()
+            self._resume()
 
     @property
-    def is_ours(self) -> bool:
-        """Whether reading is paused for a reason in OURS: then a client that sends nothing may be alive."""
-        return bool(self.reasons & OURS)
+    def is_paused_by_region(self) -> bool:
+        """Whether reading is paused for a reason in REGION_REASONS: then a client that sends nothing may be alive."""
+        return bool(self.reasons & REGION_REASONS)
 
     def slow_down(self, seconds: float) -> None:
         """Pause reading from a client that publishes to a topic faster than the topic's policies allow."""
@@ -91,25 +91,25 @@ class FlowControl:
             return
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        if self._slowed is not None:
-            until = max(until, self._slowed.when())
-            self._slowed.cancel()
-        self._slowed = loop.call_at(until, self.speed_up)
+        if self._rate_timer is not None:
+            until = max(until, self._rate_timer.when())
+            self._rate_timer.cancel()
+        self._rate_timer = loop.call_at(until, self.speed_up)
         self.pause(PauseReason.RATE)
 
     def speed_up(self) -> None:
         """End the pause after its time, or after a change of the topic's policies. A client that is still too fast is
         paused again."""
-        if self._slowed is not None:
-            self._slowed.cancel()
-            self._slowed = None
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()
+            self._rate_timer = None
             self.resume(PauseReason.RATE)
 
     # Frames.
 
-    def unfinished(self, size_bytes: int) -> None:
+    def count_incomplete(self, size_bytes: int) -> None:
         """Count the bytes of a frame that is not complete."""
-        self._unfinished.resize(size_bytes)
+        self._incomplete.resize(size_bytes)
 
     # Publishes.
 
@@ -138,13 +138,13 @@ class FlowControl:
 
     # Requests.
 
-    def request_began(self, estimate_bytes: int) -> Reservation:
+    def charge_request(self, estimate_bytes: int) -> Reservation:
         charge = self._requests.charge(estimate_bytes)
         if self._requests.is_over:
             self.pause(PauseReason.REQUESTS)
         return charge
 
-    def request_over(self, charge: Reservation) -> None:
+    def release_request(self, charge: Reservation) -> None:
         charge.release()
         if self.is_reading_paused and self._requests.held_bytes < REQUESTS_BYTES_MAX // 2:
             self.resume(PauseReason.REQUESTS)
@@ -154,18 +154,18 @@ class FlowControl:
     def has_room_for_producer(self, size_bytes: int) -> bool:
         return self._producers.size_bytes + size_bytes <= PRODUCERS_BYTES_MAX
 
-    def producer_came(self, size_bytes: int) -> None:
+    def charge_producer(self, size_bytes: int) -> None:
         self._producers.resize(self._producers.size_bytes + size_bytes)
 
-    def producer_left(self, size_bytes: int) -> None:
+    def release_producer(self, size_bytes: int) -> None:
         self._producers.resize(self._producers.size_bytes - size_bytes)
 
     def release(self) -> None:
         """Release the memory of a client that is gone. The memory of its requests is released as they end."""
         self._released = True
-        if self._slowed is not None:
-            self._slowed.cancel()  # a pause may last for years, and would keep the connection's memory
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()  # a pause may last for years, and would keep the connection's memory
         self.pending_bytes = 0
-        self._unfinished.release()
+        self._incomplete.release()
         self._publishes.release()
         self._answers.release()

@@ -10,7 +10,7 @@ from itertools import chain
 
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.dispatch import CommandingConnection, dispatch, refuse
-from emulator.broker.connection.flow_control import STRANGER_FRAME_BYTES_MAX
+from emulator.broker.connection.flow_control import UNAUTHENTICATED_FRAME_BYTES_MAX
 from emulator.broker.subscription.consumer import SubscriptionView
 from emulator.broker.topic.producer import ProducerHost
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -27,7 +27,7 @@ class CommandReader:
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._unhandled: Iterator[Frame] | None = None
         """The unhandled frames of a chunk, after a command of it paused reading."""
-        self.touched: dict[ProducerHost, None] = {}
+        self.unflushed: dict[ProducerHost, None] = {}
         """Topics that received entries since the last flush."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
         """Acknowledgements since the last flush whose client expects a response."""
@@ -41,11 +41,11 @@ class CommandReader:
         try:
             frames = self._frames.feed(data)
             if connection.trust is TrustLevel.UNAUTHENTICATED and frames:
-                _check_first(frame_bytes(frames[0]))
+                _check_handshake_frame(frame_bytes(frames[0]))
         except ProtocolError as problem:
-            connection.break_off(problem)
+            connection.close_with_error(problem)
             return
-        connection.flow_control.unfinished(self._frames.held_bytes)
+        connection.flow_control.count_incomplete(self._frames.held_bytes)
         if self._unhandled is None:
             self._handle(iter(frames))
         else:  # a transport may deliver bytes that it had already read when reading was paused
@@ -72,17 +72,17 @@ class CommandReader:
                 if self._frames.failed is not None:
                     raise self._frames.failed
                 if connection.trust is TrustLevel.UNAUTHENTICATED:
-                    _check_first(self._frames.unfinished_bytes)
+                    _check_handshake_frame(self._frames.unfinished_bytes)
         except ProtocolError as problem:
-            connection.break_off(problem)
+            connection.close_with_error(problem)
         finally:
             self._flush()
 
     def _flush(self) -> None:
         """Append once per topic and write each cursor once for all commands of the chunk."""
-        if self.touched:
-            touched, self.touched = self.touched, {}
-            for topic in touched:
+        if self.unflushed:
+            unflushed, self.unflushed = self.unflushed, {}
+            for topic in unflushed:
                 topic.flush()
             self._connection.flow_control.admitted()
         if self.confirmations:
@@ -91,10 +91,12 @@ class CommandReader:
                 self._connection.tasks.start(_confirm(self._connection, subscription, waiting))
 
 
-def _check_first(size_bytes: int) -> None:
+def _check_handshake_frame(size_bytes: int) -> None:
     """ProtocolError for a frame that is too large for a client that has not sent CONNECT."""
-    if size_bytes > STRANGER_FRAME_BYTES_MAX:
-        sentence = f"frame of {size_bytes} bytes before CONNECT, the limit is {STRANGER_FRAME_BYTES_MAX}"
+    if size_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX:
+        sentence = (
+            f"frame of {size_bytes} bytes before CONNECT, the limit is {UNAUTHENTICATED_FRAME_BYTES_MAX}"
+        )
         raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
 
 

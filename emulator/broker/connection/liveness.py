@@ -51,7 +51,7 @@ class Liveness:
         self._connection = connection
         self._interval_seconds = interval_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
-        self._introduction: asyncio.TimerHandle | None = None
+        self._handshake_timer: asyncio.TimerHandle | None = None
         """Timer of the handshake's time limit."""
         self._heard = asyncio.Event()
         """Set by every chunk that arrives; `is_alive` clears it to wait for the next one."""
@@ -59,26 +59,30 @@ class Liveness:
         """True when no bytes have arrived since the last PING was sent."""
         self.written_bytes = 0
         """Bytes passed to the transport so far."""
-        self._taken_bytes = 0
+        self._received_bytes = 0
         """Bytes that had left the transport at the last check."""
 
     def start(self) -> None:
         self._schedule()
-        self._introduction = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._unknown)
+        self._handshake_timer = asyncio.get_running_loop().call_later(
+            HANDSHAKE_SECONDS, self._handshake_timed_out
+        )
 
     def stop(self) -> None:
-        self.introduced()
+        self.end_handshake()
         if self._timer is not None:
             self._timer.cancel()
 
-    def introduced(self) -> None:
+    def end_handshake(self) -> None:
         """Cancel the time limit of the handshake, which is complete."""
-        if self._introduction is not None:
-            self._introduction.cancel()
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
 
-    def _unknown(self) -> None:
+    def _handshake_timed_out(self) -> None:
         sentence = f"the handshake was not completed within {HANDSHAKE_SECONDS:g} s"
-        self._connection.break_off(ProtocolError(ServerError.UnknownError, sentence, closes_connection=True))
+        self._connection.close_with_error(
+            ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
+        )
 
     def heard(self) -> None:
         """Record that bytes arrived."""
@@ -102,21 +106,27 @@ class Liveness:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
 
     def _check(self) -> None:
-        if self._pinged and not self._connection.flow_control.is_ours and not self._takes_bytes():
+        if (
+            self._pinged
+            and not self._connection.flow_control.is_paused_by_region
+            and not self._receives_bytes()
+        ):
             logger.info("%s does not respond; the connection is closed", self._connection.address)
             self._connection.abort()
             return
         self._pinged = True
         self._connection.write(PING_FRAME)
-        self._taken_bytes = self._taken()
+        self._received_bytes = self._count_received()
         self._schedule()
 
-    def _taken(self) -> int:
+    def _count_received(self) -> int:
         return self.written_bytes - self._connection.unread_bytes
 
-    def _takes_bytes(self) -> bool:
+    def _receives_bytes(self) -> bool:
         """Whether a client from which the broker does not read still receives bytes."""
-        return self._connection.flow_control.is_reading_paused and self._taken() > self._taken_bytes
+        return (
+            self._connection.flow_control.is_reading_paused and self._count_received() > self._received_bytes
+        )
 
     async def is_alive(self) -> bool:
         """Return whether the client responds to a PING with any bytes, or receives bytes while the broker does not read
@@ -124,14 +134,18 @@ class Liveness:
         connection = self._connection
         if not connection.is_open:
             return False
-        if connection.flow_control.is_ours:
+        if connection.flow_control.is_paused_by_region:
             return True
         self._heard.clear()
         connection.write(PING_FRAME)
-        taken = self._taken()
+        received = self._count_received()
         try:
             async with asyncio.timeout(LIVENESS_SECONDS):
                 await self._heard.wait()
         except TimeoutError:
-            return connection.is_open and connection.flow_control.is_reading_paused and self._taken() > taken
+            return (
+                connection.is_open
+                and connection.flow_control.is_reading_paused
+                and self._count_received() > received
+            )
         return connection.is_open

@@ -75,9 +75,9 @@ def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> Non
     names = region.directory.lists.names(command.namespace) if command.wants_persistent else []
     if command.wants_non_persistent:
         names += region.directory.lists.non_persistent_names(command.namespace)
-    fits = _fits(command.pattern)
-    if fits is not None:
-        names = [name for name in names if fits(name)]
+    accepts = _filter_of(command.pattern)
+    if accepts is not None:
+        names = [name for name in names if accepts(name)]
     hash_ = topics_hash(names)
     changed = hash_ != command.hash
     connection.answer(
@@ -85,13 +85,13 @@ def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> Non
             command.request_id,
             tuple(names) if changed else (),
             hash_,
-            filtered=fits is not None,
+            filtered=accepts is not None,
             changed=changed,
         ).encode()
     )
 
 
-def _fits(pattern: str) -> Callable[[str], bool] | None:
+def _filter_of(pattern: str) -> Callable[[str], bool] | None:
     try:
         return TopicPattern(pattern).fits if pattern else None
     except ValueError:

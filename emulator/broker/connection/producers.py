@@ -37,15 +37,15 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
             sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         if connection.peer is not None:
-            named = connection.region.check_topic(command.topic)
-            connection.region.topic_rules.check_not_deleted(named, connection.peer.region)
-            await connection.region.partitioned.learn(connection.peer.region, named)
+            topic_name = connection.region.check_topic(command.topic)
+            connection.region.topic_rules.check_not_deleted(topic_name, connection.peer.region)
+            await connection.region.partitioned.learn(connection.peer.region, topic_name)
         await _open(connection, command)
     finally:
-        connection.producers.no_longer_opening(command)
+        connection.producers.end_opening(command)
 
 
-async def create_again(connection: ClientConnection, command: CreateProducer) -> None:
+async def repeat_create(connection: ClientConnection, command: CreateProducer) -> None:
     """Repeat the request of a producer that waited when its topic was unloaded. Retry after transient errors instead of
     sending them to the client, which would give up at the first error."""
     delay_seconds = RETRY_SECONDS
@@ -69,7 +69,7 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
             await asyncio.sleep(delay_seconds)
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
     finally:
-        connection.producers.no_longer_opening(command)
+        connection.producers.end_opening(command)
 
 
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
@@ -77,7 +77,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     topic = await connection.region.directory.acquire(command.topic, mode)
     if connection.peer is None:
         connection.region.topic_rules.check_open_to_clients(topic.full_name)
-    version = await schemas.of_producer(connection, topic.name, command.schema)
+    version = await schemas.register_producer_schema(connection, topic.name, command.schema)
     await _create_initial_subscription(topic, command.initial_subscription_name)
     name = command.producer_name or connection.region.incarnation.new_producer_name()
     publisher_of = connection.region.environment.components.connections.publisher_of
@@ -95,12 +95,15 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
     if producer.source_region is None:
         await topic.retention.before_producers()
     _check_may_publish(producer, topic)
-    await _make_room(connection, producer, topic)
+    await _replace_former(connection, producer, topic)
     # The response's last sequence id must include sends of an earlier incarnation that are not durable yet. Otherwise
     # the client would reuse their ids for other messages, which would be acknowledged as duplicates.
     await topic.issued_so_far()
-    while _holder(topic, producer.producer_name) not in (None, producer):  # another one was opened meanwhile
-        await _make_room(connection, producer, topic)
+    while _producer_named(topic, producer.producer_name) not in (
+        None,
+        producer,
+    ):  # another one was opened meanwhile
+        await _replace_former(connection, producer, topic)
         await topic.issued_so_far()
     command = producer.request
     if connection.producers.opening.get(command.producer_id) is not command or not connection.is_open:
@@ -133,7 +136,7 @@ def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
         topic.client_limits.check_producers(len(others), topic.full_name)
 
 
-def _holder(topic: Topic, name: str) -> ConnectedProducer | None:
+def _producer_named(topic: Topic, name: str) -> ConnectedProducer | None:
     """Return the producer of this name that is connected, waiting or being admitted."""
     return topic.producers.get(name) or topic.access.named(name)
 
@@ -155,11 +158,11 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
     await subscription.persisted()
 
 
-async def _make_room(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
+async def _replace_former(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
     """Ensure one live producer per name. Replace older incarnations of the same client's producer, producers of dead
     connections, and earlier connections of a peer's replicator. ProtocolError for another client's live producer."""
     name = producer.producer_name
-    old = _holder(topic, name)
+    old = _producer_named(topic, name)
     if old is None or old is producer:
         return
     if old.connection is connection and old.producer_id == producer.producer_id:
@@ -171,12 +174,12 @@ async def _make_room(connection: ClientConnection, producer: ConnectedProducer, 
         # a healed link. Then the old producer is the live one, and must reconnect.
         old.connection.producers.close(old)
         return
-    if await old.connection.is_alive() and _holder(topic, name) is old:
+    if await old.connection.is_alive() and _producer_named(topic, name) is old:
         raise ProtocolError(
             ServerError.ProducerBusy,
             f"ConnectedProducer with name '{name}' is already connected to topic {topic.full_name}",
         )
-    if _holder(topic, name) is old:
+    if _producer_named(topic, name) is old:
         topic.access.machine.hand_over(old, producer)
         old.connection.producers.forget(old, "its connection did not respond")
         old.connection.abort()
@@ -190,7 +193,7 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
         _send_without_producer(connection, command)
         return
     connection.flow_control.pending_bytes += producer.publish(command, entry)
-    connection.reader.touched[producer.topic] = None
+    connection.reader.unflushed[producer.topic] = None
 
 
 def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:

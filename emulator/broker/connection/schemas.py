@@ -25,7 +25,9 @@ WITHOUT_SCHEMA = (
 )
 
 
-async def of_producer(connection: ClientConnection, topic: TopicName, schema: Schema | None) -> bytes:
+async def register_producer_schema(
+    connection: ClientConnection, topic: TopicName, schema: Schema | None
+) -> bytes:
     """Return the version of a producer's schema, registered if it is new; empty without a schema. ProtocolError when
     the producer must not publish; StorageError."""
     schemas, is_region = connection.region.schemas, connection.peer is not None
@@ -37,7 +39,7 @@ async def of_producer(connection: ClientConnection, topic: TopicName, schema: Sc
     return version_bytes(await schemas.register(topic, schema, may_add=may_add))
 
 
-async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
+async def check_consumer_schema(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
     """Register a consumer's schema if it is the topic's first user; otherwise check that it is compatible. Consumers of
     bytes can read every schema. ProtocolError; StorageError."""
     if schema is None or schema.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
@@ -83,5 +85,5 @@ async def get_or_create_schema(connection: ClientConnection, command: GetOrCreat
     topic = region.check_topic(command.topic)
     if not region.directory.exists(str(topic)) and not region.partitioned.count(topic):
         raise ProtocolError(ServerError.TopicNotFound, f"Topic not found: {topic}")
-    version = await of_producer(connection, topic, command.schema)
+    version = await register_producer_schema(connection, topic, command.schema)
     connection.answer(GetOrCreateSchemaResponse(command.request_id, version=version).encode())

@@ -57,9 +57,9 @@ class TopicWatcher:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
         self._sent = names = self.listing.names
         hash_ = topics_hash(names)
-        known = () if request.hash == hash_ else sorted(names)
+        to_send = () if request.hash == hash_ else sorted(names)
         self._connection.answer(
-            WatchTopicsSuccess(request.request_id, self._id, tuple(known), hash_).encode()
+            WatchTopicsSuccess(request.request_id, self._id, tuple(to_send), hash_).encode()
         )
 
     def changed(self, listing: Listing) -> None:

@@ -28,7 +28,7 @@ class Closable(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    def cut_off(self) -> None: ...
+    def close_at_once(self) -> None: ...
 
 
 Holders = dict[tuple[str, str], WeakKeyDictionary[Closable, None]]
@@ -203,7 +203,7 @@ class KeyRegistry:
     def _close_former(self, fence: _Fence) -> None:
         holders = self.holders.get((fence.owner, fence.key), WeakKeyDictionary())
         for connection in fence.former:
-            connection.cut_off()
+            connection.close_at_once()
             holders.pop(connection, None)
         if not holders:
             self.holders.pop((fence.owner, fence.key), None)

@@ -14,7 +14,7 @@ from emulator.broker.connection.flow_control import (
     ANSWERS_BYTES_MAX,
     PUBLISHES_BYTES_MAX,
     REQUESTS_BYTES_MAX,
-    STRANGER_FRAME_BYTES_MAX,
+    UNAUTHENTICATED_FRAME_BYTES_MAX,
     FlowControl,
     PauseReason,
 )
@@ -70,15 +70,15 @@ def test_unanswered_publishes_stop_reading_until_half_of_them_are_answered() -> 
 
 def test_pending_requests_stop_reading_until_half_of_them_are_over() -> None:
     switch = Switch()
-    charges = [switch.flow_control.request_began(REQUESTS_BYTES_MAX // 4) for _ in range(4)]
+    charges = [switch.flow_control.charge_request(REQUESTS_BYTES_MAX // 4) for _ in range(4)]
     assert not switch.flow_control.is_reading_paused
-    charges.append(switch.flow_control.request_began(1))
+    charges.append(switch.flow_control.charge_request(1))
     assert switch.flow_control.reasons == PauseReason.REQUESTS
     for charge in charges[:3]:
-        switch.flow_control.request_over(charge)
+        switch.flow_control.release_request(charge)
     assert not switch.flow_control.is_reading_paused
     for charge in charges:
-        switch.flow_control.request_over(charge)
+        switch.flow_control.release_request(charge)
     assert switch.clients.held_bytes == 0
 
 
@@ -112,7 +112,7 @@ async def test_bytes_of_an_incomplete_frame_are_counted_until_it_or_its_connecti
         await until(lambda: held.held_bytes == 0)
 
 
-LARGE = STRANGER_FRAME_BYTES_MAX + 1
+LARGE = UNAUTHENTICATED_FRAME_BYTES_MAX + 1
 
 
 @pytest.mark.parametrize("rest", [b"", b"x" * (LARGE - 12)], ids=["announced", "complete"])

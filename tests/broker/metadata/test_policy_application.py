@@ -119,7 +119,7 @@ async def test_a_client_that_publishes_too_fast_is_read_more_slowly() -> None:
         await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
         sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
         await until(lambda: PauseReason.RATE in connection.flow_control.reasons, DEADLINE)
-        assert connection.flow_control.is_ours, "the region itself stopped reading the client"
+        assert connection.flow_control.is_paused_by_region, "the region itself stopped reading the client"
         await sending
         assert us.directory.serving[TOPIC].state.stored_end == 30
 
