@@ -29,7 +29,7 @@ class PublishingConnection(CommandingConnection, Protocol):
 
 
 class ClientProducers:
-    """Producers that are being created, wait for their topic, are open or were closed.
+    """The producers of one connection that are being created, wait for their topic, are open or were closed.
 
     A producer is in `claims` until its topic admits it, then in `open`.
     """
@@ -40,27 +40,27 @@ class ClientProducers:
         """Producer id -> the command that creates it. Removed when the client closes the producer meanwhile; the client
         may then reuse the id before the first command ends."""
         self.claims: dict[int, ConnectedProducer] = {}
-        """Producers that wait for their topic, or are being admitted to it."""
+        """Producer id -> producer that waits for access to its topic, or is being admitted."""
         self.open: dict[int, ConnectedProducer] = {}
         self.closed: dict[int, None] = {}
-        """Ids of recently closed producers, oldest first. Late SENDs for them are ignored, because the client had not
-        received CLOSE_PRODUCER yet; upstream does the same."""
+        """Ids of recently closed producers, oldest first. Late SENDs for them are ignored, as upstream does: the client
+        may not have received CLOSE_PRODUCER yet."""
         self._notified: dict[int, int] = {}
         """Producer id -> the request that received the response "not ready yet", which is sent once per request."""
 
     def keep_alive_interval_ms(self) -> int | None:
-        """Return the shortest keep-alive interval in the policies of the producers' topics; None when none sets it."""
+        """Return the shortest keep-alive interval in the policies of the producers' topics; None: no topic has one."""
         topics = {producer.topic for producer in (*self.open.values(), *self.claims.values())}
         return min(filter(None, (topic.policies[KEEP_ALIVE_INTERVAL] for topic in topics)), default=None)
 
     def end_opening(self, command: CreateProducer) -> None:
-        """Forget a command that has ended. A later command for the same id continues."""
+        """Remove a command that has ended from `opening`, unless a later one for the same id has replaced it."""
         if self.opening.get(command.producer_id) is command:
             del self.opening[command.producer_id]
 
     def claim(self, producer: ConnectedProducer) -> None:
         """Register a producer that is about to request access to its topic. It replaces a former producer of the same
-        id. ProtocolError when the client has too many producers; then nothing is changed."""
+        id. ProtocolError when the client's producers use too much memory; then nothing is changed."""
         flow_control = self._connection.flow_control
         if not flow_control.has_room_for_producer(producer.held_bytes):
             raise ProtocolError(ServerError.NotAllowedError, "this connection has too many producers")
@@ -122,7 +122,7 @@ class ClientProducers:
         producer.detach()
 
     def close(self, producer: ConnectedProducer) -> None:
-        """Disconnect a producer; its client reconnects and resends messages without a receipt."""
+        """Remove a producer and send CLOSE_PRODUCER: its client reconnects and resends messages without a receipt."""
         self.forget(producer)
         self._connection.answer(close_producer(producer.producer_id).encode())
 
@@ -132,8 +132,8 @@ class ClientProducers:
             self.forget(producer, "its connection was lost")
 
     def topic_closed(self, topic: Topic) -> None:
-        """Disconnect the producers of a topic that is no longer served. For waiting producers the region repeats the
-        request itself, because not every client handles CLOSE_PRODUCER before its producer is open."""
+        """Close the producers of a topic that is no longer served. For waiting producers the region repeats the request
+        itself, because not every client handles CLOSE_PRODUCER before its producer is open."""
         for producer in [p for p in self.open.values() if p.topic is topic]:
             self.close(producer)
         connection = self._connection
@@ -158,7 +158,7 @@ class ClientConsumers:
         self.open: dict[int, ConnectedConsumer] = {}
 
     def end_opening(self, command: Subscribe) -> None:
-        """Forget a command that has ended. A later command for the same id continues."""
+        """Remove a command that has ended from `opening`, unless a later one for the same id has replaced it."""
         if self.opening.get(command.consumer_id) is command:
             del self.opening[command.consumer_id]
 
@@ -180,7 +180,7 @@ class ClientConsumers:
         consumer.subscription.detach(consumer)
 
     def close(self, consumer: ConnectedConsumer) -> None:
-        """Disconnect a consumer; its client subscribes again."""
+        """Remove a consumer and send CLOSE_CONSUMER: its client subscribes again."""
         self.forget(consumer)
         self._connection.answer(close_consumer(consumer.consumer_id).encode())
 
@@ -195,6 +195,6 @@ class ClientConsumers:
             self.forget(consumer)
 
     def topic_closed(self, topic: Topic) -> None:
-        """Disconnect the consumers of a topic that is no longer served."""
+        """Close the consumers of a topic that is no longer served."""
         for consumer in [c for c in self.open.values() if c.subscription.topic is topic]:
             self.close(consumer)

@@ -1,4 +1,4 @@
-"""The table of commands that a region accepts from clients and peers, and why it ignores all others (C2)."""
+"""The table of commands that a region accepts from clients and peers, and the reasons to ignore others (C2)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _task = partial(_inline, estimate_bytes=REQUEST_BYTES)
 
 
 def _handshake(name: str, decode: Callable[[bytes], Any], handle: Callable[..., Any]) -> AnyCommandSpec:
-    """Return the row of a command that clients may send before they are authenticated."""
+    """Return the row of a command that clients may send before and after they are authenticated."""
     return CommandSpec(name, decode, handle, None, _region, trust=TrustLevel.UNAUTHENTICATED)
 
 
@@ -284,8 +284,8 @@ NOT_OFFERED: Final[dict[int, str]] = dict.fromkeys(
     (CommandType.END_TXN_ON_PARTITION_RESPONSE, CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE),
     "unexpected response: a region sends no requests to end transactions",
 )
-"""Command type -> why it has no row. Such commands, and types that are newer than this protocol, are ignored with a
-line in the log, because newer clients may send them without checking the region's features."""
+"""Command type -> why it has no row. After CONNECT such commands, and types that are newer than this protocol, are
+ignored with a line in the log, because newer clients may send them without checking the region's features."""
 
 REPEATED: Final = tuple(
     replace(row, handle=producers.repeat_create) for row in COMMANDS if row.type == CommandType.PRODUCER

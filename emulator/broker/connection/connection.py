@@ -1,7 +1,8 @@
 """One client's connection: its lifetime, its transport, and the components that hold the state of its commands.
 
-SEND, FLOW and ACK are handled inline as they are read (`framing.py`), many per chunk of bytes. A command that may have
-to wait (for a topic to load, a cursor to be stored) runs in a task, which is cancelled when the connection ends.
+SEND, FLOW and ACK are handled inline as they are read (`framing.py`), many per read. A command that may have to wait
+(for a topic to load, a cursor to be stored) runs in a task, which is cancelled when the connection ends, or returns a
+future.
 """
 
 from __future__ import annotations
@@ -73,26 +74,26 @@ class ClientConnection(asyncio.Protocol):
         """True for a client of the region's internal port, whose lookups return internal addresses."""
         self.address = "?"
         self._local_address = ""
-        """The address of the region that the client connected to."""
+        """The region's address to which the client connected."""
         self.client_version = ""
         self.trust = TrustLevel.UNAUTHENTICATED
         self.handshake: Handshake | None = None
         """The handshake of a client that claims to be a region and has not proved it yet; None otherwise."""
         self.peer: Peer | None = None
-        """The region that the client is authenticated as; None for ordinary clients."""
+        """The region or declared Pulsar cluster as which the client is authenticated; None for ordinary clients."""
         self.legal_rows = table.legal[self.trust]
         self.watchers: dict[int, TopicWatcher] = {}
         """Watchers of topic lists, by id."""
         self.transaction_keys = TransactionKeys()
         self.tasks = TaskGroup()
         self._responses: list[bytes] = []
-        """Encoded responses that are sent at the end of this turn of the loop."""
+        """Encoded responses that are sent in the next iteration of the event loop, or before the next write."""
         self._transport: asyncio.Transport | None = None
         settings, components = region.config.settings, region.environment.components.connections
         self.flow_control = components.flow_control(
             region.resources.clients,
             self._stop_reading,
-            # In a separate turn of the loop: the code that removes the last pause reason has to finish first.
+            # In the next iteration of the event loop: the code that removes the last pause reason has to finish first.
             lambda: asyncio.get_running_loop().call_soon(self._resume_reading),
         )
         self.producers = ClientProducers(self)
@@ -123,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def service_url(self) -> str:
-        """The address of this region that the client connects to: external or internal."""
+        """The URL of this region for this client, which lookup responses contain: external or internal."""
         clients = self.region.clients
         return clients.internal_url if self.internal else clients.service_url(self._local_address)
 
@@ -140,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
             self.liveness.written_bytes += len(data)
 
     def answer_soon(self, data: bytes) -> None:
-        """Send a response, in one write with the other responses of this turn of the loop."""
+        """Send a response, in one write with the other responses of this iteration of the event loop."""
         if not self._responses:
             asyncio.get_running_loop().call_soon(self._send_responses)
         self._responses.append(data)
@@ -151,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
             self.answer(b"".join(responses))
 
     def answer(self, data: bytes) -> None:
-        """Send a response. Reading pauses while the client leaves responses unread."""
+        """Send a response. Reading pauses while the client leaves more than `ANSWERS_BYTES_MAX` unread."""
         self.write(data)
         if self.flow_control.is_writing_paused and self._transport is not None:
             self.flow_control.unread(self._transport.get_write_buffer_size())
@@ -169,8 +170,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def close_at_once(self) -> None:
-        """Close the connection at once, because another one took over its producers or consumers. After `close`, a
-        client that does not read would keep its consumers until all written bytes have been sent (INV-91)."""
+        """Close the connection without waiting for unread bytes, because another one was granted its transaction key.
+        After `close`, a client that does not read would keep its consumers until all bytes have been sent (INV-91)."""
         self.close()
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()
@@ -181,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close_with_error(self, problem: ProtocolError) -> None:
-        """Close the connection after a protocol violation that has no error response."""
+        """Close the connection after a protocol violation; before authentication, send ERROR first."""
         logger.warning("connection %s: %s; it is closed", self.address, problem)
         self.reader.is_broken = True
         if self.trust is TrustLevel.UNAUTHENTICATED:
@@ -211,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def read_ms(self) -> int:
-        """Wall clock time in ms at which the current chunk of commands was read; the clock is read once per chunk."""
+        """Wall clock time in ms at which the present commands were read; the clock is read once per read."""
         reader = self.reader
         if reader.read_ms is None:
             reader.read_ms = self.region.environment.wall_clock_ms()
@@ -232,7 +233,7 @@ class ClientConnection(asyncio.Protocol):
     # Interface for commands and topics.
 
     def raise_trust(self, trust: TrustLevel) -> None:
-        """Raise the trust level to the one that the handshake established."""
+        """End the handshake, which established this trust level."""
         assert trust >= self.trust
         self.trust = trust
         self.legal_rows = self.table.legal[trust]
@@ -288,14 +289,14 @@ class ClientConnections:
         return self._listener.port if self._listener is not None else self._region.config.service_port
 
     def service_url(self, local_address: str) -> str:
-        """The address in lookup responses for a client that connected to our address `local_address`."""
+        """Return the URL in lookup responses for a client that connected to our address `local_address`."""
         config = self._region.config
         port = config.advertised_service_port or self.service_port
         return f"pulsar://{in_url(config.advertised_host or local_address)}:{port}"
 
     @property
     def internal_url(self) -> str:
-        """The address in lookup responses on the internal port."""
+        """The URL in lookup responses on the internal port."""
         config = self._region.config
         port = self._internal_listener.port if self._internal_listener else config.internal_port
         return f"pulsar://{in_url(config.internal_host)}:{port}"

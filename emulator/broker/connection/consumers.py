@@ -73,8 +73,8 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
 
 
 async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
-    """Attach a consumer, and create its subscription if needed. Return False when the client closed the consumer
-    meanwhile; then it is not attached."""
+    """Attach a consumer, and create its subscription if needed. Return False, and do not attach it, when the client
+    closed the consumer or disconnected meanwhile."""
     type_ = _check_options(command)
     if command.replicated:
         components = connection.region.environment.components.replication
@@ -120,7 +120,8 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
 
 
 def _check_options(command: Subscribe) -> SubscriptionType:
-    """Return the subscription type of a command. ProtocolError for unsupported options and too long names."""
+    """Return the subscription type of a command. ProtocolError for unsupported options, and for names or properties
+    that are too long."""
     type_ = SubscriptionType(command.type_number)
     if command.read_compacted and type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
         raise ProtocolError(
@@ -139,7 +140,7 @@ def _check_options(command: Subscribe) -> SubscriptionType:
 
 
 def _check_rate(topic: Topic, host: str, command: Subscribe) -> None:
-    """ProtocolError for a consumer that subscribes too often. Rejected attempts count too."""
+    """Raise ProtocolError for a consumer that subscribes too often. Rejected attempts count too."""
     rate = topic.policies[SUBSCRIBE_RATE]
     consumer = (host, command.consumer_name, command.consumer_id)
     now_ms = asyncio.get_running_loop().time() * 1000
@@ -152,7 +153,7 @@ def _check_rate(topic: Topic, host: str, command: Subscribe) -> None:
 
 
 def _check_policies(topic: Topic, command: Subscribe, type_: SubscriptionType) -> None:
-    """ProtocolError for a subscription that the topic's policies do not allow."""
+    """Raise ProtocolError for a subscription that the topic's policies do not allow."""
     enabled = topic.policies[SUBSCRIPTION_TYPES_ENABLED]
     if enabled and _NAMES[type_] not in enabled:
         raise ProtocolError(
@@ -213,8 +214,8 @@ async def _rollback_start(topic: Topic, command: Subscribe) -> int:
 
 
 async def _wait_until_free(subscription: Subscription, type_: SubscriptionType) -> bool:
-    """Wait until the subscription is durable, and remove an exclusive consumer whose connection is dead. Return False
-    when the subscription ended meanwhile: it was deleted, or its last reader left."""
+    """Wait until the subscription is durable. For an exclusive consumer, remove other consumers whose connection is
+    dead. Return False when the subscription ended meanwhile: it was deleted, or its last reader left."""
     try:
         await subscription.persisted()
     except StorageError:
@@ -275,7 +276,7 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
 
 
 def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
-    """Add permits to a consumer. `command`: (consumer id, permits)."""
+    """Add permits to a consumer; no effect if there is none. `command`: (consumer id, permits)."""
     consumer_id, permits = command
     consumer = connection.consumers.open.get(consumer_id)
     if consumer is not None:

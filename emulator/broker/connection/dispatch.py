@@ -1,7 +1,7 @@
 """The table of commands, and the steps of every command (C1): it must be known, legal for its connection and
-authorized; then it is handled, within the memory budget.
+authorized; then it is handled, and its memory counted.
 
-Every error goes through `refuse`: an error response of the command's own type, and one line in the region's log.
+`refuse` rejects a command: it sends an error response of the command's own type and writes one line to the log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PendingResponse(NamedTuple):
     """The future, which other requests may share: it must not be cancelled. Its StorageError or ProtocolError rejects
     the request."""
     answer: bytes
-    """Encoded response, sent once `outcome` succeeds, in one write with other responses of that turn of the loop."""
+    """Encoded response, sent once `outcome` succeeds, in one write with others of that iteration of the event loop."""
 
 
 Work = PendingResponse | Coroutine[Any, Any, None]
@@ -69,11 +69,11 @@ class CommandSpec(Generic[C]):
     handle: Callable[..., Any]
     """The handler; Execution names its arguments. ProtocolError for a rejected command, before any change."""
     refuse: Callable[[C, ProtocolError], bytes] | None
-    """Builder of the client's error response; None, or an empty result, where no client expects one."""
+    """Builder of the error response; None, or an empty result, if the client expects none."""
     resource: Callable[..., ProtectedResource]
     """`resource(connection, command)`: the resource of the command, for authorization and for the log."""
     action: Action | None = None
-    """The action to authorize; None if nothing is, or it was when the command's producer or consumer was attached."""
+    """The action to authorize; None: none, or it was authorized when the producer or consumer was attached."""
     trust: TrustLevel = TrustLevel.CLIENT
     """The lowest trust level of connections that may send the command."""
     stage: Execution = Execution.INLINE
@@ -112,11 +112,11 @@ class CommandingConnection(Protocol):
     def answer(self, data: bytes) -> None: ...
 
     def answer_soon(self, data: bytes) -> None:
-        """Send a response in one write with the other responses of this turn of the loop."""
+        """Send a response in one write with the other responses of this iteration of the event loop."""
         ...
 
     def close_with_error(self, problem: ProtocolError) -> None:
-        """Close the connection after a protocol violation; before CONNECT, send the error first."""
+        """Close the connection after a protocol violation; before authentication, send ERROR first."""
         ...
 
 
@@ -141,7 +141,8 @@ class CommandTable:
 
 
 def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry: bytes) -> None:
-    """Execute one command, or reject it. ProtocolError when its bytes cannot be read, which ends the connection."""
+    """Execute one command, or reject or ignore it. ProtocolError, which ends the connection, when its bytes cannot be
+    read, or it must not be sent before CONNECT."""
     row = connection.legal_rows.get(type_)
     if row is None:
         _reject_illegal(connection, type_, command)
@@ -238,7 +239,8 @@ def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, pr
 
 
 def _reject_illegal(connection: CommandingConnection, type_: int, command: bytes) -> None:
-    """Reject a command that has no row, or none for this trust level."""
+    """Reject a command that this trust level does not permit, and ignore one without a row. ProtocolError before the
+    connection is authenticated."""
     if connection.trust is TrustLevel.UNAUTHENTICATED:
         raise ProtocolError(
             ServerError.UnknownError, "the first command must be CONNECT", closes_connection=True

@@ -1,9 +1,9 @@
 """Limits the memory that the region holds for one client, by pausing reads from its connection.
 
-The counted bytes are those of publishes that are not durable yet, responses that the client has not read, and waiting
-requests. Over a limit, reading pauses for this client alone; it resumes when no pause reason is left (FC2: reasons are
-a set). An incomplete frame is counted too but never pauses reading, because only more bytes complete it. The size of
-frames has a limit of its own, which is smaller before CONNECT.
+Counted are the bytes of publishes that are not durable yet, responses that the client has not read, and waiting
+requests. Over a limit, reading pauses for this client alone; it resumes when the set of pause reasons is empty (FC2).
+An incomplete frame is counted too but never pauses reading, because only more bytes complete it. Frames have a maximum
+size, which is smaller before authentication. Over the limit for producers, further ones are rejected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
 
 UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 65_536
-"""Maximum size of a frame before CONNECT."""
+"""Maximum size of a frame before the connection is authenticated."""
 PUBLISHES_BYTES_MAX: Final = 33_554_432
 ANSWERS_BYTES_MAX: Final = 1_048_576
 REQUESTS_BYTES_MAX: Final = 1_048_576
@@ -40,7 +40,7 @@ class PauseReason(Flag):
 
 
 REGION_REASONS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
-"""Pause reasons of the region itself: a client whose bytes it does not read may still be alive (FC3)."""
+"""Pause reasons that the region causes: a client whose bytes it does not read for them may be alive (FC3)."""
 
 
 class FlowControl:
@@ -53,10 +53,10 @@ class FlowControl:
         self.is_reading_paused = False
         """Invariant: True iff `reasons` is not empty. A plain bool, because every command reads it."""
         self.is_writing_paused = False
-        """True while the transport's write buffer is full."""
+        """True while the transport's write buffer is full. Set by the connection."""
         self.account = MemoryBudget("connection", clients)
         self.pending_bytes = 0
-        """Bytes of admitted entries without a response. SEND adds to it directly; they are charged once per chunk."""
+        """Bytes of admitted entries without an outcome. SEND adds to it directly; they are charged once per read."""
         self._incomplete = self.account.charge(0)
         self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
@@ -86,7 +86,8 @@ class FlowControl:
         return bool(self.reasons & REGION_REASONS)
 
     def slow_down(self, seconds: float) -> None:
-        """Pause reading from a client that publishes to a topic faster than the topic's policies allow."""
+        """Pause reading for `seconds`, or longer if a pause is running: the client publishes to a topic faster than the
+        topic's policies allow."""
         if self._released:
             return
         loop = asyncio.get_running_loop()
@@ -98,8 +99,8 @@ class FlowControl:
         self.pause(PauseReason.RATE)
 
     def speed_up(self) -> None:
-        """End the pause after its time, or after a change of the topic's policies. A client that is still too fast is
-        paused again."""
+        """End the pause for the rate: its time is over, or the topic's policies changed. A client that is still too
+        fast is paused again."""
         if self._rate_timer is not None:
             self._rate_timer.cancel()
             self._rate_timer = None
@@ -114,7 +115,7 @@ class FlowControl:
     # Publishes.
 
     def admitted(self) -> None:
-        """Charge the entries of a chunk, which are counted in `pending_bytes`."""
+        """Charge the entries that were added to `pending_bytes` in one read."""
         self._publishes.resize(self.pending_bytes)
         if self.pending_bytes > PUBLISHES_BYTES_MAX:
             self.pause(PauseReason.PUBLISHES)
@@ -161,7 +162,8 @@ class FlowControl:
         self._producers.resize(self._producers.size_bytes - size_bytes)
 
     def release(self) -> None:
-        """Release the memory of a client that is gone. The memory of its requests is released as they end."""
+        """Release the memory of a client that is disconnected. That of its requests is released as they end, that of
+        its producers as they are removed."""
         self._released = True
         if self._rate_timer is not None:
             self._rate_timer.cancel()  # a pause may last for years, and would keep the connection's memory

@@ -1,6 +1,6 @@
 """Splits one client's bytes into commands and handles each, until reading is paused.
 
-The commands of one chunk share their appends (one per topic) and their cursor writes (one per subscription).
+The commands of one read share their appends (one per topic) and their cursor writes (one per subscription).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class CommandReader:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._unhandled: Iterator[Frame] | None = None
-        """The unhandled frames of a chunk, after a command of it paused reading."""
+        """Frames that were read and not handled, after a command paused reading; None: there are none."""
         self.unflushed: dict[ProducerHost, None] = {}
         """Topics that received entries since the last flush."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
         """Acknowledgements since the last flush whose client expects a response."""
         self.read_ms: int | None = None
-        """Wall clock time in ms at which the current chunk was read; None until a command of the chunk needs it."""
+        """Wall clock time in ms at which the present commands were read; None until a command needs it."""
         self.is_broken = False
-        """True after the client violated the protocol: the rest of its bytes is ignored."""
+        """True after the client violated the protocol: its further commands are ignored."""
 
     def feed(self, data: bytes) -> None:
         connection = self._connection
@@ -52,12 +52,12 @@ class CommandReader:
             self._unhandled = chain(self._unhandled, frames)
 
     def resume(self) -> None:
-        """Handle the commands that were left when reading paused."""
+        """Handle the frames that were not handled when reading paused."""
         if self._unhandled is not None:
             self._handle(self._unhandled)
 
     def _handle(self, frames: Iterator[Frame]) -> None:
-        """Handle commands until reading is paused; the rest waits."""
+        """Handle commands until reading is paused; keep the rest in `_unhandled`."""
         connection = self._connection
         flow_control = connection.flow_control
         self.read_ms = None
@@ -79,7 +79,7 @@ class CommandReader:
             self._flush()
 
     def _flush(self) -> None:
-        """Append once per topic and write each cursor once for all commands of the chunk."""
+        """For all commands of one read, append once per topic and write each cursor once."""
         if self.unflushed:
             unflushed, self.unflushed = self.unflushed, {}
             for topic in unflushed:
@@ -92,7 +92,7 @@ class CommandReader:
 
 
 def _check_handshake_frame(size_bytes: int) -> None:
-    """ProtocolError for a frame that is too large for a client that has not sent CONNECT."""
+    """Raise ProtocolError for a frame that is too large for a client that is not authenticated."""
     if size_bytes > UNAUTHENTICATED_FRAME_BYTES_MAX:
         sentence = (
             f"frame of {size_bytes} bytes before CONNECT, the limit is {UNAUTHENTICATED_FRAME_BYTES_MAX}"

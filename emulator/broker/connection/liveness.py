@@ -1,8 +1,8 @@
 """Detects whether the client of a connection is still alive.
 
-Both sides send a PING per interval; a side whose bytes do not arrive before the next PING is considered dead. A client
-that the broker does not read for a reason of its own is not checked (FC3). A client that leaves responses unread is
-checked by the bytes that it receives. The handshake has a time limit of its own.
+Both sides send a PING per interval; a side from which no bytes arrive before the next PING is considered dead. A client
+that the region does not read for one of `REGION_REASONS` is not checked (FC3). A client that leaves responses unread is
+checked by the bytes that it receives. The handshake has its own time limit.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Liveness:
         self._handshake_timer: asyncio.TimerHandle | None = None
         """Timer of the handshake's time limit."""
         self._heard = asyncio.Event()
-        """Set by every chunk that arrives; `is_alive` clears it to wait for the next one."""
+        """Set when bytes arrive; `is_alive` clears it to wait for the next ones."""
         self._pinged = False
         """True when no bytes have arrived since the last PING was sent."""
         self.written_bytes = 0
         """Bytes passed to the transport so far."""
         self._received_bytes = 0
-        """Bytes that had left the transport at the last check."""
+        """Number of bytes that had left the transport at the last check."""
 
     def start(self) -> None:
         self._schedule()
@@ -74,7 +74,7 @@ class Liveness:
             self._timer.cancel()
 
     def end_handshake(self) -> None:
-        """Cancel the time limit of the handshake, which is complete."""
+        """Cancel the time limit of the handshake: it is complete, or the connection ended."""
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
 
@@ -123,14 +123,15 @@ class Liveness:
         return self.written_bytes - self._connection.unread_bytes
 
     def _receives_bytes(self) -> bool:
-        """Whether a client from which the broker does not read still receives bytes."""
+        """Whether a client that the region does not read has received bytes since the last check."""
         return (
             self._connection.flow_control.is_reading_paused and self._count_received() > self._received_bytes
         )
 
     async def is_alive(self) -> bool:
-        """Return whether the client responds to a PING with any bytes, or receives bytes while the broker does not read
-        it. True if the broker does not read the client for a reason of its own."""
+        """Send a PING; return whether any bytes arrive within `LIVENESS_SECONDS`, or the client receives bytes while
+        the region does not read it. True at once if the region does not read it for one of `REGION_REASONS`; False if
+        the connection is closed."""
         connection = self._connection
         if not connection.is_open:
             return False

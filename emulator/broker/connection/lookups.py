@@ -69,8 +69,8 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:
-    """Send the topics that match the pattern. If the pattern is not supported, send all topics: the client filters
-    them. Send no names when the client's hash shows that it has them."""
+    """Send the names of the topics that match the pattern; of all topics if the pattern is not supported, because the
+    client filters them. Send no names when the client's hash shows that it has them."""
     region = connection.region
     names = region.directory.lists.names(command.namespace) if command.wants_persistent else []
     if command.wants_non_persistent:

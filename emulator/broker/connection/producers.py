@@ -28,7 +28,7 @@ NAME_LENGTH_MAX = 4_096
 
 
 async def create(connection: ClientConnection, command: CreateProducer) -> None:
-    """Open a producer, or put it into the wait queue. The topic's access control sends the response."""
+    """Open a producer, or put it into the wait queue. `ClientProducers` sends the response when the topic decides."""
     if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     connection.producers.opening[command.producer_id] = command
@@ -120,7 +120,8 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
 
 
 def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
-    """ProtocolError when the topic is terminated, over a backlog quota, or has too many producers."""
+    """Raise ProtocolError when the topic is terminated, over a backlog quota, or has too many producers. Replicators
+    are rejected only by a terminated topic."""
     if topic.termination.is_terminated:
         raise topic.termination.refusal()
     if producer.source_region is not None:
@@ -160,7 +161,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
 
 async def _replace_former(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
     """Ensure one live producer per name. Replace older incarnations of the same client's producer, producers of dead
-    connections, and earlier connections of a peer's replicator. ProtocolError for another client's live producer."""
+    connections, and earlier connections of a peer's replicator. ProtocolError for any other live producer."""
     name = producer.producer_name
     old = _producer_named(topic, name)
     if old is None or old is producer:
@@ -186,8 +187,7 @@ async def _replace_former(connection: ClientConnection, producer: ConnectedProdu
 
 
 def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> None:
-    """Add one entry to the next append of its topic. A chunk of bytes contains many entries, so no object or task is
-    created per entry."""
+    """Add one entry to the next append of its topic. No task is created: one read contains many entries."""
     producer = connection.producers.open.get(command.producer_id)
     if producer is None:
         _send_without_producer(connection, command)

@@ -28,8 +28,8 @@ WITHOUT_SCHEMA = (
 async def register_producer_schema(
     connection: ClientConnection, topic: TopicName, schema: Schema | None
 ) -> bytes:
-    """Return the version of a producer's schema, registered if it is new; empty without a schema. ProtocolError when
-    the producer must not publish; StorageError."""
+    """Return the version of a producer's schema, registered if it is new; empty without a schema or for AUTO_CONSUME.
+    ProtocolError when the schema is missing, incompatible or must not be registered; StorageError."""
     schemas, is_region = connection.region.schemas, connection.peer is not None
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         if not is_region and schemas.requires_schema(topic):
@@ -40,8 +40,8 @@ async def register_producer_schema(
 
 
 async def check_consumer_schema(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
-    """Register a consumer's schema if it is the topic's first user; otherwise check that it is compatible. Consumers of
-    bytes can read every schema. ProtocolError; StorageError."""
+    """Register a consumer's schema if the topic has no schema, message or other user; otherwise check that it is
+    compatible. Consumers of bytes can read every schema. ProtocolError; StorageError."""
     if schema is None or schema.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
         return
     schemas = connection.region.schemas
@@ -52,7 +52,7 @@ async def check_consumer_schema(connection: ClientConnection, topic: Topic, sche
 
 
 def _is_idle(topic: Topic) -> bool:
-    """Whether a topic has no message, and is used by other regions and by consumers of any schema only."""
+    """Whether a topic has no message, no producer of a client, and no consumer that requires a schema."""
     if topic.state.last_data is not None or any(
         one.source_region is None for one in topic.producers.values()
     ):

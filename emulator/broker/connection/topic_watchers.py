@@ -18,7 +18,7 @@ from emulator.wire.commands import (
 )
 
 WATCHERS_MAX: Final = 100
-"""Maximum number of watchers of a connection: each may have a topic list of its own."""
+"""Maximum number of watchers of a connection, because each may have its own topic list."""
 
 
 class WatchedRegion(Protocol):
@@ -48,7 +48,8 @@ class TopicWatcher:
         """Topics of the client's list that were deleted since the last update. They may exist again."""
 
     def begin(self, request: WatchTopics) -> None:
-        """Send the topic list, and watch it. ProtocolError for a pattern that is invalid or not supported."""
+        """Watch the topic list and send it, without names if the client's hash shows that it has them. ProtocolError
+        for a pattern that is invalid or not supported."""
         try:
             self.listing = self._connection.region.directory.lists.watch(
                 request.namespace, request.pattern, self
