@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.cli.verbs import app
 from emulator.cli.verbs import tools as verbs
-from emulator.core.transactions.keys import FIRST
+from emulator.core.transactions.keys import NO_EPOCH
 from tests.broker.admin.served import Served, served
 
 
@@ -50,7 +50,7 @@ def test_the_verbs_list_show_and_delete_the_keys_of_a_region(monkeypatch: pytest
         async def connect() -> None:
             coordinators = at.region.coordinators
             coordinator: RunningCoordinator = coordinators.get(coordinators.coordinator_of(key))
-            await coordinator.keys.connect("", key, FIRST, "p", connection)
+            await coordinator.keys.connect("", key, NO_EPOCH, "p", connection)
 
         assert typed("list").output == ""
         asyncio.run_coroutine_threadsafe(connect(), at.loop).result(10)
