@@ -73,7 +73,7 @@ class Replicator:
         self.topic.subscriptions.link_lost(self.remote)
 
     def producer_ready(self) -> None:
-        if not self.life.opened():
+        if not self.life.begin_stream():
             return
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()

@@ -156,13 +156,15 @@ class Access:
         again before any producer publishes, so a grant that this write stored nevertheless has no effect (X7)."""
         step = self._grants.not_written()
         decisions: list[Decision] = [
-            _not_stored(entry.claimant, why) for entry in self.queue.take_postponed()
+            _refuse_not_stored(entry.claimant, why) for entry in self.queue.take_postponed()
         ]
         if self.owner is not None and step is not GrantStep.END:
-            decisions.append(_not_stored(self.owner, why))
+            decisions.append(_refuse_not_stored(self.owner, why))
             self.owner = None
         elif step is GrantStep.FENCE and self.queue and not self.exclusive_region:
-            decisions.append(_not_stored(self.queue.pop_first(), why))  # the producer to be promoted next
+            decisions.append(
+                _refuse_not_stored(self.queue.pop_first(), why)
+            )  # the producer to be promoted next
         if self.queue and not self.exclusive_region and not self.rules.promotes_once:
             decisions += self._next()
         return decisions
@@ -184,7 +186,7 @@ class Access:
         if self.owner is not None and self.change is None:
             decisions.append(Evict(self.owner))
         elif self.owner is not None:
-            decisions.append(_elsewhere(self.owner, region))
+            decisions.append(_refuse_outside_home(self.owner, region))
         self.owner, self.shared, self.reserved_for = None, {}, None
         return decisions + self._next()
 
@@ -196,28 +198,28 @@ class Access:
         if claimant is self.owner:
             return [Admit(claimant, self.epoch)]
         if self.exclusive_region and mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
-            return [_elsewhere(claimant, self.exclusive_region)]
-        is_new = not self._returns(claimant) and not self.is_stale(claimant)
+            return [_refuse_outside_home(claimant, self.exclusive_region)]
+        is_new = not self._may_continue(claimant) and not self.is_stale(claimant)
         if is_new and claimant.producer_name == self.reserved_for:
             self.reserved_for = None  # a new instance of the program: the former one will not reconnect
             return self._decide(entry) + self._next()
         if mode is not AccessMode.SHARED and self.is_stale(claimant) and not self._may_wait_again(claimant):
-            return [_fenced(claimant)]
+            return [_refuse_fenced(claimant)]
         if self.exclusive_region:
             return [self._enqueue(entry)]
         if self._must_fence:
             return self._decide_after_fencing(entry)
         if mode is AccessMode.SHARED:
             return self._share(entry)
-        if self._returns(claimant):
-            return self._take_back(claimant)
+        if self._may_continue(claimant):
+            return self._readmit(claimant)
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
             return self._fence(claimant)
         if self.owner is None and not self.shared and not self.queue and self.reserved_for is None:
             return self._grant(claimant)
         if mode is AccessMode.WAIT_FOR_EXCLUSIVE:
             return [self._enqueue(entry)]
-        return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
+        return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._unavailable_reason()}")]
 
     def _decide_after_fencing(self, entry: QueueEntry) -> list[Decision]:
         """Decide a claim while the former owner must be fenced. The topic has no producers then, so `_next` begins to
@@ -234,10 +236,10 @@ class Access:
         name = claimant.producer_name
         if name in self._fenced_names:
             if claimant.was_opened_before:
-                return [_fenced(claimant)]
+                return [_refuse_fenced(claimant)]
             del self._fenced_names[name]
         if self.owner is not None or self.queue or self.reserved_for is not None:
-            return [Refuse(claimant, ServerError.ProducerBusy, f"the topic {self._held()}")]
+            return [Refuse(claimant, ServerError.ProducerBusy, f"the topic {self._unavailable_reason()}")]
         if not self._grants.is_certain or self._grants.has_owner:
             self.queue.postpone(entry)
             return [self._grants.write_no_owner()]
@@ -254,11 +256,11 @@ class Access:
                 self._fenced_names[holder.producer_name] = None
                 if len(self._fenced_names) > FENCED_MAX:
                     del self._fenced_names[next(iter(self._fenced_names))]
-        decisions += [_fenced(self.queue.pop_first()) for _ in range(len(self.queue))]
+        decisions += [_refuse_fenced(self.queue.pop_first()) for _ in range(len(self.queue))]
         self.shared, self.reserved_for, self._queued_before = {}, None, {}
         return decisions + self._grant(claimant)
 
-    def _take_back(self, claimant: Claimant) -> list[Decision]:
+    def _readmit(self, claimant: Claimant) -> list[Decision]:
         """Readmit the former owner, whose epoch is still the newest and is kept (PIP-68)."""
         grant = self._grants.newest
         assert grant is not None
@@ -285,7 +287,7 @@ class Access:
             claimant = self.queue.pop_first()
             if not self.is_stale(claimant) or self._may_wait_again(claimant):
                 return decisions + self._grant(claimant)
-            decisions.append(_fenced(claimant))
+            decisions.append(_refuse_fenced(claimant))
         if self._grants.has_owner:
             decisions.append(self._grants.write_no_owner())
         return decisions
@@ -300,7 +302,7 @@ class Access:
         """Whether the claimant's epoch is older than the newest grant: it is fenced (PIP-68)."""
         return self._grants.is_stale(claimant)
 
-    def _returns(self, claimant: Claimant) -> bool:
+    def _may_continue(self, claimant: Claimant) -> bool:
         """Whether the claimant is the owner of the newest grant and may continue in its epoch: the topic has no
         producer, and none may have published since."""
         if self.owner is not None or self.shared or not self._grants.is_newest_owner(claimant):
@@ -312,7 +314,7 @@ class Access:
     def _may_wait_again(self, claimant: Claimant) -> bool:
         return self.rules.forgets_fenced and claimant.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
 
-    def _held(self) -> str:
+    def _unavailable_reason(self) -> str:
         if self.owner is not None:
             return f"has an exclusive producer, {self.owner.producer_name!r}"
         if self.reserved_for is not None:
@@ -322,15 +324,15 @@ class Access:
         return "has producers already"
 
 
-def _fenced(claimant: Claimant) -> Refuse:
+def _refuse_fenced(claimant: Claimant) -> Refuse:
     sentence = f"producer {claimant.producer_name!r} was fenced by a newer exclusive producer"
     return Refuse(claimant, ServerError.ProducerFenced, sentence)
 
 
-def _elsewhere(claimant: Claimant, region: str) -> Refuse:
+def _refuse_outside_home(claimant: Claimant, region: str) -> Refuse:
     sentence = f"clients may publish to this topic in region {region} only (exclusive_home)"
     return Refuse(claimant, ServerError.NotAllowedError, sentence)
 
 
-def _not_stored(claimant: Claimant, why: str) -> Refuse:
+def _refuse_not_stored(claimant: Claimant, why: str) -> Refuse:
     return Refuse(claimant, ServerError.PersistenceError, f"exclusive access could not be stored: {why}")

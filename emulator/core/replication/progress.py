@@ -112,7 +112,7 @@ class ReplicatorLifecycle:
         refusal `why_not` stays the refusal's reason."""
         return self._try(ReplicatorState.OPENING, why if self.state is ReplicatorState.DOWN else self.why_not)
 
-    def opened(self) -> bool:
+    def begin_stream(self) -> bool:
         """Begin the stream: the remote region opened the producer. Returns False for an obsolete response."""
         if self.state is not ReplicatorState.OPENING:
             return False

@@ -143,9 +143,9 @@ class KeyBook:
         connection has the key, or the key was deleted."""
         state = self.keys.get((owner, key))
         if state is None or state.epoch != epoch:
-            gone = "was deleted" if state is None else f"has a newer connection (epoch {state.epoch})"
+            reason = "was deleted" if state is None else f"has a newer connection (epoch {state.epoch})"
             sentence = (
-                f"{EXPIRED_TRANSACTION}: transaction key {key!r} {gone}; this connection has epoch {epoch}"
+                f"{EXPIRED_TRANSACTION}: transaction key {key!r} {reason}; this connection has epoch {epoch}"
             )
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         return Holder(owner, key, epoch)

@@ -129,7 +129,7 @@ def life() -> ReplicatorLifecycle:
 def sending() -> ReplicatorLifecycle:
     life = ReplicatorLifecycle()
     assert life.begin_opening(ASKED)
-    assert life.opened()
+    assert life.begin_stream()
     return life
 
 
@@ -138,7 +138,7 @@ def test_one_request_to_the_remote_is_under_way_at_a_time() -> None:
     life = ReplicatorLifecycle()
     assert life.begin_opening(ASKED)
     assert not life.begin_opening(ASKED)
-    assert life.opened()
+    assert life.begin_stream()
     assert not life.begin_opening(ASKED)
 
 
@@ -146,7 +146,7 @@ def test_a_response_to_a_request_of_before_the_loss_opens_nothing() -> None:
     life = ReplicatorLifecycle()
     life.begin_opening(ASKED)
     life.link_lost(LINK_DOWN)
-    assert not life.opened()
+    assert not life.begin_stream()
     assert (life.state, life.why_not) == (ReplicatorState.DOWN, "the link is down")
 
 
@@ -157,7 +157,7 @@ def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_wa
     life.link_lost(LINK_DOWN)
     assert not life.end_read(first)
     life.begin_opening(ASKED)
-    life.opened()
+    life.begin_stream()
     second = life.begin_read()
     assert not life.end_read(first)
     assert life.end_read(second)
@@ -175,7 +175,7 @@ def test_a_closed_one_stays_closed_and_hears_of_no_loss(life: ReplicatorLifecycl
     life.link_lost(LINK_DOWN)
     assert (life.state, life.why_not) == (ReplicatorState.CLOSED, "closed")
     assert not life.begin_opening(ASKED)
-    assert not life.opened()
+    assert not life.begin_stream()
 
 
 def test_a_parked_one_is_not_opened_again_before_its_link_was_lost(life: ReplicatorLifecycle) -> None:
@@ -196,7 +196,7 @@ def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
     """Neither a timer, nor a link that comes up, nor a late response opens it."""
     life = resting()
     assert not life.begin_opening(ASKED)
-    assert not life.opened()
+    assert not life.begin_stream()
     assert not life.refuse("closed by the peer")
     assert not life.link_lost(LINK_DOWN)
     assert (life.state, life.why_not) == (ReplicatorState.RESTING, RESTS)
