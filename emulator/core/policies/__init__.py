@@ -1,1 +1,1 @@
-"""Policies, one file a family; `registry` has them all."""
+"""Policies, in one module per family; `topic_policies.REGISTRY` contains all of them."""

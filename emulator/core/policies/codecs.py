@@ -9,9 +9,9 @@ from emulator.core.policies.declaration import Codec, OutOfRange
 from emulator.model.values import is_valid_name
 
 MILLISECONDS_MAX: Final = 3_600_000
-"""An hour: what is longer was meant in another unit."""
+"""Maximum duration, one hour: a larger number was probably meant in another unit."""
 NUMBER_MAX: Final = 2**53
-"""What JSON tools carry without rounding."""
+"""Maximum number: some JSON tools round larger ones."""
 
 
 def _boolean(value: Any) -> bool:
@@ -26,7 +26,7 @@ def _region_names(value: Any) -> tuple[str, ...]:
     wrong = [name for name in value if not is_valid_name(name)]
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not a name of a region")
-    return tuple(dict.fromkeys(value))  # a set in Pulsar, too: duplicates are dropped
+    return tuple(dict.fromkeys(value))  # duplicates are dropped, as in Pulsar
 
 
 def _region_or_none(value: Any) -> str:
@@ -36,7 +36,7 @@ def _region_or_none(value: Any) -> str:
 
 
 def counts(minimum: int = 0, maximum: int = 2**31 - 1, of: str = "") -> Codec[int]:
-    """Whole numbers, `of` a unit."""
+    """Return a codec of whole numbers from `minimum` to `maximum`. `of`: unit, for error messages."""
 
     def decode(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
@@ -48,7 +48,7 @@ def counts(minimum: int = 0, maximum: int = 2**31 - 1, of: str = "") -> Codec[in
 
 
 def one_of(*words: str) -> Codec[str]:
-    """One of a few words."""
+    """Return a codec of strings that accepts only these words."""
 
     def decode(value: Any) -> str:
         if value not in words:
@@ -59,7 +59,7 @@ def one_of(*words: str) -> Codec[str]:
 
 
 def objects_of(fields: Mapping[str, Codec[Any]]) -> Codec[Mapping[str, Any]]:
-    """JSON objects. Null counts as absent; fields of other names are ignored."""
+    """Return a codec of JSON objects with these optional fields. Null counts as absent; other fields are ignored."""
 
     def decode(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict):
@@ -81,19 +81,21 @@ def _field(name: str, codec: Codec[Any], value: Any) -> Any:
         raise ValueError(f"{name}: {problem}") from None
 
 
-def whole_number(value: Any, what: str, *, least: int = 0) -> int:
-    """ValueError for what is not a number, OutOfRange for one that cannot be meant."""
+def whole_number(value: Any, what: str, *, minimum: int = 0) -> int:
+    """Return a whole number from `minimum` to NUMBER_MAX. Accepts decimal text. Raises OutOfRange for another number,
+    ValueError for anything else."""
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         value = int(value)  # Pulsar's command-line tool quotes some numbers
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{what}: {value!r} is not a whole number")
-    if not least <= value <= NUMBER_MAX:
-        raise OutOfRange(f"{what}: {value} is not between {least} and {NUMBER_MAX}")
+    if not minimum <= value <= NUMBER_MAX:
+        raise OutOfRange(f"{what}: {value} is not between {minimum} and {NUMBER_MAX}")
     return value
 
 
 def fields_of(value: Any, required: tuple[str, ...]) -> Mapping[str, Any]:
-    """ValueError for what is not a JSON object with these fields. Others are left alone: newer tools send more."""
+    """Return a JSON object that has the required fields, unchanged. Raises ValueError for anything else. Other fields
+    are permitted, because newer tools send more."""
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not an object")
     missing = [name for name in required if value.get(name) is None]
@@ -103,7 +105,7 @@ def fields_of(value: Any, required: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 def whole_numbers(what: str) -> Codec[int]:
-    """Whole numbers from 0 on, as `whole_number` reads them."""
+    """Return a codec of whole numbers from 0 on, which `whole_number` decodes. `what`: name for error messages."""
     return Codec(lambda value: whole_number(value, what), int, {"type": "integer", "minimum": 0})
 
 
@@ -155,12 +157,13 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def fits(schema: Mapping[str, Any], value: Any) -> bool:
-    """Return whether JSON has the types that a schema describes, by its `type` and `properties`.
+    """Return whether a JSON value has the types of a JSON Schema, by its `type`, `properties` and `required`.
 
-    Values are not checked: a wrong number fits, a text in place of a number does not; what has no type fits."""
-    named = schema.get("type")
-    if named is not None and not any(
-        _is(one, value) for one in ([named] if isinstance(named, str) else named)
+    Only types are checked, not ranges: any number matches `integer`, a text does not. A schema without `type` matches
+    any value."""
+    types = schema.get("type")
+    if types is not None and not any(
+        _is(one, value) for one in ([types] if isinstance(types, str) else types)
     ):
         return False
     fields = schema.get("properties", {})

@@ -1,4 +1,5 @@
-"""Who may subscribe and how; what consumers receive, and when."""
+"""Policies of consuming: delayed delivery, unacknowledged messages, subscription types, creation and rate of
+subscriptions."""
 
 from __future__ import annotations
 
@@ -9,25 +10,26 @@ from emulator.core.policies.codecs import BOOLEAN, MILLISECONDS_MAX, fields_of, 
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 
 TICK_MS: Final = 1
-"""By default as exact as the clock."""
+"""Default tick: the precision of the clock."""
 DELAY_MS_MAX: Final = 2**53
-"""Numbers in JSON are no larger."""
+"""Maximum of `maxDelayInMillis`: some JSON tools round larger numbers."""
 UNACKED_MAX: Final = 2**31 - 1
 
 
 class Delays(NamedTuple):
-    """Whether messages wait until they are due."""
+    """Settings of delayed delivery."""
 
     active: bool
+    """Whether messages wait until they are due."""
     tick_ms: int
-    """What is due within one tick is delivered at its end."""
+    """Messages that become due within one tick are dispatched at its end."""
     delay_ms_max: int
-    """Longer ones are not taken from clients; 0: any."""
+    """Maximum delay of a client's message; a message with a longer one is rejected. 0: no limit."""
 
 
-def _whole_number(value: Any, name: str, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{name}: {value!r} is not a whole number of milliseconds, {least} to {most}")
+def _milliseconds(value: Any, name: str, minimum: int, maximum: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise ValueError(f"{name}: {value!r} is not a whole number of milliseconds, {minimum} to {maximum}")
     return value
 
 
@@ -37,8 +39,8 @@ def _delays(value: Any) -> Delays:
     tick_ms, delay_ms_max = value.get("tickTime"), value.get("maxDelayInMillis")
     return Delays(
         value["active"],
-        TICK_MS if tick_ms is None else _whole_number(tick_ms, "tickTime", 1, MILLISECONDS_MAX),
-        0 if delay_ms_max is None else _whole_number(delay_ms_max, "maxDelayInMillis", 0, DELAY_MS_MAX),
+        TICK_MS if tick_ms is None else _milliseconds(tick_ms, "tickTime", 1, MILLISECONDS_MAX),
+        0 if delay_ms_max is None else _milliseconds(delay_ms_max, "maxDelayInMillis", 0, DELAY_MS_MAX),
     )
 
 
@@ -84,8 +86,8 @@ DELAYED_DELIVERY: Policy[Delays | None] = Policy(
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.topic.subscriptions",
     doc=(
-        "Delayed delivery of Shared and Key_Shared subscriptions: whether, with which tick, and up to "
-        "which delay. Unset: on, to the millisecond, without limit."
+        "Delayed delivery by Shared and Key_Shared subscriptions: whether it is active, its tick, and the maximum "
+        "delay that clients may request (0: no limit). Unset: active, a tick of 1 ms, no limit."
     ),
 )
 UNACKED_PER_CONSUMER: Policy[int | None] = Policy(
@@ -98,8 +100,8 @@ UNACKED_PER_CONSUMER: Policy[int | None] = Policy(
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.topic.subscriptions",
     doc=(
-        "Maximum of unacknowledged messages of a Shared or Key_Shared consumer; above it dispatch to "
-        "the consumer pauses. 0: no limit. Unset: the region's setting."
+        "Maximum number of unacknowledged messages of a Shared or Key_Shared consumer; at the maximum dispatch to "
+        "the consumer pauses. 0: no limit. Unset: the region's setting of this name."
     ),
 )
 UNACKED_PER_SUBSCRIPTION: Policy[int | None] = Policy(
@@ -112,7 +114,7 @@ UNACKED_PER_SUBSCRIPTION: Policy[int | None] = Policy(
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.topic.subscriptions",
     doc=(
-        "Maximum of unacknowledged messages of a Shared or Key_Shared subscription; above it dispatch "
+        "Maximum number of unacknowledged messages of a Shared or Key_Shared subscription; at the maximum dispatch "
         "pauses. 0: no limit. Unset: 200,000."
     ),
 )
@@ -142,10 +144,10 @@ def _types(value: Any) -> tuple[str, ...]:
 
 
 def _rate(value: Any) -> RateLimit:
-    """-1 and 0: as often as it wants."""
+    """Decode a subscribe rate; -1 and 0: unlimited."""
     found = fields_of(value, ())
-    times = max(0, whole_number(found.get(RATE_NAMES[0], -1), RATE_NAMES[0], least=-1))
-    seconds = whole_number(found.get(RATE_NAMES[1], 30), RATE_NAMES[1], least=1)
+    times = max(0, whole_number(found.get(RATE_NAMES[0], -1), RATE_NAMES[0], minimum=-1))
+    seconds = whole_number(found.get(RATE_NAMES[1], 30), RATE_NAMES[1], minimum=1)
     if seconds > PERIOD_SECONDS_MAX:
         raise OutOfRange(f"{RATE_NAMES[1]}: {seconds} is more than a day")
     return RateLimit(times, 0, seconds)
@@ -172,7 +174,7 @@ AUTO_SUBSCRIPTION_CREATION: Policy[bool] = Policy(
     default=True,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.connection.consumers",
-    doc="Whether a consumer may create a durable subscription; otherwise only the admin API may.",
+    doc="Whether a consumer may create a durable subscription by subscribing.",
 )
 SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
     name="subscription_types_enabled",
@@ -197,7 +199,7 @@ SUBSCRIBE_RATE: Policy[RateLimit] = Policy(
     default=UNLIMITED,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.connection.consumers",
-    doc="How often each consumer may subscribe or reconnect within a period in seconds. -1: no limit.",
+    doc="Number of times that each consumer may subscribe or reconnect per period, in seconds. -1: no limit.",
 )
 
 POLICIES = (

@@ -1,7 +1,8 @@
-"""Policies: what each is, and what applies to a topic when several places set it.
+"""Declarations of policies, and the effective value of a policy that is set at several scopes.
 
-One declaration a policy: its name, form, default, where it may be set, how the places are merged, and which module
-obeys it (PO1). Unset and "set to the default" are different: only what is set hides what a wider place says (PO2).
+Each policy has one declaration: its name, JSON form, default, scopes, how the values of several scopes are merged, and
+the module that enforces it (PO1). "Unset" differs from "set to the default": only a value that is set overrides that of
+a wider scope (PO2).
 """
 
 from __future__ import annotations
@@ -13,79 +14,85 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 BELOW_ZERO: Final = "{} must be 0 or more"
-"""`Policy.below_zero` of most numbers."""
+"""`Policy.below_zero` of most numeric policies."""
 
 
 class OutOfRange(ValueError):
-    """A value of the right form that cannot be meant. Tools expect another answer than for what is no value."""
+    """A value of the right type that is not permitted. The admin API responds with 412, and with 400 to other invalid
+    values."""
 
 
 class OutOfRangeVerbatim(OutOfRange):
-    """An OutOfRange whose sentence is Pulsar's, word for word: clients compare it."""
+    """An OutOfRange with Pulsar's message, which clients compare."""
 
 
 class Scope(Enum):
-    """Where a policy may be set, the widest first."""
+    """Scopes at which a policy may be set, the widest first."""
 
     BROKER = "broker"
-    """For all regions of the cluster."""
+    """All regions of the cluster."""
     NAMESPACE = "namespace"
     TOPIC = "topic"
 
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """How a value stands in JSON."""
+    """The JSON form of a policy's values."""
 
     decode: Callable[[Any], T]
-    """ValueError, with the rule, for what is none."""
+    """Returns the value of a JSON value. Raises ValueError, naming the violated rule, for an invalid one."""
     encode: Callable[[T], Any]
     schema: Mapping[str, Any]
-    """JSON Schema of it."""
+    """JSON Schema of the form."""
 
 
 def nearest(values: Sequence[T]) -> T:
-    """Topic over namespace over broker."""
+    """Return the value of the narrowest scope: topic over namespace over broker."""
     return values[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy(Generic[T]):
+    """The declaration of one policy. Paths and names of the admin API are Pulsar's."""
+
     name: str
     codec: Codec[T]
     default: T
     scopes: frozenset[Scope]
     doc: str
     obeyed_by: str = ""
-    """The module that acts on it; it lists the policy in `OBEYS`. Empty: it is only stored."""
+    """The module that enforces the policy and lists it in `OBEYS`. Empty: the policy is stored only."""
     kept: str = ""
-    """Why no region acts on it, although tools may set it and read it back. Empty: it is obeyed."""
+    """Why no region enforces the policy, although tools may set and read it. Empty: it is enforced."""
     own_rows: bool = False
-    """Its rows in the admin API are written by hand: they are no GET, POST and DELETE of one value."""
+    """Whether its operations of the admin API are declared separately, because they are not GET, POST and DELETE of one
+    value."""
     unset: Any = None
-    """The JSON of a response where nothing sets it. None: no content (204)."""
+    """JSON of the response to GET when the policy is not set. None: no content (204)."""
     at_namespace: str = ""
-    """The last segment of its path in the admin API, if it may be set there; Pulsar names them."""
+    """Last segment of its path at a namespace, in the admin API; empty: the admin API has no such path."""
     namespaces_put: bool = False
-    """Pulsar's tools set it at namespaces by PUT; by POST it can be set everywhere."""
+    """Whether PUT sets the policy at namespaces, too, as Pulsar's tools do."""
     at_topic: str = ""
+    """Last segment of its path at a topic; empty: the admin API has no such path."""
     at_broker: str = ""
-    """What Pulsar calls it among a broker's settings, if it may be set there while regions run."""
+    """Name of the dynamic configuration that sets it for all regions of the cluster; empty: there is none."""
     below_zero: str = ""
-    """What Pulsar says of a negative number, which clients compare; `{}` is the last segment of the path."""
+    """Pulsar's message for a negative number, which clients compare; `{}` is the last segment of the path."""
     set_without_body: bool = False
-    """To set it is to say yes: tools send no body."""
+    """Whether a request without a body sets the policy to true."""
     query_at_topic: str = ""
-    """Tools send a topic's value behind the `?`, under this name, and no body."""
+    """Name of the query parameter by which tools send a topic's value, in place of a body."""
     merge: Callable[[Sequence[T]], T] = nearest
-    """Of the values that are set, the widest scope first; there is at least one."""
+    """Returns the effective value of at least one value, the widest scope first."""
 
 
-def effective(policy: Policy[T], places: Mapping[Scope, Mapping[str, Any]]) -> T:
-    """What applies, given what each place sets (by policy name, as in JSON). ValueError for a value that is none."""
+def effective(policy: Policy[T], by_scope: Mapping[Scope, Mapping[str, Any]]) -> T:
+    """Return the effective value of a policy; its default if no scope sets it. `by_scope`: what each scope sets, as
+    JSON by policy name. Raises ValueError for an invalid value."""
     values = [
-        policy.codec.decode(places[scope][policy.name])
+        policy.codec.decode(by_scope[scope][policy.name])
         for scope in Scope
-        if scope in policy.scopes and policy.name in places.get(scope, {})
+        if scope in policy.scopes and policy.name in by_scope.get(scope, {})
     ]
     return policy.merge(values) if values else policy.default

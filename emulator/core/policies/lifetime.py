@@ -1,5 +1,5 @@
-"""How long messages, subscriptions and topics are kept: retention, message TTL, backlog quotas, deletion of unused
-topics and subscriptions, compaction. The forms are Pulsar's."""
+"""Policies of the lifetime of data: retention, message TTL, backlog quotas, compaction, deletion of unused topics and
+subscriptions. The JSON forms are Pulsar's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MS_PER_MINUTE: Final = 60_000
 
 
 class Retention(NamedTuple):
-    """How much is kept of messages that every subscription has acknowledged. -1: no limit. Both 0: nothing."""
+    """Limits of the age and size of messages that every subscription has acknowledged. -1: no limit; both 0: none are
+    kept."""
 
     minutes: int
     megabytes: int
@@ -34,28 +35,30 @@ KEEP_EVERYTHING: Final = Retention(-1, -1)
 
 
 class QuotaKind(Enum):
-    """What a quota limits; the value is Pulsar's name."""
+    """The quantity that a quota limits; the value is Pulsar's name."""
 
     SIZE = "destination_storage"
     AGE = "message_age"
 
 
 class QuotaAction(Enum):
-    """What becomes of it when a backlog is over its quota."""
+    """The action when a backlog exceeds its quota; the value is Pulsar's name."""
 
     HOLD = "producer_request_hold"
-    """Producers wait."""
+    """Producers are rejected with an error after which clients retry."""
     EXCEPTION = "producer_exception"
-    """Producers fail."""
+    """Producers are rejected with an error after which clients fail."""
     EVICT = "consumer_backlog_eviction"
     """Subscriptions skip their oldest messages."""
 
 
 class Quota(NamedTuple):
+    """A quota of backlogs. Only the limit of its kind is used."""
+
     limit_bytes: int
-    """-1: none."""
+    """Limit of a SIZE quota; -1: none."""
     limit_seconds: int
-    """-1: none."""
+    """Limit of an AGE quota; -1: none."""
     action: QuotaAction
 
 
@@ -64,8 +67,8 @@ Quotas = Mapping[QuotaKind, Quota]
 
 def _retention(value: Any) -> Retention:
     found = fields_of(value, ("retentionTimeInMinutes", "retentionSizeInMB"))
-    minutes = whole_number(found["retentionTimeInMinutes"], "retentionTimeInMinutes", least=-1)
-    megabytes = whole_number(found["retentionSizeInMB"], "retentionSizeInMB", least=-1)
+    minutes = whole_number(found["retentionTimeInMinutes"], "retentionTimeInMinutes", minimum=-1)
+    megabytes = whole_number(found["retentionSizeInMB"], "retentionSizeInMB", minimum=-1)
     if (minutes == 0) != (megabytes == 0):
         raise OutOfRange(
             "retentionTimeInMinutes and retentionSizeInMB: one of them is 0 and the other one is not; both 0 keep "
@@ -79,7 +82,7 @@ def _retention_as_json(value: Retention) -> dict[str, int]:
 
 
 def quota_of(value: Any) -> Quota:
-    """From JSON as tools send it. ValueError."""
+    """Decode a quota in the form that tools send. Raises ValueError."""
     found = fields_of(value, ("policy",))
     size = found.get("limitSize")
     if size is None:
@@ -91,8 +94,8 @@ def quota_of(value: Any) -> Quota:
         known = ", ".join(one.value for one in QuotaAction)
         raise ValueError(f"policy: {found['policy']!r} is none of {known}") from None
     return Quota(
-        -1 if size is None else whole_number(size, "limitSize", least=-1),
-        -1 if seconds is None else whole_number(seconds, "limitTime", least=-1),
+        -1 if size is None else whole_number(size, "limitSize", minimum=-1),
+        -1 if seconds is None else whole_number(seconds, "limitTime", minimum=-1),
         action,
     )
 
@@ -107,7 +110,7 @@ def _quota_as_json(quota: Quota) -> dict[str, Any]:
 
 
 def quota_kind_of(name: str) -> QuotaKind:
-    """ValueError."""
+    """Return the kind with this name; SIZE for an empty name. Raises ValueError for any other name."""
     try:
         return QuotaKind(name or QuotaKind.SIZE.value)
     except ValueError:
@@ -156,9 +159,9 @@ RETENTION: Policy[Retention] = Policy(
     scopes=_NAMESPACE_AND_TOPIC,
     obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc=(
-        "Time and size for which messages are kept that every subscription has acknowledged and every "
-        "other region has. -1: no limit; both 0: removed at once. Unset: everything is kept, so that a "
-        "run can be verified."
+        "Limits of the age and size of messages that every subscription has acknowledged and every other region "
+        "has. -1: no limit; both 0: such messages are deleted. Unset: no message is deleted, so that a run can be "
+        "verified."
     ),
 )
 MESSAGE_TTL: Policy[int] = Policy(
@@ -192,15 +195,20 @@ BACKLOG_QUOTAS: Policy[Quotas] = Policy(
 
 
 class DeleteMode(Enum):
-    """What a topic must be like to count as unused; the value is Pulsar's name."""
+    """The condition of an unused topic's subscriptions; the value is Pulsar's name."""
 
     NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+    """The topic has no subscription."""
     CAUGHT_UP = "delete_when_subscriptions_caught_up"
+    """No subscription has a consumer or a backlog, or is replicated."""
 
 
 class Inactivity(NamedTuple):
+    """Whether and when unused topics are deleted."""
+
     delete: bool
     seconds: int
+    """Time that a topic must be unused."""
     mode: DeleteMode
 
 
@@ -212,7 +220,7 @@ def _inactivity(value: Any) -> Inactivity:
     delete, mode = found["deleteWhileInactive"], found.get("inactiveTopicDeleteMode")
     if not isinstance(delete, bool):
         raise ValueError(f"deleteWhileInactive: {delete!r} is neither true nor false")
-    seconds = whole_number(found["maxInactiveDurationSeconds"], "maxInactiveDurationSeconds", least=1)
+    seconds = whole_number(found["maxInactiveDurationSeconds"], "maxInactiveDurationSeconds", minimum=1)
     try:
         return Inactivity(delete, seconds, DeleteMode(mode or DeleteMode.NO_SUBSCRIPTIONS.value))
     except ValueError:
@@ -249,8 +257,9 @@ INACTIVE_TOPICS: Policy[Inactivity] = Policy(
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc=(
-        "Whether and when unused topics are deleted: without subscriptions, or with subscriptions that "
-        "have no consumers and no backlog. Unset: never, so that a run can be verified."
+        "Whether and after which time unused topics are deleted. An unused topic has no producers, other regions "
+        "have all its messages, and it has no subscriptions, or only subscriptions without consumers, backlog and "
+        "replication. Unset: never, so that a run can be verified."
     ),
 )
 SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(

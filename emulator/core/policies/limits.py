@@ -1,4 +1,4 @@
-"""How many may use a topic, how large its messages may be, and how fast they come and go. The forms are Pulsar's."""
+"""Policies that limit the users of a topic, the size of its messages, and its rates. The JSON forms are Pulsar's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _number_policy(name: str, at_namespace: str, at_topic: str, doc: str) -> Pol
         default=0,
         scopes=_BOTH,
         obeyed_by=_BY_TOPIC,
-        doc=f"{doc} 0: any number.",
+        doc=f"{doc} 0: no limit.",
     )
 
 
@@ -38,22 +38,25 @@ MAX_PRODUCERS: Policy[int] = _number_policy(
     "max_producers_per_topic",
     "maxProducersPerTopic",
     "maxProducers",
-    "Maximum of client producers of a topic; replicators do not count.",
+    "Maximum number of client producers of a topic; replicators do not count.",
 )
 MAX_CONSUMERS: Policy[int] = _number_policy(
-    "max_consumers_per_topic", "maxConsumersPerTopic", "maxConsumers", "Maximum of consumers of a topic."
+    "max_consumers_per_topic",
+    "maxConsumersPerTopic",
+    "maxConsumers",
+    "Maximum number of consumers of a topic.",
 )
 MAX_CONSUMERS_PER_SUBSCRIPTION: Policy[int] = _number_policy(
     "max_consumers_per_subscription",
     "maxConsumersPerSubscription",
     "maxConsumersPerSubscription",
-    "Maximum of consumers of a subscription.",
+    "Maximum number of consumers of a subscription.",
 )
 MAX_SUBSCRIPTIONS: Policy[int] = _number_policy(
     "max_subscriptions_per_topic",
     "maxSubscriptionsPerTopic",
     "maxSubscriptionsPerTopic",
-    "Maximum of subscriptions that clients may create on a topic.",
+    "Maximum number of subscriptions of a topic; at the maximum clients cannot create another.",
 )
 MAX_TOPICS: Policy[int] = Policy(
     name="max_topics_per_namespace",
@@ -65,7 +68,7 @@ MAX_TOPICS: Policy[int] = Policy(
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
     obeyed_by="emulator.broker.topic_directory.topic_rules",
-    doc="Maximum of topics of a namespace, each partition counted. 0: no limit.",
+    doc="Maximum number of topics of a namespace; each partition counts. 0: no limit.",
 )
 MAX_MESSAGE_SIZE: Policy[int] = Policy(
     name="max_message_size",
@@ -79,8 +82,8 @@ MAX_MESSAGE_SIZE: Policy[int] = Policy(
 
 
 def _limit(value: Any, what: str) -> int:
-    """-1 and 0: none."""
-    return max(0, whole_number(value, what, least=-1))
+    """Decode a limit; -1 and 0: no limit."""
+    return max(0, whole_number(value, what, minimum=-1))
 
 
 def _publish_rate(value: Any) -> RateLimit:
@@ -101,7 +104,7 @@ def _dispatch_rate(value: Any) -> RateLimit:
     found = fields_of(value, ())
     names = ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte")
     messages, size_bytes = (_limit(found.get(name, -1), name) for name in names)
-    seconds = whole_number(found.get("ratePeriodInSecond", 1), "ratePeriodInSecond", least=1)
+    seconds = whole_number(found.get("ratePeriodInSecond", 1), "ratePeriodInSecond", minimum=1)
     if seconds > PERIOD_SECONDS_MAX:
         raise OutOfRange(f"ratePeriodInSecond: {seconds} is more than a day")
     return RateLimit(messages, size_bytes, seconds, _relative(found.get("relativeToPublishRate")))
@@ -179,6 +182,7 @@ SUBSCRIPTION_DISPATCH_RATE: Policy[RateLimit] = _dispatch_policy(
     "Rate of dispatch to the consumers of each subscription.",
 )
 SUBSCRIPTIONS_MAX: Final = 1_000
+"""Maximum number of subscriptions of a topic with their own dispatch rates."""
 
 
 def _rates_by_subscription(value: Any) -> Mapping[str, RateLimit]:
@@ -202,7 +206,7 @@ DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, RateLimit]] = Policy(
     default={},
     scopes=frozenset({Scope.TOPIC}),
     obeyed_by=_BY_SUBSCRIPTIONS,
-    doc="How much the consumers of single subscriptions are sent; others follow `subscriptionDispatchRate`.",
+    doc="Rate of dispatch to the consumers of single subscriptions; `subscriptionDispatchRate` limits the others.",
 )
 REPLICATOR_DISPATCH_RATE: Policy[RateLimit] = _dispatch_policy(
     "replicator_dispatch_rate",

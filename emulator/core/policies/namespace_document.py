@@ -1,7 +1,7 @@
 """A namespace's policies as one JSON document, the form in which Pulsar's tools create and read namespaces.
 
-Fields have other names there than the paths of their policies. Fields that Pulsar does not have are ignored. A field
-that Pulsar has and no policy here stands for may have its default value; any other value is refused.
+The names of fields differ from the paths of their policies. Fields that Pulsar does not have are ignored. A field of
+Pulsar without a policy here may be empty or have its default value; any other value is rejected.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ FIELD_OF: Final = {
     "antiAffinity": "antiAffinityGroup",
     "dispatcherPauseOnAckStatePersistent": "dispatcherPauseOnAckStatePersistentEnabled",
 }
-"""By the segment of a policy's path."""
+"""Last path segment of a policy (`Policy.at_namespace`) -> its field in the document."""
 BY_REGION: Final = frozenset(
     {"publishRate", "dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "subscribeRate"}
 )
-"""Policies that the document has for each region."""
-_MEANS_NOTHING: Final[Mapping[str, Any]] = {
+"""Policies of which the document has one value per region."""
+_DEFAULT_VALUES: Final[Mapping[str, Any]] = {
     "deleted": False,
     "migrated": False,
     "schema_validation_enforced": False,
@@ -76,19 +76,20 @@ _MEANS_NOTHING: Final[Mapping[str, Any]] = {
     "resource_group_name": "",
     "antiAffinityGroup": "",
 }
-"""Fields that tools send without a request of the user."""
-_KNOWN: Final = frozenset({*FIELD_OF.values(), *_MEANS_NOTHING})
+"""Field -> value that tools send although the user did not set it, and that sets no policy."""
+_KNOWN: Final = frozenset({*FIELD_OF.values(), *_DEFAULT_VALUES})
 _OLD_NAMES: Final = {"clusterDispatchRate": "topicDispatchRate"}
-"""Names of fields that Pulsar reads where the newer name is absent."""
+"""Older name of a field -> newer name. Pulsar reads the older one if the newer one is absent."""
 
 
 def field_of(policy: Policy[Any]) -> str:
-    """Its name in the document."""
+    """Return the name of a policy's field in the document."""
     return FIELD_OF.get(policy.at_namespace, policy.name)
 
 
 def written(policies: Mapping[str, Any], registry: Mapping[str, Policy[Any]], region: str) -> dict[str, Any]:
-    """The document of a namespace that sets these policies (by name, as JSON), as region `region` gives it out."""
+    """Return the document of a namespace with these policies (JSON values by name). `region`: the region that returns
+    it, under whose name the policies of BY_REGION appear."""
     document: dict[str, Any] = {
         "auth_policies": {"namespace_auth": {}, "topic_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": [],
@@ -118,13 +119,14 @@ def written(policies: Mapping[str, Any], registry: Mapping[str, Policy[Any]], re
 
 
 def read(document: Any, registry: Mapping[str, Policy[Any]], region: str) -> dict[str, Any]:
-    """The policies (by name, as JSON) that a document sets. ValueError names the field that cannot be."""
+    """Return the policies that a document sets (JSON values by name). Of the policies of BY_REGION, the value for
+    `region` is used. Raises ValueError, naming the field, for an invalid or unsupported value."""
     if not isinstance(document, dict):
         raise ValueError(f"{str(document)[:100]} is not a JSON object")
     fields = {field_of(policy): policy for policy in registry.values() if Scope.NAMESPACE in policy.scopes}
-    set_: dict[str, Any] = {}
+    policies: dict[str, Any] = {}
     for name, value in _renamed(document).items():
-        if value is None or value == {} or value == [] or _MEANS_NOTHING.get(name, ...) == value:
+        if value is None or value == {} or value == [] or _DEFAULT_VALUES.get(name, ...) == value:
             continue
         policy = fields.get(name)
         if policy is None and name not in _KNOWN:
@@ -138,14 +140,14 @@ def read(document: Any, registry: Mapping[str, Policy[Any]], region: str) -> dic
             if value is None:
                 continue
         try:
-            set_[policy.name] = policy.codec.encode(policy.codec.decode(value))
+            policies[policy.name] = policy.codec.encode(policy.codec.decode(value))
         except ValueError as problem:
             raise ValueError(f"{name}: {problem}") from None
-    return set_
+    return policies
 
 
 def _renamed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by their present names."""
-    old = {_OLD_NAMES[name]: value for name, value in document.items() if name in _OLD_NAMES}
-    present = {name: value for name, value in document.items() if name not in _OLD_NAMES}
-    return present | {name: value for name, value in old.items() if not present.get(name)}
+    """Return the fields by their newer names."""
+    older = {_OLD_NAMES[name]: value for name, value in document.items() if name in _OLD_NAMES}
+    newer = {name: value for name, value in document.items() if name not in _OLD_NAMES}
+    return newer | {name: value for name, value in older.items() if not newer.get(name)}

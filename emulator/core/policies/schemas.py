@@ -1,4 +1,4 @@
-"""Who may bring which schema to a topic."""
+"""Policies of schemas: compatibility strategy, validation, and who may register a schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _strategy(value: Any) -> CompatibilityStrategy:
 
 
 def _nearest_defined(values: Sequence[CompatibilityStrategy]) -> CompatibilityStrategy:
-    """UNDEFINED says nothing, so that a wider place is heard."""
+    """Return the strategy of the narrowest scope that sets one; UNDEFINED counts as unset."""
     return next(
         (value for value in reversed(values) if value is not CompatibilityStrategy.UNDEFINED),
         CompatibilityStrategy.UNDEFINED,
@@ -38,7 +38,10 @@ SCHEMA_COMPATIBILITY: Policy[CompatibilityStrategy] = Policy(
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.metadata.schemas",
     merge=_nearest_defined,
-    doc="Compatibility strategy for new schema versions. UNDEFINED and unset: the older policy, or FULL.",
+    doc=(
+        "Compatibility strategy for new schema versions. UNDEFINED or unset: "
+        "`schema_auto_update_compatibility_strategy`, or FULL if that is unset, too."
+    ),
 )
 SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
     name="schema_auto_update_compatibility_strategy",
@@ -47,7 +50,7 @@ SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
     default="",
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.metadata.schemas",
-    doc="The same under its older name, used if `schema_compatibility_strategy` is unset.",
+    doc="Older form of `schema_compatibility_strategy`, used if that is unset or UNDEFINED.",
 )
 SCHEMA_VALIDATION: Policy[bool] = Policy(
     name="schema_validation_enforced",
@@ -58,7 +61,7 @@ SCHEMA_VALIDATION: Policy[bool] = Policy(
     unset=False,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.metadata.schemas",
-    doc="Whether a producer without a schema is refused if the topic has one.",
+    doc="Whether a producer without a schema is rejected if the topic has one.",
 )
 SCHEMA_UPDATES: Policy[bool] = Policy(
     name="is_allow_auto_update_schema",
@@ -78,7 +81,7 @@ POLICIES = (SCHEMA_COMPATIBILITY, SCHEMA_AUTO_UPDATE, SCHEMA_VALIDATION, SCHEMA_
 
 
 def strategy_of(set_strategy: CompatibilityStrategy, older_name: str) -> CompatibilityStrategy:
-    """What applies, given both policies."""
+    """Return the effective strategy, given the values of SCHEMA_COMPATIBILITY and SCHEMA_AUTO_UPDATE."""
     if set_strategy is not CompatibilityStrategy.UNDEFINED:
         return set_strategy
     return AUTO_UPDATE.get(older_name, DEFAULT)

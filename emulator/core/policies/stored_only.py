@@ -1,7 +1,7 @@
 """Policies that are stored but not enforced: regions lack the part of Pulsar's architecture that they configure.
 
-One table: name, paths, type, default, why no region acts on it. Tools set these policies and read them back. A value
-that a test would rely on, and that a region cannot apply, is rejected by its type.
+Tools may set and read these policies. Their codecs reject values that a test would rely on and that a region cannot
+apply, such as required encryption.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ PERMISSION_KINDS: Final = (
     "topicAuthentication",
     "subscriptionAuthentication",
 )
-"""Whom a grant is about; Java's client and the wire name them differently."""
+"""Fields of the policy `permissions`: the names of Pulsar's JSON, and those of its Java client."""
 
 _AFFINITY_FIELDS = objects_of(
     {"bookkeeperAffinityGroupPrimary": TEXT, "bookkeeperAffinityGroupSecondary": TEXT}
@@ -123,8 +123,8 @@ _BUNDLES = Codec(_object, _as_object, {"type": "object"})
 def _row(
     path: str, type_: Codec[Any], why: str, doc: str, *, topics: bool = False, name: str = "", **more: Any
 ) -> Policy[Any]:
-    """A policy of namespaces, and of `topics`, at `path`. Its name is the path in snake case, unless `name` is given.
-    `more`: further fields of `Policy`."""
+    """Return a stored-only policy of namespaces, and of topics if `topics` is true. `path`: last segment of its path in
+    the admin API; `name` defaults to it, in snake case. `why`: why no region enforces it. `more`: further fields."""
     name = name or re.sub("([A-Z])", r"_\1", path).lower()
     scopes = frozenset({Scope.NAMESPACE, Scope.TOPIC} if topics else {Scope.NAMESPACE})
     at_topic = path if topics else ""
@@ -133,13 +133,13 @@ def _row(
 
 
 PERSISTENCE = _row(
-    "persistence", _PERSISTENCE, _NO_BOOKIES, "On how many bookies entries are stored.", topics=True
+    "persistence", _PERSISTENCE, _NO_BOOKIES, "Number of bookies that store each entry.", topics=True
 )
 RESOURCE_GROUP = _row(
     "resourcegroup",
     TEXT,
     "Rates of a group are shared by the brokers of a Pulsar cluster; a region is one broker.",
-    "The resource group by whose rates the namespace is limited.",
+    "The resource group whose rates limit the namespace.",
     name="resource_group",
     own_rows=True,
 )
@@ -155,14 +155,14 @@ PROPERTIES = _row(
     "properties",
     TEXT_BY_NAME,
     "Properties are annotations of users and tools. Neither a Pulsar broker nor a region acts on them.",
-    "Notes, by name.",
+    "Properties of the namespace: text by name.",
     own_rows=True,
 )
 ANTI_AFFINITY = _row(
     "antiAffinity",
     TEXT,
     "A region is one broker that serves all namespaces: none can be separated from another.",
-    "Namespaces of one group are served by different brokers.",
+    "The anti-affinity group of the namespace: different brokers serve the namespaces of one group.",
     name="anti_affinity_group",
     own_rows=True,
 )
@@ -173,10 +173,10 @@ POLICIES: tuple[Policy[Any], ...] = (
         "persistence/bookieAffinity",
         _AFFINITY,
         _NO_BOOKIES,
-        "On which bookies entries are stored.",
+        "Groups of bookies that store entries.",
         name="bookie_affinity",
     ),
-    _row("offloadPolicies", _OFFLOADING, _NO_OFFLOADING, "Where old entries are offloaded to.", topics=True),
+    _row("offloadPolicies", _OFFLOADING, _NO_OFFLOADING, "Storage for old entries.", topics=True),
     _row("offloadThreshold", _ANY_LONG, _NO_OFFLOADING, "Size above which entries are offloaded.", unset=-1),
     _row(
         "offloadThresholdInSeconds",
@@ -186,7 +186,10 @@ POLICIES: tuple[Policy[Any], ...] = (
         unset=-1,
     ),
     _row(
-        "offloadDeletionLagMs", _ANY_LONG, _NO_OFFLOADING, "How long offloaded entries are also kept locally."
+        "offloadDeletionLagMs",
+        _ANY_LONG,
+        _NO_OFFLOADING,
+        "Time after which offloaded entries are deleted locally.",
     ),
     RESOURCE_GROUP,
     PERMISSIONS,
@@ -218,7 +221,7 @@ POLICIES: tuple[Policy[Any], ...] = (
         "entryFilters",
         Codec(_no_filters, _as_object, _FILTERS.schema),
         "Only an empty list is accepted: filters are Java classes, which a region cannot run.",
-        "Which entries are sent to consumers.",
+        "Filters that select the entries that consumers receive.",
         topics=True,
     ),
     ANTI_AFFINITY,

@@ -1,7 +1,7 @@
-"""The policies of a topic as one frozen value.
+"""The effective policies of a topic as one immutable object.
 
-A value is resolved once for what the broker, a namespace and a topic set, and shared by every topic for which these are
-the same. A topic replaces its value as a whole, so it never combines old and new policies.
+The object is resolved from what the broker, the namespace and the topic set, and shared by all topics for which these
+are the same. A topic replaces it as a whole, so it never combines old and new policies.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicPolicies:
-    """The value of every policy; `topic_policies[PUBLISH_RATE]` returns one."""
+    """The effective value of every policy: `topic_policies[PUBLISH_RATE]`. Compares by identity."""
 
     _values: Mapping[str, Any]
-    """By policy name; never changed."""
+    """Policy name -> value; never changed."""
 
     def __getitem__(self, policy: Policy[T]) -> T:
         value: T = self._values[policy.name]
         return value
 
     def differs(self, other: TopicPolicies | None, *policies: Policy[Any]) -> bool:
-        """Return whether one of these policies has another value in `other`; None: `other` has no values yet."""
+        """Return whether one of these policies has another value in `other`, or `other` is None."""
         if other is None:
             return True
         changed = _changed(other, self)
@@ -64,21 +64,21 @@ def _changed(old: TopicPolicies, new: TopicPolicies) -> frozenset[str]:
 
 
 DEFAULTS: Final = TopicPolicies({policy.name: policy.default for policy in REGISTRY.values()})
-"""The value for a topic for which nothing is set."""
+"""The policies of a topic for which no scope sets any."""
 
 
 def resolve(
-    places: Mapping[Scope, Mapping[str, Any]], invalid: Callable[[Policy[Any], ValueError], None]
+    by_scope: Mapping[Scope, Mapping[str, Any]], invalid: Callable[[Policy[Any], ValueError], None]
 ) -> TopicPolicies:
-    """Return what applies, given what each scope sets (by policy name, as JSON).
+    """Return the effective policies. `by_scope`: what each scope sets, as JSON by policy name.
 
-    A policy with an invalid value keeps its default; `invalid` is called with it and the problem.
+    A policy with an invalid value at any scope gets its default; `invalid` is called with the policy and the error.
     """
     values = {policy.name: policy.default for policy in REGISTRY.values()}
     for policy in REGISTRY.values():
-        if any(policy.name in set_ for set_ in places.values()):
+        if any(policy.name in set_ for set_ in by_scope.values()):
             try:
-                values[policy.name] = effective(policy, places)
+                values[policy.name] = effective(policy, by_scope)
             except ValueError as problem:
                 invalid(policy, problem)
     return TopicPolicies(values)

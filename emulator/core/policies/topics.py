@@ -1,5 +1,5 @@
-"""Which regions share a topic's messages, who publishes to it, how often the same message is stored, and whether topics
-are created when a client uses them."""
+"""Policies of replication, deduplication, keep-alive, the home region of exclusive producers, and automatic creation of
+topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
     obeyed_by="emulator.broker.topic.replicators",
     doc=(
-        "Regions that the topic is replicated to (to Pulsar a region is a cluster). Only one: no "
+        "Regions among which the topic is replicated (to Pulsar a region is a cluster). A single region: no "
         "replication. A region that is not in the list sends nothing to others."
     ),
 )
@@ -32,7 +32,7 @@ DEDUPLICATION: Policy[bool] = Policy(
     default=False,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.topic.publishing",
-    doc="Whether repeated messages of a producer are stored once, from the moment it is set.",
+    doc="Whether a message that a producer sends again is stored only once; applies from when it is set.",
 )
 KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
     name="keep_alive_interval_ms",
@@ -42,8 +42,8 @@ KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.topic.publishing",
     doc=(
-        "Keep-alive interval for clients with a producer here; a client without a response until the "
-        "next PING is disconnected. 0: the region's interval."
+        "Maximum keep-alive interval of connections with a producer in the namespace. A client that does not respond "
+        "to a PING before the next one is due is disconnected. 0, or more than the region's interval: that interval."
     ),
 )
 EXCLUSIVE_HOME: Policy[str] = Policy(
@@ -55,8 +55,8 @@ EXCLUSIVE_HOME: Policy[str] = Policy(
     obeyed_by="emulator.broker.topic.topic",
     doc=(
         "The only region in which clients may publish to the namespace's topics, so that an exclusive "
-        "producer is the only one in all regions. In other regions exclusive producers wait, and other "
-        "producers are refused. Empty: each region on its own."
+        "producer is exclusive in all regions. In other regions producers with WaitForExclusive wait, and all other "
+        "producers are rejected. Empty: clients may publish in every region, and access is exclusive per region."
     ),
 )
 
@@ -80,7 +80,7 @@ class AutoCreation(NamedTuple):
 
     allowed: bool
     partitions: int
-    """0: a topic without partitions."""
+    """Number of partitions of a created topic; 0: the topic is not partitioned."""
 
 
 def _auto_creation(value: Any) -> AutoCreation:
@@ -129,8 +129,8 @@ AUTO_TOPIC_CREATION: Policy[AutoCreation | None] = Policy(
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
     obeyed_by="emulator.broker.topic_directory.partitions",
     doc=(
-        "Whether topics are created on first use, and with how many partitions. Unset: the region's "
-        "setting, without partitions."
+        "Whether a topic is created when a client first uses it, and its number of partitions. Unset: the region's "
+        "setting `allow_auto_topic_creation`; created topics are not partitioned."
     ),
 )
 
