@@ -7,7 +7,7 @@ verdict.py     valid, invalid, unknown; the result of a check
 sources/       readers of a run directory: region logs (SQLite, Kafka), policies, histories, stores of clusters
 evidence/      decoders of stored cursors, grants, transaction journals and metadata
 frames/        the evidence as DataFrames: messages, deliveries, history, faults, transactions
-checks/        a module per invariant or two: a query for findings, then a verdict and a sentence
+checks/        a module for one or two invariants: a query for findings, then a verdict and a sentence
 figures/       loss, lateness, ownership, timeline, journeys, limits, the headline
 report/        report.json, report.html and its pictures, JUnit and Markdown for continuous integration
 wording.py     texts of counts, durations and hints

@@ -138,7 +138,8 @@ def evaluate(
 
 
 def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -> QueryResults:
-    """Run all queries concurrently, in as few jobs as possible. No query uses the result of another one."""
+    """Run all queries, in as few jobs as possible, and concurrently if the engine does. No submitted task uses the
+    result of another one."""
     evidence, history, namespaces = normalised.evidence, run.history, run.folder.namespaces
     lost = regions_lost(history.facts)
     left = {log.region for log in run.folder.logs if log.backend != "memory"} - set(lost)

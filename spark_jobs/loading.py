@@ -62,12 +62,13 @@ class NormalisedRun:
     remarks: Sequence[str]
     """A sentence for each session whose sequence ids were changed to those that its region stored."""
     damages: Sequence[EvidenceDamage]
-    """Damages of all evidence, without those in `RunFolder.damages`."""
+    """Damages of the evidence, without those in RunFolder, LogSummary and HistorySummary."""
     unread_regions: frozenset[str]
-    """Regions whose stored values are missing or unreadable."""
+    """Regions with a damage of their files in the run directory or of their stored values."""
 
 
 def load(folder: RunFolder) -> LoadedRun:
+    """Read the history, the logs, and then the values besides the logs."""
     lines, damages = read_history(folder)
     lines = cached(lines)
     # Concurrently: reading logs waits for the start of Python workers, reading the history does not.
@@ -105,6 +106,7 @@ def _load_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, LogSummary]]:
 
 
 def normalise(run: LoadedRun) -> NormalisedRun:
+    """Decode markers, stored values and journals, and join the logs with the history."""
     history, transactional = run.history, run.is_transactional
     markers = run.rows.where(F.col("marker").isNotNull()).select(
         "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
@@ -141,7 +143,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
 
 
 def _newest_entries(run: LoadedRun) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the ledger and the highest entry id by region and topic."""
+    """Return the ledger and the highest entry id by region and topic, of topics with a readable entry."""
     readable = run.rows.where(F.col("damage").isNull()).groupBy("region", "topic")
     newest = readable.agg(F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id"))
     found = {(row["region"], row["topic"]): (row["ledger_id"], row["entry_id"]) for row in newest.collect()}

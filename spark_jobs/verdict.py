@@ -16,7 +16,8 @@ INFORMATION = "info"
 """Value of `CheckResult.invariant` for figures, and for the check that the evidence is complete."""
 
 Witness = Mapping[str, Any]
-"""One violation: the message or log position that proves it. Keys with the meaning of a history field have its name."""
+"""One finding, such as a violation: the message or log position that proves it. Keys with the meaning of a history
+field have its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class CheckResult:
     verdict: Verdict
     sentence: str
     witness: tuple[Witness, ...] = ()
-    """The first few violations; `sentence` contains their number."""
+    """The first few findings that prove or explain the verdict; `sentence` contains their number."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -54,7 +55,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def overall(checks: Iterable[CheckResult]) -> Verdict:
-    """Return the verdict on a run. Incomplete evidence makes it unknown; complete evidence alone proves nothing."""
+    """Return the verdict on a run. Incomplete evidence makes it unknown unless a check is invalid; complete evidence
+    alone proves nothing."""
     return worst(
         check.verdict for check in checks if check.invariant != INFORMATION or check.verdict != "valid"
     )

@@ -1,7 +1,8 @@
 """`python -m spark_jobs.verify RUN_DIR`: the verdict on a run, and its report.
 
-`evaluate_run` loads, normalises and evaluates a run; `render` writes the report. Exit code 0: valid; 1: invalid, or a
-limit was missed; 2: unknown, or no verdict was computed (then standard error has one sentence).
+`evaluate_run` loads, normalises and evaluates a run; `render` writes the report. Exit code 0: valid, and all limits
+are kept; 1: invalid, or a limit was missed; 2: the verdict or a limit is unknown, or no verdict was computed (then
+standard error has a sentence).
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def warm_up(engine: QueryEngine) -> Evaluation:
 
 
 def render(evaluation: Evaluation, report: Path, files: Mapping[Renderer, Path | None]) -> Path:
-    """Write the report and further files, each with its renderer; return the path of the page. ReportNotWritten."""
+    """Write the report, and with each renderer a further file unless its path is None; return the path of the page.
+    Raises ReportNotWritten."""
     target = report
     try:
         page = write_report(evaluation, report)

@@ -57,7 +57,7 @@ HINTS: Mapping[str, Hint] = {
         "the link from {origin} to {region} was cut or held when the history ended",
     ),
     "on-the-way": Hint(
-        "The message was acknowledged less than 2 s, and twice the longest latency, before the logs were read.",
+        "The message was acknowledged less than 2 s plus twice the longest latency before the logs were read.",
         "replication from {origin} to {region} may still be in progress",
     ),
     # Consequences of the loss of a region (`loss`, `replication_state`).

@@ -1,7 +1,8 @@
-"""All checks in the order of docs/INVARIANTS.md, then the measurements without a guarantee.
+"""The checks of every run in the order of docs/INVARIANTS.md, then the measurements without a guarantee. `evaluation`
+adds the service contract (INV-20) and metadata convergence (INV-53).
 
-To add one, write a file with `find` (from Evidence to findings, inside Spark), `conclude` (from findings to verdict and
-sentence) and a `CHECK`, and add a line here.
+To add one, write a file with `find` (from Evidence to findings, inside the engine), `conclude` (from findings to
+verdict and sentence) and a `CHECK`, and add a line here.
 """
 
 from __future__ import annotations

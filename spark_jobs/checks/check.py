@@ -62,13 +62,13 @@ class Circumstances:
     history_damaged: bool = False
     """Whether the history may lack requests, responses or received messages."""
     away: frozenset[str] = frozenset()
-    """Regions that were down when the history ended."""
+    """Regions that were down when the history ended; a stop after the last operation of a client does not count."""
     lost: frozenset[str] = frozenset()
     """Regions that were lost and never started again. Messages lost with them are a figure, never a violation."""
     cut: frozenset[tuple[str, str]] = frozenset()
     """Links (from, to) that were cut or held when the history ended."""
     read_at_ms: float = float("inf")
-    """Time at which the logs were read, minus twice the longest latency, on the history's clock."""
+    """Time at which the logs had been read, minus twice the longest latency of the run, in milliseconds."""
 
     def deduplicates(self, namespace: str | None) -> bool:
         policy = self.namespaces.get(namespace or "")
@@ -119,7 +119,8 @@ class Check:
     counts: Sequence[Count]
     """Counts of the checked objects. All counts of a frame, of all checks, are computed in one pass."""
     find: Callable[[Evidence], DataFrame | None] | None
-    """Query for violations, in the schema of `finding`; it may return None if there are none. None: no query."""
+    """Query for violations, in the schema of `finding`; it may return None if there is nothing to check. None: no
+    query."""
     conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
     """Function that computes the result from the collected findings."""
 
@@ -170,8 +171,9 @@ def conclude_violations(
     nothing: str,
     unproven: str = UNPROVEN,
 ) -> CheckResult:
-    """Return the result of a check whose findings are violations of these kinds and `checked` groups. `valid`: the
-    sentence without violations; `nothing`: the sentence when nothing was checked."""
+    """Return the result of a check whose findings are violations of these kinds and `checked` groups: invalid if any
+    violation is proven, else unknown. Sentences: `valid` without violations, `nothing` when nothing was checked,
+    `unproven` when no violation is proven."""
     wrong, sentences = violations(found, kinds)
     proven = [one for one in wrong if is_proven(one)]
     if not wrong:

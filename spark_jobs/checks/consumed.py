@@ -1,9 +1,9 @@
 """INV-5: a subscription received every acknowledged message at least once.
 
-The check covers acknowledged messages of regions in which the subscription exists: all messages if it began at the
+The check covers acknowledged messages that a region of the subscription must store: all messages if it began at the
 earliest, else those published after its creation. A replicated subscription is one subscription in all regions; any
-other is a separate one in each region. Not checked: subscriptions moved by a seek or an unsubscribe, and messages that
-a subscription with compacted reads did not receive.
+other is a separate one in each region. Not checked: subscriptions moved by a seek or an unsubscribe, messages that a
+subscription with compacted reads did not receive, and messages that may have expired.
 
 A message that was never received is *skipped*, and lost to the consumer, if the consumer's last region stores it before
 a message that was received there. If it is stored after all received messages, the consumer may not have reached it

@@ -1,6 +1,6 @@
-"""Find history lines without the line that must precede them: a response without a request, a publish in a session that
-no client opened, a delivery to a subscription without a subscribe. Each is reported as damage, because a line is lost
-or forged; the checks evaluate the other lines.
+"""Find history lines without a line that they require: a response to a publish without the request, a publish in a
+session that no client opened, a delivery or acknowledgement of a subscription without a subscribe. Each is reported as
+damage, because a line is lost or forged; the checks evaluate all lines nevertheless.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SHOWN_MAX = 5
 
 
 def find_inconsistencies(events: DataFrame) -> list[EvidenceDamage]:
-    """Return a damage for each contradiction. `events`: readable lines in ROW_SCHEMA, with the sequence ids that their
-    program wrote."""
+    """Return a damage for each of the first SHOWN_MAX contradictions of a kind, and one with the number of the others.
+    `events`: readable lines in ROW_SCHEMA, with the sequence ids that their program wrote."""
     used = _used(events)
     return [*_never_asked(events), *_never_opened(used), *_never_subscribed(used)]
 

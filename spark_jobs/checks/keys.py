@@ -72,7 +72,7 @@ def _begun_by_clients(evidence: Evidence) -> DataFrame:
 
 
 def _committed_late(evidence: Evidence, begun: DataFrame) -> DataFrame:
-    """Find successful commits that were invoked after another client had received the begin response of a newer
+    """Find successful commits that were invoked after any client had received the begin response of a newer
     transaction of the key."""
     ends = (
         operations(evidence.events, "end_transaction")
@@ -105,7 +105,7 @@ def _committed_late(evidence: Evidence, begun: DataFrame) -> DataFrame:
 
 
 def find_epochs(evidence: Evidence) -> DataFrame | None:
-    """Find epochs that did not increase, were granted twice, or were never granted."""
+    """Find epochs that did not increase, were granted or returned to two clients, or were never granted."""
     if not evidence.keys.is_known:
         return None
     entries = evidence.keys.entries
@@ -230,7 +230,8 @@ def conclude_epochs(found: Sequence[FindingGroup], circumstances: Circumstances)
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """Return whether the evidence is complete. A lost region that restarted empty grants its epochs from the start."""
+    """Return whether a finding is proven: its region was not lost for good and has a complete log, and the history is
+    complete unless the logs alone prove the finding."""
     if found.region in circumstances.damaged_regions | circumstances.lost:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged

@@ -72,10 +72,10 @@ REDELIVERED = Check(
 
 
 def find_gaps(evidence: Evidence) -> DataFrame:
-    """Find the gaps of subscriptions whose region was killed, stopped or paused.
+    """Find the gaps of subscriptions whose region was killed, lost, stopped or paused.
 
-    A gap lasts from that moment to the first message received in another region, or in the same one after its restart.
-    A message that the client returns from its receiver queue does not end the gap."""
+    A gap lasts from that moment to the first message received in another region, or in the same one after its start or
+    resume. A message that the client returns meanwhile from its receiver queue does not end the gap."""
     outages = evidence.outages.withColumnRenamed("region", "lost_region")
     received = (
         operations(evidence.events, "receive", "ok")

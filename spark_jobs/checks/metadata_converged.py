@@ -2,7 +2,8 @@
 events in the logs of the event topic (docs/components/metadata-sync.md).
 
 A store that claims to have applied an event and differs from the fold is wrong. A store without that claim is behind.
-Being behind is normal for `UNDER_WAY_MS`, and while a region is down, lost or cut off; later the verdict is unknown.
+Being behind at the end of the history is normal for `UNDER_WAY_MS` after the event, and if a region is down, lost or
+cut off; else the verdict is unknown.
 """
 
 from __future__ import annotations

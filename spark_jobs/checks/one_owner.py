@@ -84,7 +84,8 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """Return whether the finding is proven: a missing grant proves nothing if the region's store is unreadable."""
+    """Return whether a finding is proven. Missing and unreadable grants prove nothing; a returned epoch without a grant
+    does only if the region's stored values are complete."""
     if found.kind in _UNPROVEN:
         return False
     return found.kind != UNGRANTED or found.region not in circumstances.damaged_regions | circumstances.lost

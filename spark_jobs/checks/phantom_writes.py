@@ -2,8 +2,8 @@
 
 Only producers in the history are checked. Messages of other producers, or on topics without history, were published by
 another program, or a part of the history is lost: they make the verdict unknown, not invalid. Contents are compared by
-the digest of the payload before compression and encryption; a payload that is stored only encrypted or unreadable is
-not compared. An entry with a wrong checksum belongs to no producer.
+the digest of the payload before compression and encryption; a payload that is stored only encrypted, unreadable or
+in chunks is not compared. An entry with a wrong checksum is a violation for any producer.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class SubscriptionState:
     region: str
     """The region of its last delivery."""
     again: Mapping[str, int]
-    """Remaining region -> acknowledged messages in its log that its cursor lacks: the number that a fail-over there
-    would redeliver."""
+    """Other remaining region of the namespace -> acknowledged messages in its log that its cursor lacks: the number
+    that a fail-over there would redeliver."""
     split: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     """Two regions -> number of messages that only the first cursor contains, and only the second. Both are positive."""
 

@@ -22,7 +22,8 @@ _PLACE = ("ledger_id", "entry_id", "batch_index")
 
 
 def find_torn(evidence: Evidence) -> DataFrame | None:
-    """Find messages whose marker contradicts the client's response, and transactions with markers of both kinds."""
+    """Find messages whose marker contradicts the client's response, messages stored outside of their transaction, and
+    transactions with markers of both kinds."""
     if not evidence.transactional:
         return None
     own = (
@@ -149,7 +150,8 @@ def conclude_visible(found: Sequence[FindingGroup], circumstances: Circumstances
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """Return whether the evidence is complete: a partial log may lack the marker, a partial history the response."""
+    """Return whether a finding is proven: a partial log may lack the marker, and a partial history the response, unless
+    the logs alone prove the finding."""
     if {found.region, found.origin_region} & circumstances.damaged_regions:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged

@@ -77,7 +77,7 @@ _COLUMN = re.compile(r"(\w+) (\w+(?:<[^>]*>)?)")
 
 
 def schema(columns: str) -> pa.Schema:
-    """Parse `name type, name type`, with Spark's names of types."""
+    """Parse `name type, name type`, with Spark's names of types. KeyError for a type that is not in `_ARROW_TYPES`."""
     return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in _COLUMN.findall(columns)])
 
 
@@ -95,12 +95,12 @@ def small_frame(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
 
 
 def cached(frame: DataFrame) -> DataFrame:
-    """Return the same rows, which are computed only once."""
+    """Return a frame of the same rows, which are computed only once."""
     return bound_engine().cached(frame)
 
 
 def coalesced(frame: DataFrame) -> DataFrame:
-    """Return the same rows, in few tasks."""
+    """Return a frame of the same rows, in few tasks."""
     return bound_engine().coalesced(frame)
 
 
@@ -130,7 +130,8 @@ class BoundThreads(ThreadPoolExecutor):
 
 
 class SequentialExecutor(Executor):
-    """Executes submitted work immediately in the calling thread, so that an interrupt of the thread ends it."""
+    """Executes submitted work immediately in the calling thread, so that an interrupt of the thread ends it. `submit`
+    raises the errors of the work."""
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         done: Future[T] = Future()

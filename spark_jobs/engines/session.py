@@ -102,8 +102,8 @@ def _java_program() -> Path | None:
 
 
 def _java_version(home: Path) -> int | None:
-    """Read the version from the file that every Java since 9 has; running `java` would take as long as the whole
-    start of geoemu. None when unknown."""
+    """Return the major version from the file that every Java since 9 has, None if unknown. Running `java` would take
+    as long as the whole start of geoemu."""
     try:
         match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
     except OSError:
@@ -115,9 +115,9 @@ def _java_version(home: Path) -> int | None:
 def spark_session(
     master: str | None = None, *, evidence_bytes: int = 0, archive_to: Path | None = None
 ) -> Iterator[SparkSession]:
-    """Start a session that ends with the block. The output of Spark and its Java is written to a file, which is shown
-    only if the start fails. `archive_to`: Java writes a class archive there. Raises SparkUnavailable if Spark does not
-    start, or from the block if the cluster provides no executor."""
+    """Start a session that ends with the block. The output of Spark and its Java is written to a file, from which
+    the reason of a failed start is taken. `archive_to`: Java writes a class archive there. Raises SparkUnavailable if
+    Spark does not start, or from the block if the cluster provides no executor."""
     master = master or LOCAL_MASTER
     problem = java_problem() or cluster_problem(master)
     if problem is not None:
@@ -134,8 +134,9 @@ def spark_session(
 
 
 def cluster_problem(master: str) -> str | None:
-    """Return why a standalone cluster cannot be used, as one sentence; None when it can, or `master` is not one. Spark
-    itself would retry for a minute and then report another problem."""
+    """Return why a standalone cluster cannot be used, as one sentence. None if any of its addresses accepts a
+    connection, or `master` is no standalone cluster. Spark itself would retry for a minute and then report
+    another problem."""
     if not master.startswith("spark://"):
         return None
     refusals = []
@@ -154,7 +155,8 @@ def cluster_problem(master: str) -> str | None:
 
 @contextlib.contextmanager
 def _watched(session: SparkSession, master: str) -> Iterator[None]:
-    """Cancel jobs that no executor takes, and raise SparkUnavailable with the reason: Spark itself would wait."""
+    """Cancel all jobs if they wait in vain for an executor, and raise SparkUnavailable instead of their error: Spark
+    itself would wait forever."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     ended, given_up = threading.Event(), threading.Event()
@@ -238,8 +240,8 @@ def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
 
 
 def tune(session: SparkSession, evidence_bytes: int) -> None:
-    """Set options for this much evidence. For ten thousand messages code
-    generation takes longer than the evaluation."""
+    """Set options for this much evidence. For ten thousand messages code generation takes longer than the
+    evaluation."""
     large = evidence_bytes >= LARGE_BYTES
     settings = {
         "spark.sql.shuffle.partitions": str(1 + evidence_bytes // TASK_BYTES if large else 1),
@@ -286,8 +288,8 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
 
 
 def lean_home(spark_home: Path, home: Path) -> Path:
-    """Create `home` with links to the required jars and return it; return `spark_home` if that fails. The folder is
-    fixed because a class archive (`engines/archive.py`) is valid for one path only."""
+    """Return `home`, which is created with links to the required jars if it does not exist; `spark_home` if that fails.
+    The path is fixed because a class archive (`engines/archive.py`) is valid for one path only."""
     if home.is_dir():
         return home
     partial = home.with_name(f"{home.name}.{secrets.token_hex(4)}.partial")
@@ -325,7 +327,7 @@ def _is_local(master: str) -> bool:
 
 
 def _reason(log: Path, problem: Exception) -> str:
-    """Return the last error in Spark's log, or the output of a Java that did not start."""
+    """Return the last error in Spark's log, else the last output of a Java that did not start, else the exception."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     errors = [found[1] for line in lines if (found := re.search(r" ERROR [\w.$]+: (.+)", line))]
     if errors:

@@ -79,7 +79,8 @@ class SparkEngine:
         return frame.localCheckpoint(eager=False)
 
     def coalesced(self, frame: DataFrame) -> DataFrame:
-        """Return the frame in few tasks, because every task of a stage contains the plans of all its branches."""
+        """Return the frame in as many tasks as a shuffle has partitions: every task of a stage contains the plans of
+        all its branches."""
         return frame.coalesce(int(self.session.conf.get("spark.sql.shuffle.partitions") or 1))
 
     def fields_of(self, array: str, field: str) -> Column:

@@ -1,7 +1,7 @@
 """Start and stop the chosen engine, and warm it up until there is a run to verify.
 
-Spark is the default. If it is not installed, or finds no Java, the embedded engine computes the same verdict, and the
-program prints a note.
+Spark is the default. If it cannot run here and the caller requested neither an engine nor a cluster, the embedded
+engine computes the same verdict, and the program prints a note.
 
 The caller of `--wait` writes a line to standard input when the run can be verified. If it closes standard input
 instead, it has exited or needs no verdict. A starting Spark would notice that only after its start, which takes a
@@ -28,7 +28,8 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineName, str | None]:
-    """Return the requested engine, else the one that can run here, and a remark if that is not the default."""
+    """Return the requested engine (a master requests Spark), else the first of Spark and embedded that can run here,
+    and a remark if that is the latter. If none can run, the result is Spark."""
     if name is not None or master is not None:
         return name or "spark", None
     problem = _spark_problem()
@@ -82,7 +83,8 @@ class ReadySignal:
         return self._given.is_set()
 
     def wait(self) -> None:
-        """Block until the line arrives. If standard input is closed instead, this program exits."""
+        """Block until the line arrives. If standard input is closed instead, this program exits as with an unknown
+        verdict."""
         self._given.wait()
 
     def _listen(self) -> None:

@@ -1,4 +1,5 @@
-"""Decoders of the values that regions store, independent of the broker's code and of the engines.
+"""Decoders of the values that regions store, independent of the engines and, except for the format of keys, of the
+broker's code.
 
 A check that used the broker's code would share its defects. The verdict and the checkers of tests/swarm use the same
 decoders.

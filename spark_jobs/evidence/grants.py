@@ -62,7 +62,7 @@ def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant
 
 def checked(grants: Sequence[StoredGrant]) -> Iterable[StoredGrant]:
     """Yield the grants of one topic of one region, each with its range and problem, and one for each missing epoch
-    between them."""
+    before or between them; epochs begin at 0."""
     expected = 0
     for number, grant in enumerate(grants):
         for epoch in range(expected, grant.epoch):

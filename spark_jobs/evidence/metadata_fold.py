@@ -44,6 +44,7 @@ class EventStamp(NamedTuple):
         return f"{self.source}:{self.incarnation}"
 
     def beats(self, other: EventStamp) -> bool:
+        """Return whether the event wins over another event of the same element."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
         if self.source != other.source:
@@ -58,7 +59,7 @@ class MetadataEvent(NamedTuple):
     is_deletion: bool
     stamp: EventStamp
     published_ms: float
-    """Time of the event's first publish."""
+    """Time of the event's first publish; of an event in a store's record, the time at which the store applied it."""
 
 
 def read_events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterator[MetadataEvent]:
@@ -77,7 +78,8 @@ def read_events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterat
 
 
 def read_record(path: str, stored: bytes) -> Iterator[MetadataEvent]:
-    """Decode the events in a store's record of a document, each with the time at which the store applied it."""
+    """Decode the events in a store's record of a document, each with the time at which the store applied it. The record
+    has no time (0) for the deletion of the document."""
     raw = json.loads(stored)
     for element, (*stamp, is_deletion, value, at_ms) in raw["entries"].items():
         yield MetadataEvent(path, element, value, is_deletion, EventStamp(*stamp), float(at_ms))

@@ -22,7 +22,8 @@ CoordinatorEntry = tuple[str, str, int, bytes]
 
 
 def rows_of(region: str, name: str, entries: Iterable[CoordinatorEntry]) -> Iterator[JournalRow]:
-    """Yield the rows of one journal. ValueError for an entry that cannot be decoded."""
+    """Yield the rows of one journal, none for entries without keys or decisions. ValueError for an entry that cannot be
+    decoded."""
     coordinator, generation = int(name.rpartition("_")[2]), 0
     for _, _, number, data in entries:
         try:

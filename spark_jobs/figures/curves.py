@@ -31,9 +31,10 @@ What = Literal["latency", "lag"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Messages that were published (latency) or acknowledged (lag) in one slice; seconds."""
+    """Seconds of the messages that were published (latency) or acknowledged (lag) in one slice."""
 
     slice: int
+    """Number of the slice, from 0; -1: the whole run."""
     n: int
     p50: float
     p99: float
@@ -121,7 +122,7 @@ def _curve(what: What, name: str, points: Iterable[Point]) -> Curve:
 
 
 def shown(curves: Iterable[Curve]) -> tuple[Curve, ...]:
-    """Return the curves with the highest p99 of each kind, in the same order."""
+    """Return the up to SHOWN_MAX curves with the highest p99 of each kind, in the same order."""
     curves = tuple(curves)
     kept: list[Curve] = []
     for curve in sorted(curves, key=lambda curve: (-curve.whole.p99, curve.name)):

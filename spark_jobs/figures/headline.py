@@ -35,7 +35,7 @@ def headline(
 
 
 def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
-    """Return how many checks had something to check, and what the verdict does not prove."""
+    """Return how many checks had something to check, and what the verdict proves or does not prove."""
     checks = [check for check in checks if check.invariant != INFORMATION]
     verdicts = [check.verdict for check in checks]
     checked = len(verdicts) - verdicts.count("not applicable")

@@ -1,7 +1,7 @@
-"""The journeys of the messages that witnesses name: published, acknowledged, stored, delivered, acknowledged.
+"""The journeys of messages that witnesses or the user name: published, acknowledged, stored, delivered, acknowledged.
 
 Only those few are included, so a report of a million messages stays small. A log does not record when an entry was
-stored; a journey has a time before and a time after it.
+stored; a journey has a time before and a time after it, where the history has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100
 STOPS_MAX = 60
-"""Maximum number of stops of one message; further ones are only counted."""
+"""Maximum number of operations and responses of one message: the first ones; later ones are only counted."""
 
 Origin = tuple[str, str, str, int]
 
@@ -50,9 +50,9 @@ class StoredCopy:
     region: str
     position: str
     after_ms: float | None
-    """Time of the publish request: the copy was stored later."""
+    """Time of the publish request: the copy was stored later. None without a request in the history."""
     by_ms: float | None
-    """Time of the region's first receipt or delivery of the message: the copy was stored earlier."""
+    """Time of the region's first receipt or delivery of the message: the copy was stored earlier. None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,9 @@ class Journey:
     absent: tuple[str, ...]
     """Regions that must store the message, and do not."""
     stops: tuple[Stop, ...]
-    """Operations and responses, sorted by time."""
+    """The first STOPS_MAX operations and responses, sorted by time."""
     stops_left_out: int = 0
+    """Number of later operations and responses."""
 
     @property
     def origin(self) -> Origin:
@@ -85,12 +86,13 @@ def origin_of(witness: Witness) -> Origin | None:
 
 
 def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[Journey, ...]:
-    """Return the journeys of the witnesses' messages, in their order. Runs no query if they name no message."""
+    """Return the journeys of the first JOURNEYS_MAX messages that witnesses name, in their order. Runs no query if they
+    name none."""
     return _journeys(evidence, list(dict.fromkeys(filter(None, map(origin_of, witnesses))))[:JOURNEYS_MAX])
 
 
 def follow_messages(evidence: Evidence, named: Iterable[tuple[str, int]]) -> tuple[Journey, ...]:
-    """Return the journeys of all messages published or stored under these producers and sequence ids."""
+    """Return the journeys of up to JOURNEYS_MAX messages published or stored under these producers and sequence ids."""
     found: set[Origin] = set()
     for producer, number in named:
         of_them = (F.col("producer") == producer) & (F.col("sequence_id") == number)
@@ -145,7 +147,8 @@ def _as_stops(frame: DataFrame) -> DataFrame:
 
 
 def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
-    """Return each subscription's first cumulative acknowledgement that covers a position."""
+    """Return one row for each subscription, outcome and covered position: the earliest time and the lowest entry of the
+    cumulative acknowledgements that cover it."""
     cumulative = (
         operations(events, "acknowledge")
         .where(F.col("how") == "cumulative")

@@ -61,7 +61,8 @@ def _hold(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
 
 
 def _without_figures(limit: Limit) -> LimitResult:
-    """Without a lost region a limit on the loss is kept; without publishes or deliveries the others are unknown."""
+    """Return the result of a limit whose figure does not exist. Limits on loss and gap are kept: no region was lost or
+    left; all others are unknown."""
     if limit.measure == "unrecovered":
         return LimitResult(limit, "kept", "no region was lost")
     if limit.measure == "gap":

@@ -1,8 +1,8 @@
 """Messages lost with a region that never started again: a figure, never a violation.
 
-A message is *unrecovered* when its origin region is lost and no remaining region stores it. The recovery point (RPO)
-is the age of the oldest of them: from its acknowledgement to the loss. A restart of the region would recover the
-messages that its log still stores.
+An acknowledged message is *unrecovered* when its origin region is lost and no remaining region stores it. The recovery
+point (RPO) is the age of the oldest of them: from its acknowledgement to the loss. A restart of the region would
+recover the messages that its log still stores.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Gone:
     acknowledged: int
     """Number of publishes that the region acknowledged and no remaining region stores."""
     unanswered: int
-    """Number of publishes without a receipt that only the lost region's log stores."""
+    """Number of publishes without a receipt that only logs of lost regions store."""
     kept: int
-    """Number of all these messages that the lost region's log still stores."""
+    """Number of all these messages that a lost region's log still stores."""
     first_sequence_id: int
     last_sequence_id: int
     oldest_ms: float | None
-    """Time at which the oldest of them was acknowledged, on the history's clock."""
+    """Time of the first acknowledgement of one of them, on the history's clock; None: none was acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _lacking(evidence: Evidence, lost: Mapping[str, float]) -> dict[str, int]:
 
 
 def loss_result(loss: Loss) -> CheckResult | None:
-    """Return the figure of the report; None when no region was lost."""
+    """Return the loss as a measured check of the report; None when no region was lost."""
     if not loss.lost:
         return None
     regions = " and ".join(sorted(loss.lost))

@@ -1,7 +1,8 @@
 """Durations of interruptions, latencies and redeliveries: figures, never violations, unless a limit is set.
 
-    gap        of a subscription: from the moment its region went down to its next message elsewhere
-    stall      of a subscription: the longest time with a pending acknowledged message in which it received nothing
+    gap        of a subscription: from the moment its region went down to its next message (checks/measured.py)
+    stall      of a subscription: the longest time from the acknowledgement of a message that it had to receive, and
+               received at any time, to the next delivery of any message
     outage     of a producer: the longest time in which it had pending publishes and received no receipt; it ends when
                a step of the scenario ends, pauses or moves the producer's program
     latency    of a subscription: from the publish request of a message to its first delivery (figures/curves.py)
@@ -83,7 +84,7 @@ def take_measures(
 
 
 def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
-    """Return the times of each producer's publish requests and receipts."""
+    """Return the times of each producer's publish requests and receipts, and of the steps that ended its program."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
     publishing = _moments(asked, "producer", "asked_ms", comes=False).union(
         _moments(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms", comes=True)
@@ -127,7 +128,8 @@ def _moments(frame: DataFrame, actor: str, at: str, *, comes: bool) -> DataFrame
 
 
 def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
-    """Return the longest periods of each actor from the start of a wait to the next arrival, at least one."""
+    """Return the up to STRETCHES_MAX longest periods of each actor from the start of a wait to the next arrival, or to
+    the end of the history."""
     # In descending order: a window that extends to the end of its partition is evaluated again for each row.
     later = (
         Window.partitionBy("actor")

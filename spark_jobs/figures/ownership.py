@@ -2,7 +2,8 @@
 
     contest    hosts that requested exclusive access to the same topics, directly or through other hosts
     grant      a host receives exclusive access and its epoch: `connect`, ok, with `topic_epoch`
-    fault      a fault of a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
+    fault      a step that kills, stops or pauses a host (a `note`: `kill checker-1`); from then on the host owns
+               nothing until its next grant
     moment     faults of hosts of one contest, each within SAME_MOMENT_MS of the one before
 
 All figures are computed from the history, on the clock of the machine that drove the run: a host is an owner from the
@@ -59,7 +60,7 @@ class Moment:
     still_without: int
     """Number of them without an owner at the next moment, or at the end of the history."""
     without_owner_p50: float | None
-    """Median time without an owner, in seconds, of the topics that got another owner."""
+    """Median time without an owner, in seconds, of the topics that got an owner again; None: none did."""
     without_owner_max: float | None
 
 
@@ -70,7 +71,8 @@ class Contest:
     name: str
     topics: int
     loads: Mapping[str, tuple[int, ...]]
-    """Host -> number of topics that it owned before the first moment, and after the takeover of each moment."""
+    """Host -> number of topics that it owned before the first moment, and after the takeover of each moment: when every
+    topic has an owner again, or at the next moment."""
     moments: tuple[Moment, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -83,7 +85,7 @@ class Contest:
 
 
 def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) -> tuple[Contest, ...]:
-    """Return the contests in which a host had a fault."""
+    """Return the first SHOWN_MAX contests with a fault of a host, by name. Hosts with shared access are ignored."""
     hosts = evidence.events.where((F.col("op") == "connect") & F.col("outcome").isin("asked", "ok"))
     has_epoch = F.col("topic_epoch").isNotNull()
     rows = (
@@ -115,7 +117,7 @@ def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[
 
 
 def contests(asked: Sequence[Asked], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
-    """Return the first `SHOWN_MAX` contests with faults, by name."""
+    """Return the first SHOWN_MAX contests of several hosts with faults, by name."""
     made = []
     for hosts in _rivals(asked):
         mine = [one for one in asked if one.host in hosts]

@@ -17,7 +17,7 @@ from spark_jobs.frames.messages import ORIGIN
 BINS = 240
 """Number of slices of a run; about as many as fit into the picture."""
 ACTORS_MAX = 12
-"""Maximum number of actors with a lane of their own: those that waited longest."""
+"""Maximum number of actors with a lane: those that waited longest."""
 
 Series = Literal["published", "unanswered", "received", "again"]
 SERIES: tuple[Series, ...] = ("published", "unanswered", "received", "again")
@@ -37,7 +37,9 @@ class TimelineCount(NamedTuple):
     region: str
     series: Series
     number: int
+    """Number of the slice, from 0."""
     n: int
+    """Number of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Timeline:
     """Periods in which programs were ended or paused by steps; `actor` is the program."""
     actors: tuple[ActorLane, ...] = ()
     actors_left_out: int = 0
-    """Number of actors without a lane."""
+    """Number of actors that waited and have no lane."""
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -117,7 +119,7 @@ def collect_counts(
 
 
 def actors_shown(measures: Measures) -> tuple[list[tuple[Kind, str]], int]:
-    """Return the actors that waited longest, and the number of the others."""
+    """Return the up to ACTORS_MAX actors that waited longest, and the number of others that waited."""
     waited = [
         (-stretches[0].seconds, kind, name)
         for kind, by_name in _waits(measures).items()

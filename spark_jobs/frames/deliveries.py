@@ -36,7 +36,8 @@ def with_homes(events: DataFrame) -> DataFrame:
 
 def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFrame:
     """Return receives and acknowledgements, one row per subscription and position, with the message's origin: from the
-    history, else from the region's log. `producer` is null if neither has it."""
+    history, else for a received message from the region's log. `producer` is null if no origin was found, and for
+    positions that were only acknowledged."""
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
@@ -74,7 +75,8 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
 
 def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
     """Return one row per subscription and delivered message: its positions (`given`), the number of deliveries
-    (`times`), the first in each region (`came`) and the last, and whether it was acknowledged in any way."""
+    (`times`), the first at each position with its region (`came`), the last, and whether it was acknowledged, alone or
+    cumulatively. `given_payload`, `given_another`: the highest and the lowest digest of the received payloads."""
     cumulative = (
         of_subscriptions.where(
             (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
@@ -105,8 +107,8 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
     """Return one row per subscription: `since_ms`, its `regions`, its `initial` position, whether a client `moved` it
-    (seek, unsubscribe), whether it `reads_compacted`, the `last_region` where it received a message, and the last
-    message received there in each ledger (`reached`)."""
+    (seek, unsubscribe), whether it `reads_compacted`, the `last_region` where it received a message, and the
+    highest position received there in each ledger (`reached`)."""
     is_ok = F.col("outcome") == "ok"
     subscribed = (
         of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
@@ -132,7 +134,7 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
         F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
     )
     reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
-    # A subscription without a subscribe in the history is owed nothing, but the deliveries to it are known.
+    # A subscription without a successful subscribe in the history had to receive nothing; its deliveries are known.
     return subscribed.join(
         places.select(*SUBSCRIPTION, "last_region", reached.alias("reached")),
         list(SUBSCRIPTION),
@@ -145,10 +147,12 @@ def _received(events: DataFrame) -> DataFrame:
 
 
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Return the messages that a subscription had to receive, or received. `due`: acknowledged, expected in one of its
-    regions, and published after it existed, or it began at the earliest message. `before`: published before a
-    subscription that began at the latest. `left_out`: not received by one with compacted reads, because compaction
-    keeps only the newest message of a key. A subscription that is not replicated is a separate one in each region."""
+    """Return the messages that a subscription had to receive, or received. A message is checked if it was acknowledged,
+    is expected in one of the subscription's regions, belongs to no uncommitted transaction, and no client moved the
+    subscription. A checked message is one of: `due`; `left_out`: not received by a subscription with compacted reads,
+    because compaction keeps only the newest message of a key; `before`: published before the subscription existed,
+    which began at the latest message. `sought`: not checked, because a client moved the subscription. A subscription
+    that is not replicated is a separate one in each region."""
     asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
     meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
     in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
@@ -180,7 +184,8 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
 
 def without_expired(owed: DataFrame, namespaces: Mapping[str, Namespace], end_ms: float) -> DataFrame:
     """Add `aged` and `expired`. `aged`: at the end of the history the message was older than TTL or a quota of its
-    topic allows, so its subscription may have skipped it. `expired`: aged, never received, and so not `due`."""
+    namespace or topic allows, so its subscription may have skipped it. `expired`: aged, never received, and so no
+    longer `due`."""
     may_expire = _may_expire(namespaces, end_ms)
     aged = F.lit(False) if may_expire is None else F.coalesce(may_expire, F.lit(False))
     return (

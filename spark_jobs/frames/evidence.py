@@ -3,11 +3,12 @@
     stored          one row per message in each region's log, without markers
     events          operations of clients and their responses, one row per line of the history
     messages        one row per origin: the published message, its response, and its copies
-    missing         one row per copy that must exist and does not, what that absence proves, and the number of
-                    stored copies (`held`)
+    missing         one row per expected copy that is not stored, of acknowledged messages and others: what that
+                    absence proves, and the number of stored copies (`held`)
     owed            one row per subscription and message that it had to receive, or received: whether it is `due`
                     to it, how many `times` it was delivered
-    strays          one row per position of a delivery at which no message is stored
+    strays          one row per subscription and position of a delivery that names no message, where no message is
+                    stored and none was trimmed
     claims          the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
     ownership       grants of exclusive access, and the responses to clients (`evidence/grants.py`)
     outages         one row per outage of a region
@@ -106,8 +107,8 @@ def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFram
 
 
 def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
-    """Return the positions (topic, region, ledger_id, entry_id) that retention did not trim: the former message at a
-    trimmed one is unknown."""
+    """Return the rows whose position (topic, region, ledger_id, entry_id) retention did not trim: the former message at
+    a trimmed position is unknown."""
     gone = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
     return places.join(trimmed.hint("broadcast"), ["topic", "region"], "left").where(
         ~F.coalesce(gone, F.lit(False))
@@ -115,7 +116,7 @@ def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
 
 
 def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
-    """Return the expected copies that are not stored. `absence` is what the absence of a copy proves:
+    """Return the expected copies that are not stored. `absence` is what the absence proves of an acknowledged message:
 
     trimmed    retention may have removed the copy: nothing is proven
     missing    the region stores later messages of that origin region, or is the origin region: the copy is lost

@@ -1,7 +1,7 @@
 """Faults of regions, links and configuration stores, with start, end and direction.
 
 Faults of regions and links are computed from the facts in the history. A link has two directions, each with its own
-state (whole, held or cut) and latency. A change of both directions at once is one fault.
+state (up, held or cut) and latency. A change of both directions at once is one fault.
 
 Outages of a cluster's configuration store are those that its regions recorded (`regions/<name>/metadata.jsonl`). A
 region whose store is unavailable continues with its mirror, so nothing else in a run shows the outage. The region's
@@ -39,13 +39,15 @@ class Interval:
     from_s: float
     to_s: float
     what: str
-    """Kind of period. kill, lose, stop, pause: an outage of a region or program. cut, hold, latency: a fault of a link.
-    away: an outage of a configuration store. gap: a fail-over. stall, outage: the wait of an actor."""
+    """Kind of period. kill, lose, stop, pause: an outage of a region or program; restart: of a program. cut, hold,
+    latency: a fault of a link. away: an outage of a configuration store. gap: a fail-over. stall, outage: the wait of
+    an actor."""
     region: str
+    """Region of the fault, source of the link, or cluster of the configuration store; empty for a wait."""
     other_region: str | None = None
-    """The other end of a link; None for other kinds."""
+    """The other end of a link; of a gap, the region of the next message; None for other kinds."""
     actor: str | None = None
-    """The actor that waited, or the program that was ended or paused."""
+    """The actor that waited, the subscription of a gap, or the program that was ended or paused."""
     ended: bool = True
     """Whether the period ended before the end of the history."""
     one_way: bool = False
@@ -85,7 +87,8 @@ def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[TimelineMark, ...]:
-    """Return all facts except the steps of the scenario, which are reported separately. `facts`: sorted by time."""
+    """Return all facts except steps of the scenario, which are reported separately, and names of history files
+    (`hire`). `facts`: sorted by time."""
     return tuple(
         TimelineMark(
             round((fact["at_ms"] - start_ms) / 1000, 3),
@@ -114,7 +117,8 @@ def down_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, .
 
 
 def program_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
-    """Return each period from a step that ended or paused a program, host or task to its next start."""
+    """Return each period from a step that ended or paused a program, host or task to its next start, resume or move,
+    sorted by start. A restart has no length."""
     intervals = []
     for index, mark in enumerate(marks):
         verb, name = done_to_program(mark.op, mark.detail)
@@ -205,8 +209,8 @@ def _mirrored(fault: Interval) -> Interval:
 def store_absences(
     run: Path, clusters: Mapping[str, str], start_ms: float, end_s: float
 ) -> tuple[Interval, ...]:
-    """Return each outage of a cluster's store that any of its regions recorded, by start. `clusters`: the cluster of
-    each region. Unreadable files are skipped; `sources.policies` reports them."""
+    """Return each outage of a cluster's store that any of its regions recorded, by start; overlapping ones are merged.
+    `clusters`: the cluster of each region. Unreadable files are skipped; `sources.policies` reports them."""
     stretches: dict[str, list[tuple[float, float | None]]] = {}
     for file in sorted((run / "regions").glob(f"*/{DELIVERIES_FILE}")):
         region = file.parent.name

@@ -2,7 +2,7 @@
 
 *Producers reopened under one name.* With deduplication, a region continues the sequence ids of a producer name. A
 program that counts its messages from 0 in each session then records other sequence ids than the region stores. Its
-receipts show the offset: if the messages stored at all receipts of a session have sequence ids that are higher by one
+receipts show the offset: if the messages stored at all receipts of a session have sequence ids that differ by one
 constant, that constant is the session's offset. Only sessions of one producer name with overlapping sequence ids are
 checked.
 """
@@ -62,7 +62,8 @@ class HistoryLines:
 
 
 def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[str]]:
-    """Return the events with the sequence ids that regions stored, and a sentence for each session that changed."""
+    """Return the events, with publishes under the sequence ids that regions stored, and a sentence for each changed
+    session."""
     contested = _contested(_ranges(events))
     if not contested:
         return events, []

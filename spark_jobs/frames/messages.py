@@ -59,8 +59,8 @@ def each_copy(messages: DataFrame) -> DataFrame:
 def stored_messages(
     rows: DataFrame, log_topics: Collection[str], history_topics: Collection[str], *, transactional: bool
 ) -> DataFrame:
-    """Return rows of `region_log` without markers and system topics. `log_topic` is the stored topic, `topic` its name
-    in the history; `fate`: see `transactions`. `transactional`: whether any row belongs to a transaction."""
+    """Return rows of `region_log` without markers, damages and system topics. `log_topic` is the stored topic, `topic`
+    its name in the history; `fate`: see `transactions`. `transactional`: whether any row belongs to a transaction."""
     names = {topic: history_topic(topic, history_topics) for topic in sorted(log_topics)}
     system = [topic for topic, name in names.items() if name is None]
     renamed = {topic: name for topic, name in names.items() if name not in (None, topic)}

@@ -1,4 +1,4 @@
-"""Summary of logs and history, computed before they are compared: contents, time range, and how the run ended."""
+"""Summary of logs and history, computed before they are compared: contents, damages, time range, facts, outages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLIENT_OPS = ("publish", "receive", "acknowledge", "end_transaction")
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """Counts, topics and damages of one region's log."""
+    """Counts, topics and the first DAMAGES_SHOWN_MAX damages of one region's log."""
 
     messages: int
     markers: int
@@ -51,7 +51,7 @@ class HistorySummary:
     start_ms: float
     end_ms: float
     last_client_ms: float
-    """Time at which a client last sent a request or received a response."""
+    """Time of the last request or response of a publish, receive, acknowledgement or end of a transaction; 0: none."""
     in_transactions: int = 0
     """Number of lines that name a transaction."""
     with_keys: int = 0

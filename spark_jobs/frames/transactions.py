@@ -55,7 +55,7 @@ def returned_ends(events: DataFrame) -> DataFrame:
 
 def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) -> DataFrame:
     """Add `returned_end` and `unpublished` to messages; of an unpublished message only the origin region's copy is
-    `expected`. The log decides, or the clients' responses if the message was trimmed from the log."""
+    `expected`. The log decides, or the clients' responses if the origin region no longer stores the message."""
     if not transactional:
         return messages.withColumn("returned_end", F.lit(None).cast("string")).withColumn(
             "unpublished", F.lit(False)

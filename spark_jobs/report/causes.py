@@ -1,8 +1,8 @@
 """Possible causes of a violated guarantee: the faults near a check's witnesses.
 
-A fault is listed with a witness when it affected a region or link that the witness names, at that time or shortly
-after: a region that fails loses messages that it acknowledged before and had not replicated yet. That is no proof, but
-the first thing to check. The texts are in `wording`.
+A fault is listed with a check when it affected a region or link that the check's witnesses name, between the first of
+their times and 5 s after the last: a region that fails loses messages that it acknowledged before and had not
+replicated yet. That is no proof, but the first thing to check. The texts are in `wording`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class _Scene:
 
 
 def causes(check: CheckResult, timeline: Timeline) -> list[str]:
-    """Return a sentence for each fault near the witnesses of a check, or one sentence that there is none."""
+    """Return sentences on the up to CAUSES_MAX faults nearest to the witnesses of a check, or one that there was no
+    fault; nothing if the witnesses name no region."""
     scene = _scene(check.witness, timeline)
     if scene is None:
         return []
@@ -76,7 +77,7 @@ def _no_fault(scene: _Scene, timeline: Timeline) -> str:
 
 
 def sentence_of(fault: Interval) -> str:
-    """Return the text of a fault: `us-east was killed at 4.000 s, for 5.000 s.`"""
+    """Return the sentence on a fault: `us-east was killed at 4.000 s, for 5.000 s.`"""
     until = f", for {duration_text(fault.seconds)}" if fault.ended else ", until the end"
     fields: dict[str, object] = {"region": fault.region, "at": f"{fault.from_s:.3f}", "until": until}
     if fault.what == "away":

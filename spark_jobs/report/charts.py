@@ -4,8 +4,8 @@ A panel for each curve shows the median, the 99th percentile and the maximum of 
 logarithmic, so that a stall of a second and a median of five milliseconds are both visible. The background shows the
 outages of regions.
 
-The loads are the numbers of topics of each host before and after faults of hosts: a row for each host, a bar for each
-moment, all on one scale.
+The loads are the numbers of topics of each host: a row for each host, in it a bar for the time before the first fault
+of a host and one for the time after each moment of faults, all on one scale.
 
 checker-1  ░░░░░░░░            8 → 0
 checker-2  ░░░░░░░░            8 → 16
@@ -42,17 +42,17 @@ from spark_jobs.wording import duration_text
 
 PANEL_PX = 84
 LEAST_SECONDS = 0.001
-"""Shorter times are drawn as this one."""
+"""Lower end of the scale; shorter times are drawn as this one."""
 BAR_PX = 8
 GAP_PX = 9
 NARROW_NAME_MAX = 16
 COLOURS = ("soft", "published", "gap", "wait")
-"""Colours of the bars: before the first moment, and after each."""
+"""Names of colours in the style sheet: of the bar before the first moment, and of the bar after each moment."""
 
 
 def draw_curves(curves: Sequence[Curve], timeline: Timeline, width: int, names: Iterable[str] = ()) -> str:
-    """Return an `<svg>` element with a panel for each curve, all on one scale. Its text is escaped. `names`: the names
-    in other pictures, so that the time axes are aligned."""
+    """Return an `<svg>` element with a panel for each curve, all on one scale. Its text is escaped. `names`: further
+    names for which the margin is wide enough, so that the time axes of several pictures are aligned."""
     titles = [*names, *map(title_of_curve, curves)]
     frame = frame_for(width, timeline.seconds, titles, ["p99 100.000 s"])
     highest = math.ceil(math.log10(max([LEAST_SECONDS * 10, *(curve.whole.max for curve in curves)])))
@@ -111,7 +111,7 @@ def _power_text(power: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Start and scale of the bars, equal in all pictures of a page."""
+    """Start and scale of the bars, equal in all pictures of one width."""
 
     name_max: int
     left: float
@@ -119,7 +119,8 @@ class _Scale:
 
 
 def draw_loads(contest: Contest, width: int, beside: Sequence[Contest]) -> str:
-    """Return an `<svg>` element with the loads of a contest. Text is escaped. `beside`: all contests of the page."""
+    """Return an `<svg>` element with the loads of a contest. Its text is escaped. `beside`: all contests of the
+    page, which have one scale."""
     scale = _scale(beside, width)
     row_px = (len(contest.moments) + 1) * BAR_PX
     parts, y = [], 4.0
@@ -167,13 +168,13 @@ def title_of_contest(contest: Contest) -> str:
 
 
 def legend_of(contest: Contest) -> list[tuple[str, str]]:
-    """Return (colour, meaning) of the bars."""
+    """Return (name of a colour in the style sheet, meaning) of each bar."""
     words = ["before", *(moment.words for moment in contest.moments)]
     return list(zip(COLOURS, words, strict=False))
 
 
 def sentences_of(contest: Contest) -> list[str]:
-    """Return a sentence for each moment: how long topics had no owner."""
+    """Return a sentence for each moment: how many topics lost their owner, and for how long they had none."""
     return [_sentence(moment) for moment in contest.moments]
 
 

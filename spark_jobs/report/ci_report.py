@@ -39,7 +39,7 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, str, Case, str, str]]:
 
 
 def junit(evaluation: Evaluation) -> str:
-    """Return one test suite. Characters that XML cannot contain are removed."""
+    """Return one test suite. Control characters, which XML cannot contain, are removed."""
     figures = [row for row in _rows(evaluation) if row[2] == "measured"]
     rows = [row for row in _rows(evaluation) if row[2] != "measured"]
     cases = [case for _, _, case, _, _ in rows]
@@ -64,7 +64,7 @@ def junit(evaluation: Evaluation) -> str:
 
 
 def markdown(evaluation: Evaluation) -> str:
-    """Return a heading and a table."""
+    """Return a heading with the verdict, the headline, and a table of checks and limits."""
     lines = [
         f"## geoemu: {evaluation.verdict}",
         "",

@@ -1,7 +1,7 @@
 """Elements of the report's pictures: the time scale, names, brackets with labels, and the time axis.
 
-Pictures are drawn twice, once wide and once narrow, instead of scaled: text keeps its size. Colours are classes, the
-page's style sheet defines them. All text is escaped here.
+Pictures are drawn twice, once wide and once narrow, instead of scaled: text keeps its size. Colours are CSS classes,
+which the page's style sheet defines. All text is escaped here; class names are not.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class PlotArea:
     """Position of the last moment."""
     seconds: float
     names_beside: bool
+    """Whether names are to the left of the objects, and not above them."""
 
     def x(self, at_s: float) -> float:
+        """Return the x position of a moment; moments outside of the period are at its edges."""
         return self.left + (self.right - self.left) * min(max(at_s / self.seconds, 0.0), 1.0)
 
     @property
     def name_height(self) -> float:
-        """Height of a name above the object that it names."""
+        """Height of a name above the object that it names; 0 if names are to the left."""
         return 0.0 if self.names_beside else float(LABEL_PX)
 
 
@@ -97,7 +99,7 @@ def path(kind: str, moves: str) -> str:
 def stretch(
     frame: PlotArea, kind: str, from_s: float, to_s: float, y: float, height: float, least_px: float = 1
 ) -> str:
-    """Return a rectangle that covers a period."""
+    """Return a rectangle that covers a period, at least `least_px` wide."""
     x = frame.x(from_s)
     return rect(kind, x, y, max(frame.x(to_s) - x, least_px), height)
 
@@ -107,7 +109,8 @@ def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> st
 
 
 def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
-    """Return a name to the left of the object that begins at `y`, or above it. `below`: a second, smaller text."""
+    """Return a name in the left margin, or inside of the plot area if there is no margin. `y`: baseline of the name.
+    `below`: a second, smaller text, below the name in the margin and else beside it."""
     name, below = shortened(name), shortened(below)
     if frame.names_beside:
         x = frame.left - 12
@@ -117,7 +120,7 @@ def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
 
 
 def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str) -> str:
-    """Return a bracket that covers a period."""
+    """Return a bracket that covers a period, at least 2 px wide, with its line at the y position `line`."""
     x = frame.x(from_s)
     end = max(frame.x(to_s), x + 2)
     ends = f"M{x:.1f} {line - 5:.1f}v10", f"M{end:.1f} {line - 5:.1f}v10"
@@ -127,7 +130,7 @@ def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str)
 def label_beside(
     frame: PlotArea, from_s: float, to_s: float, words: str, y: float, kind: str, row: LabelRow
 ) -> str | None:
-    """Return a label right of a period, left of it, or on it, where the row has room; None if it has none."""
+    """Return a label right of a period, left of it, or on it, where the row has room; None if it has no room."""
     x, end, width = frame.x(from_s), frame.x(to_s), len(words) * BOLD_PX
     middle = min(max((x + end - width) / 2, frame.left), max(frame.right - width, frame.left))
     for start in (end + 7, x - 7 - width, middle):
@@ -150,7 +153,7 @@ def moment_label(
 
 
 def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:
-    """Return one path for a whole series: fewer nodes than a rectangle per slice, and no gaps between them."""
+    """Return the bars of a series as one path, empty without bars: fewer nodes than a rectangle per slice, no gaps."""
     if not any(sizes):
         return ""
     # On a narrow screen several slices share a bar, which shows the tallest of them.
@@ -162,7 +165,8 @@ def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, k
 
 
 def bar_px(count: int, highest: int, tallest_px: float) -> float:
-    """Return the height of a bar: the square root makes low rates visible next to high ones, down to one message."""
+    """Return the height of a bar, 0 without messages, else at least 2 px; the square root makes low rates visible next
+    to high ones."""
     return max(2.0, math.sqrt(min(count / highest, 1.0)) * tallest_px) if count else 0.0
 
 

@@ -1,4 +1,4 @@
-"""report.json for programs and report.html for people, with the same content."""
+"""The output of an evaluation: report.json for programs, report.html for people, and the text of the command line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not a
 
 
 def write_report(evaluation: Evaluation, folder: Path) -> Path:
-    """Write both files into `folder` atomically; return the path of the page."""
+    """Write both files into `folder`, each atomically; return the path of the page. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "report.json", json.dumps(evaluation.as_json(), indent=1) + "\n")
     page = folder / "report.html"
@@ -178,7 +178,7 @@ def _reasons(evaluation: Evaluation) -> list[CheckResult]:
 
 
 def _beside(check: CheckResult, timeline: Timeline) -> list[str]:
-    """Return the possible causes of what a check found."""
+    """Return the possible causes of what an invalid or unknown check found; none for other verdicts."""
     return causes(check, timeline) if check.verdict in ("invalid", "unknown") else []
 
 

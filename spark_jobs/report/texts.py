@@ -35,7 +35,7 @@ def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
 
 
 def steps_in_short(steps: Sequence[ScenarioStep]) -> str:
-    """Return `11 steps: all done`, or the number of steps of each outcome."""
+    """Return `11 steps: all done`, or the number of steps of each outcome. Phases are not counted."""
     outcomes = Counter(step.outcome for step in steps if step.phase is None)
     known: tuple[StepOutcome, ...] = ("done", "failed", "interrupted", "not tried")
     each = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in known if outcomes[outcome])
@@ -103,7 +103,7 @@ def _latency_tile(latencies: Mapping[str, Any] | None) -> Tile | None:
 
 
 def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
-    """Return the largest number of messages that another fail-over would redeliver."""
+    """Return the largest number of messages that a fail-over of one subscription to one region would redeliver."""
     again = [
         (number, f"{one['subscription']}, to {region}")
         for one in standings
@@ -128,7 +128,8 @@ _HEADINGS = (
 
 
 def legend(timeline: Timeline) -> list[tuple[str, str]]:
-    """Return (colour, meaning) of the elements in the picture."""
+    """Return (name of a colour in the style sheet, meaning) of the elements in the picture. Two elements may share a
+    colour."""
 
     def drawn(series: Series) -> bool:
         return any(any(lane.counts[series]) for lane in timeline.lanes)
@@ -153,7 +154,7 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
 
 
 Line = tuple[float | None, str]
-"""Time in milliseconds on the history's clock, or None if unknown; text of the event."""
+"""Time of an event in milliseconds on the history's clock, None if unknown; text of the event."""
 
 _PUBLISH = {
     "asked": "{producer} publishes it to {region}",
@@ -174,7 +175,8 @@ def title_of_journey(journey: Journey) -> str:
 
 
 def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
-    """Return (time, text) of each event, sorted by time; a copy is listed at its `by_ms`."""
+    """Return (time, text) of each event, sorted by time; then absent copies and the number of events that are not
+    shown. A copy is listed at its `by_ms`."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
     lines += zip((stop.at_ms for stop in journey.stops), _stop_lines(journey), strict=True)
     # The sort is stable, and events without a time are last.
@@ -184,7 +186,7 @@ def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     if not journey.stored:
         found.append(("", "no region stores it"))
     if journey.stops_left_out:
-        found.append(("", f"and {journey.stops_left_out:,} more times"))
+        found.append(("", f"later operations and responses that are not shown: {journey.stops_left_out:,}"))
     return found
 
 

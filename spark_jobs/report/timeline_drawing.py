@@ -45,7 +45,7 @@ STACKS: tuple[tuple[Series, Series, int], ...] = (("published", "unanswered", -1
 STACKED_PX_MIN = 4
 """Minimum height of a stacked bar, so that small values remain visible."""
 BARS_PX = 34
-"""Height of the tallest bar, above as below the line."""
+"""Height of the tallest bar, above as below the line; a stacked bar may be higher by STACKED_PX_MIN."""
 MARK_WORDS = {
     "kill": "killed",
     "lose": "lost",
@@ -96,8 +96,8 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
 
 
 def full_height_count(timeline: Timeline) -> int:
-    """Return the number of messages per slice at which a bar has its full height. The highest 3 % of the slices are cut
-    off, so that bursts do not flatten all other bars."""
+    """Return the number of messages per slice at which a bar has its full height. The highest 3 % of the bars are cut
+    off, so that bursts do not flatten all others."""
     return _full_height(
         count for lane in timeline.lanes for base, other, _ in STACKS for count in _stacked(lane, base, other)
     )
@@ -126,7 +126,8 @@ def _draw_actors(frame: PlotArea, timeline: Timeline, y: float) -> tuple[list[st
 def _gap_guides(
     frame: PlotArea, gaps: Iterable[Interval], first_lane: float, tops: dict[str, float]
 ) -> list[str]:
-    """Return lines from each bracket's ends down to the lanes of the lost region and of the next message's region."""
+    """Return lines from each bracket's ends down to the lanes of the lost region and of the next message's region, with
+    a dot at that message."""
     parts = []
     for gap in gaps:
         for at_s, region in ((gap.from_s, gap.region), (gap.to_s, gap.other_region)):
@@ -172,8 +173,8 @@ def _lane_bars(frame: PlotArea, lane: RegionLane, y: float, highest: int) -> str
 
 
 def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark], y: float) -> str:
-    """Return the faults and starts of a region as lines with labels, each label in the first row with room for it.
-    Without room only the line is drawn."""
+    """Return the faults, starts and resumes of a region as lines with labels, each label in the first row with room for
+    it. Without room only the line is drawn."""
     own = [mark for mark in marks if mark.region == lane.region and mark.op in MARK_WORDS]
     top, bottom = y + frame.name_height, y + _lane_height(frame) - 6
     parts = [path("mark", f"M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}") for mark in own]
@@ -189,12 +190,12 @@ def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark]
 
 
 def _middle(frame: PlotArea, y: float) -> float:
-    """Return the position of the line in the lane that begins at `y`."""
+    """Return the y position of the line in the lane that begins at `y`."""
     return y + _lane_height(frame) - BARS_PX - 10
 
 
 def _lane_height(frame: PlotArea) -> float:
-    """Return the height of a name above the lane, two rows of labels, bars up and bars down."""
+    """Return the height of a lane: a name above it if there is no margin, two rows of labels, bars up, bars down."""
     return frame.name_height + 2 * LABEL_PX + 2 * BARS_PX + 16
 
 
@@ -207,7 +208,7 @@ def _stacked(lane: RegionLane, base: Series, other: Series) -> Sequence[int]:
 
 
 def _link_name(fault: Interval) -> str:
-    """Return `us-east → us-west`, with `↔` for both directions, or the cluster of a configuration store."""
+    """Return `us-east → us-west`, with `↔` for both directions; for a configuration store `store of americas`."""
     if fault.what == "away":
         return f"store of {shortened(fault.region, 20)}"
     arrow = "→" if fault.one_way else "↔"
@@ -215,7 +216,7 @@ def _link_name(fault: Interval) -> str:
 
 
 def _draw_phases(frame: PlotArea, phases: Iterable[TimelineMark], y: float, bottom: float) -> list[str]:
-    """Return the headings of the scenario, and a line at the start of each."""
+    """Return a line at the start of each phase of the scenario, and its heading if there is room."""
     row, parts = LabelRow(), []
     for mark in phases:
         x = frame.x(mark.at_s)

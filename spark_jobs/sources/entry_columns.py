@@ -49,8 +49,9 @@ ROW_SCHEMA = schema(
 )
 """`damage` is null except in rows for unreadable data; those set only `region` besides. `batch_index` is -1 outside
 batches, as in message ids. `source_ledger`, `source_entry`: the position in the origin's log that the entry contains.
-The digest of a payload is null if only an encrypted or unreadable form is stored, or one chunk
-of several. `is_sound`: the entry matches its checksum. `marker`: the content of a snapshot or an update, as JSON.
+The digest of a payload is null if only an encrypted or unreadable form is stored, or one chunk of several. `is_sound`:
+the entry matches its checksum, or has none. `marker`: the content of a snapshot or an update as JSON, or why a marker
+is unreadable.
 `transaction`: `most,least` of the transaction that a message belongs to, or that a marker ends."""
 
 _NO_BATCH = -1
@@ -90,7 +91,7 @@ class _Kind(NamedTuple):
     """Values that are equal for all entries with equal remaining metadata."""
 
     is_plain: bool
-    """Whether the entry is one plain message. If not, the other fields are invalid and `_add_scanned` is required."""
+    """Whether the entry is one plain message. If not, `_add_scanned` must parse the entry."""
     route: tuple[str | None, str, int | None, tuple[str, ...] | None]
     """`replicated_from`, `origin_region`, `marker_type`, `replicate_to`."""
     attributes: int
@@ -191,7 +192,7 @@ class EntryColumns:
         )
 
     def _add_scanned(self, topic: str, ledger_id: int, entry_id: int, data: bytes) -> None:
-        """Add the messages of any kind of entry, without the shortcut."""
+        """Add the messages of any kind of entry, without the shortcut; none for a chunk except the last one."""
         info = read_entry(data)
         start, is_sound = _metadata_start(data)
         kind = self._kind(info, data[start : info.payload_offset])
@@ -287,7 +288,7 @@ def _metadata_start(data: bytes) -> tuple[int, bool]:
 
 
 def _marker_text(data: bytes, info: EntryInfo) -> str | None:
-    """Return a snapshot or an update as JSON; None for other markers."""
+    """Return a snapshot, an update, or the problem of an unreadable marker as JSON; None for other markers."""
     try:
         marker = decode_marker(data, info)
     except ProtocolError as problem:

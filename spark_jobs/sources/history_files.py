@@ -70,8 +70,8 @@ class HistoryFile:
 
 
 def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
-    """Find the damages of a file and divide it into slices. `run`: `emulator.run.history.run_name`; `there`: names of
-    the run's history files, without suffix."""
+    """Find missing or wrong heads, ends, seals and further files of a file, and divide it into slices. `run`:
+    `emulator.run.history.run_name`; `there`: names of the run's history files, without suffix."""
     data = path.read_bytes()
     problems, torn = _frame_problems(data, run, there)
     damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in problems)
@@ -169,7 +169,8 @@ def _slices(path: Path, data: bytes, torn: frozenset[int]) -> Iterator[Slice]:
 def read_rows(
     slice_: Slice, regions: Collection[str], namespaces: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a slice's lines as columns in ROW_SCHEMA, without the lines in `FRAME`."""
+    """Yield a slice's lines as columns in ROW_SCHEMA, unreadable ones as damages, without torn lines and those in
+    `FRAME`."""
     with slice_.path.open("rb") as stream:
         stream.seek(slice_.start)
         data = stream.read(slice_.stop - slice_.start)
@@ -226,7 +227,7 @@ class _Reader:
         self.rows.append((sentence, *[None] * (len(_COLUMNS) - 1)))
 
     def _more_wrong(self, fields: dict[str, Any]) -> Wrong | None:
-        """Return an error that depends on several fields, or on the run."""
+        """Return an error that depends on several fields, or on the run; every omission is one."""
         topic = fields.get("topic")
         if topic is not None:
             known = self._topics.get(topic)

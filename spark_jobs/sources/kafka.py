@@ -1,7 +1,8 @@
 """Read the log of a region whose backend is Kafka (docs/KAFKA.md, "What is in Kafka").
 
 The reader joins no consumer group and writes nothing; the region may be running, stopped or gone. It reads the records
-that are durable when `plan` is called. Each task gets about the same number of records, of one topic or of many.
+that are durable when `plan` or `read_topic` is called. `plan` gives each task about the same number of records, of one
+topic or of many.
 """
 
 from __future__ import annotations

@@ -81,10 +81,12 @@ class ClusterStore:
     """Origin of events -> sequence up to which it claims to have applied all of them."""
 
     def claims(self, stamp: EventStamp) -> bool:
+        """Return whether the store claims to have applied this event."""
         return self.has.get(stamp.origin, 0) >= stamp.sequence
 
     def noted(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
-        """Return the recorded events that determine an element, and the time at which the store applied each."""
+        """Return the recorded events that determine an element, and the time at which the store applied each; 0 for a
+        deletion of the document."""
         record = self.records.get(SyncRecordPath(path).text)
         if record is None:
             return []
@@ -141,8 +143,9 @@ def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> ClusterStore:
 
 
 def read_event_topic(folder: RunFolder, topic: str) -> tuple[dict[EventStamp, MetadataEvent], list[str]]:
-    """Return every event that any region stores, and a sentence for each unreadable log. A message without events, or
-    with the events of another cluster than its region's, is skipped, as regions do."""
+    """Return every event that any region stores, with the time of its first publish, and a sentence for each unreadable
+    log. A message without events, or with the events of another cluster than its region's, is skipped, as regions
+    do."""
     found: dict[EventStamp, MetadataEvent] = {}
     unreadable: list[str] = []
     for log in folder.logs:
@@ -171,7 +174,8 @@ def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterato
 
 
 def events_in(payload: bytes, cluster: str, published_ms: float) -> list[MetadataEvent]:
-    """Decode the events in a message that a region of this cluster published; none if the message is invalid."""
+    """Decode the events in a message that a region of this cluster published; none if the message is invalid or names
+    another cluster."""
     try:
         pack = json.loads(payload)
         if pack["kind"] not in _WITH_EVENTS or pack["source"] != cluster:

@@ -1,7 +1,8 @@
 """The stored logs of a run's regions, one row per message: ROW_SCHEMA lists the columns.
 
-Batches are split; markers are rows too (`marker_type`), so that every stored entry is visible. Unreadable data is a row
-with only `region` and `damage`. The source has one part per region and range of rows, and yields rows in Arrow batches.
+Batches are split; markers are rows too (`marker_type`). A chunked message is the row of its last chunk. Unreadable data
+is a row with only `region` and `damage`. The source has one part per region and range of rows, and yields rows in
+Arrow batches.
 """
 
 from __future__ import annotations

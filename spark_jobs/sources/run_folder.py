@@ -1,7 +1,7 @@
 """The files of a run directory, present and required.
 
-Imports no engine. Each missing or unreadable file becomes a damage, so that the verdict cannot be valid; no function
-raises an exception for the state of the directory.
+Imports no engine. Each missing or unreadable file becomes a damage, so that the verdict cannot be valid. Files without
+permission may raise PermissionError, and a topology.json of another shape than `Topology.to_json` writes KeyError.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RunFolder:
     """Contracts of services, as declared for the run."""
 
     def trims(self, topic: str) -> bool:
-        """Return whether a policy trims old entries of the topic."""
+        """Return whether a policy of the topic or of its namespace trims old entries of the topic."""
         namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])
         if namespace is None:
             return False

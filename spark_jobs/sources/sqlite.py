@@ -65,7 +65,7 @@ def read_heads(log: RegionLog) -> list[LogHead]:
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:
-    """Return nothing: in SQLite a topic's highest id is that of its newest entry."""
+    """Return an empty mapping: in SQLite a topic's highest id is that of its newest entry."""
     return {}
 
 
@@ -103,8 +103,7 @@ def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
 
 
 def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    """Open a database of a running, stopped or killed region; `resources` closes it. Raises OSError or
-    sqlite3.Error."""
+    """Open a database of a running, stopped or killed region; `resources` closes it. Raises OSError, sqlite3.Error."""
     if not path.is_file():
         raise FileNotFoundError(path)
     wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")

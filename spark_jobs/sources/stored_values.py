@@ -100,8 +100,8 @@ def read_position_claims(
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
 ) -> tuple[PositionClaims, list[EvidenceDamage]]:
-    """Build the frames from rows of `region_log` with a `marker`, and from the regions' stored values (region, key and
-    value). `ends`: ledger and highest entry id by region and topic."""
+    """Build the frames from rows of `region_log` with a `marker`, without replicated markers, and from the regions'
+    stored values (region, key and value). `ends`: ledger and highest entry id by region and topic."""
     damages: list[EvidenceDamage] = []
     snapshots: list[Sequence[Any]] = []
     updates: list[Sequence[Any]] = []
@@ -191,7 +191,7 @@ def _covered(grant: StoredGrant) -> tuple[object, ...]:
 def read_keys(
     entries: Iterable[CoordinatorEntry], *, in_history: bool
 ) -> tuple[KeyEvidence, list[EvidenceDamage]]:
-    """Build the frame from the coordinators' logs. `in_history`: a client's history shows that it used a key."""
+    """Build the frame from the coordinators' journals. `in_history`: a client's history shows that it used a key."""
     rows: list[JournalRow] = []
     damages: list[EvidenceDamage] = []
     for (region, name), of_log in groupby(entries, key=lambda entry: entry[:2]):

@@ -64,8 +64,8 @@ class EmbeddedEngine:
             return self._stored(f"SELECT * FROM {name}", rows.schema.names)
 
     def read(self, source: PartitionedSource) -> Any:
-        """Insert batch by batch, so that only one batch is in memory. This thread reads the batches: DuckDB would fetch
-        each one in another thread, and a reader must not be passed between threads."""
+        """Return a table of all batches, inserted one by one, so that only one Arrow batch exists at a time. This
+        thread reads the batches: DuckDB would fetch each one in another thread, and a reader must stay in one."""
         frame = self.table(source.schema.empty_table())
         for part in source.parts():
             for batch in source.read(part):
@@ -88,7 +88,7 @@ class EmbeddedEngine:
 
     @contextlib.contextmanager
     def _registered(self, rows: pa.Table) -> Iterator[str]:
-        """Register rows under a table name that queries can use until the end of the block."""
+        """Register rows under a table name that queries can use until the end of the block; other threads wait."""
         with self._lock:
             self._database.register("arrived", rows)
             try:

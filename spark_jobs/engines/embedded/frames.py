@@ -42,7 +42,7 @@ def _value(value: Any) -> Any:
 
 
 class QueryFrame:
-    """A query, which is executed only when its rows are collected or cached."""
+    """A query, which is executed only when its rows are collected, counted or cached."""
 
     def __init__(self, fetch: Fetch, sql: str, columns: Sequence[str], table: str | None = None) -> None:
         assert len(set(columns)) == len(columns), f"duplicate column names: {columns}"
@@ -81,7 +81,7 @@ class QueryFrame:
         return self._query(f"SELECT * FROM ({self.sql}) LIMIT {rows}")
 
     def hint(self, name: str) -> QueryFrame:
-        """Ignored: DuckDB's optimizer needs none."""
+        """Return this frame: DuckDB's optimizer needs no hints."""
         return self
 
     def union(self, other: QueryFrame) -> QueryFrame:

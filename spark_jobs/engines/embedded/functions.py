@@ -94,7 +94,7 @@ def array(*columns: Named) -> Column:
 
 
 def element_at(values: Named, position: int | Column) -> Column:
-    """Return the element at a position, from 1; null if there is none."""
+    """Return the element at a position, counted from 1; null if there is none."""
     return _call("list_extract", values, lit(position))
 
 
@@ -201,5 +201,5 @@ def _collected(distinct: str, sql: str) -> Column:
 
 
 def percentile_approx(values: Named, percentage: float, accuracy: int) -> Column:
-    """Return the exact percentile."""
+    """Return the exact percentile; `accuracy` is ignored."""
     return _call("quantile_disc", values, lit(percentage))
