@@ -58,23 +58,23 @@ def acknowledged_stored(evidence: RunEvidence) -> Found:
     """Every acknowledged message is stored in the region that acknowledged it, at the message id that its client
     received."""
     for origin, attempts in evidence.published.items():
-        told = [attempt for attempt in attempts.values() if attempt.acknowledged]
-        if not told:
+        acknowledged = [attempt for attempt in attempts.values() if attempt.acknowledged]
+        if not acknowledged:
             continue
         copies = {one.text for one in _copies(evidence, origin.region).get(origin, ())}
-        for attempt in told:
+        for attempt in acknowledged:
             if attempt.text not in copies:
                 witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
                 yield f"{origin} was acknowledged in {origin.region} and is not stored there", witness
-    yield from _wrong_places(evidence)
+    yield from _wrong_message_ids(evidence)
 
 
-def _wrong_places(evidence: RunEvidence) -> Found:
+def _wrong_message_ids(evidence: RunEvidence) -> Found:
     for origin, attempts in evidence.published.items():
-        by_place = evidence.log(origin.region, origin.topic).by_place
+        by_message_id = evidence.log(origin.region, origin.topic).by_message_id
         for attempt in attempts.values():
             for place in attempt.message_ids:
-                there = by_place.get(place)
+                there = by_message_id.get(place)
                 if there is None or (there.origin, there.text) != (origin, attempt.text):
                     found = "nothing" if there is None else str(there.origin)
                     yield (
@@ -90,7 +90,7 @@ def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[StoredMessa
         found = evidence.copies[region] = defaultdict(list)
         for (where, _), view in evidence.logs.items():
             if where == region:
-                for one in view.by_place.values():
+                for one in view.by_message_id.values():
                     found[one.origin].append(one)
     return found
 
@@ -191,11 +191,11 @@ def consumed_only_received(evidence: RunEvidence) -> Found:
 
 def readers_received_everything(evidence: RunEvidence) -> Found:
     """A reader receives all messages of the log from its beginning, in order."""
-    lives: dict[str, list[HistoryEvent]] = defaultdict(list)
+    reads: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in evidence.events:
         if event.op == "read":
-            lives[event.actor].append(event)
-    for reader, events in lives.items():
+            reads[event.actor].append(event)
+    for reader, events in reads.items():
         region, topic = events[0].region or "", full(events[0].topic)
         messages = evidence.log(region, topic).messages
         for event, stored in zip(events, messages, strict=False):
@@ -261,11 +261,11 @@ def positions_grow(evidence: RunEvidence) -> Found:
                     f"entry {after} follows entry {before} in {region}",
                     {"topic": topic, "region": region},
                 )
-    told: dict[tuple[str, str, str], Origin] = {}
+    returned_for: dict[tuple[str, str, str], Origin] = {}
     for origin, attempts in evidence.published.items():
         for attempt in attempts.values():
             for place in attempt.message_ids:
-                other = told.setdefault((origin.region, origin.topic, place), origin)
+                other = returned_for.setdefault((origin.region, origin.topic, place), origin)
                 if other != origin:
                     yield (
                         f"{place} in {origin.region} was returned for {other} and for {origin}",
@@ -322,7 +322,7 @@ def received_is_stored(evidence: RunEvidence) -> Found:
     for event in evidence.events:
         if event.op not in ("receive", "read"):
             continue
-        stored = evidence.log(event.region or "", full(event.topic)).by_place.get(event.message_id or "")
+        stored = evidence.log(event.region or "", full(event.topic)).by_message_id.get(event.message_id or "")
         if stored is None or (stored.origin, stored.text) != (origin_of(event), event.detail):
             yield (
                 f"{event.actor} received {origin_of(event)} at {event.message_id} in {event.region}, "

@@ -33,7 +33,7 @@ class ConfigurationFaults:
     notice_seconds: Span = (0.0, 0.02)
     """Delay from a commit until a region is notified of it."""
     lost_answer_probability: float = 0.0
-    is_away: bool = False
+    is_unreachable: bool = False
     is_full: bool = False
 
 
@@ -78,30 +78,30 @@ class ConfigurationAccess(ConfigurationMedium):
         shared.memory.on_commit[self] = committed
 
     async def read(self, after: int) -> ConfigurationRead:
-        await self._travel()
-        self._refuse_if_away("read")
+        await self._wait_for_network()
+        self._check_reachable("read")
         reading = self._shared.memory.read(after)
-        await self._travel()
-        self._refuse_if_away("read")
+        await self._wait_for_network()
+        self._check_reachable("read")
         return reading
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
-        await self._travel()
-        self._refuse_if_away("changed")
+        await self._wait_for_network()
+        self._check_reachable("changed")
         faults = self._shared.faults
         if faults.is_full:
             raise StorageFull("the configuration store has no room left")
         revision, outcome = self._shared.memory.transact(work)
-        await self._travel()
-        if faults.is_away or self._shared.random.random() < faults.lost_answer_probability:
+        await self._wait_for_network()
+        if faults.is_unreachable or self._shared.random.random() < faults.lost_answer_probability:
             raise StorageError("the configuration store did not answer", definite=False)
         return revision, outcome
 
-    async def _travel(self) -> None:
+    async def _wait_for_network(self) -> None:
         await asyncio.sleep(self._shared.random.uniform(*self._shared.faults.call_seconds))
 
-    def _refuse_if_away(self, what: str) -> None:
-        if self._closed or self._shared.faults.is_away:
+    def _check_reachable(self, what: str) -> None:
+        if self._closed or self._shared.faults.is_unreachable:
             raise StorageError(f"the configuration store is away and cannot be {what}", definite=True)
 
     def stop(self) -> None:

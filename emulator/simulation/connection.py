@@ -36,7 +36,7 @@ class Kernel(Protocol):
     @property
     def loop(self) -> ProgramScheduler: ...
 
-    def confirmed(self, endpoint: Endpoint) -> None: ...
+    def accept(self, endpoint: Endpoint) -> None: ...
 
 
 class StreamMark(Enum):
@@ -51,7 +51,7 @@ class Endpoint:
         self.socket_name = socket_name
         self.peer_name = peer_name
         self.give_up_seconds = host.settings.connect_timeout_seconds
-        self.gone = False
+        self.dropped = False
         """The kernel has dropped this connection and responds to further segments with a reset."""
         self.connecting: asyncio.Future[None] | None = None
         """The future on which the connecting program waits until the connection is established."""
@@ -87,7 +87,7 @@ class Endpoint:
 
     def flush(self) -> None:
         """Send as much of `unsent` as fits into the window. Also called when an acknowledgement arrives."""
-        if self.gone:
+        if self.dropped:
             return
         room = self.room() if self.unsent else 0
         while self.unsent and room > 0:
@@ -128,23 +128,23 @@ class Endpoint:
 
     def close_socket(self) -> None:
         """Close the socket as a kernel does: send FIN, or RST if received data was not read."""
-        if self.gone:
+        if self.dropped:
             return
         if self.incoming:
             self.pipe.send(SegmentKind.RST)
             self.pipe.abandon()
         else:
             self.send_end()
-        self._leave()
+        self._drop()
 
-    def forget_dialling(self) -> None:
+    def abandon_connect(self) -> None:
         """Abandon the connection attempt, because the program no longer waits for it."""
         self.transport.end()
         if self._confirmed:
             self.close_socket()
-        elif not self.gone:
+        elif not self.dropped:
             self.pipe.abandon()
-            self._leave()
+            self._drop()
 
     # Called by the network.
 
@@ -153,11 +153,11 @@ class Endpoint:
         self.transport.end()
         self.pipe.send(SegmentKind.RST)
         self.pipe.abandon()
-        self._leave()
+        self._drop()
 
     def segment_arrived(self, segment: Segment) -> None:
         kind = segment.kind
-        if kind is SegmentKind.DATA and not self.is_reset and not self.gone:
+        if kind is SegmentKind.DATA and not self.is_reset and not self.dropped:
             chunks = segment.chunks
             self.incoming.append(chunks[0] if len(chunks) == 1 else b"".join(chunks))
             self.incoming_bytes += segment.size_bytes
@@ -166,9 +166,9 @@ class Endpoint:
             self.reset()
         elif self.is_reset:
             return
-        elif self.gone:
+        elif self.dropped:
             if kind is not SegmentKind.FIN:
-                self.pipe.answer_with_reset()
+                self.pipe.send_reset()
         elif kind is SegmentKind.FIN:
             self.incoming.append(StreamMark.END)
             self._wake()
@@ -180,19 +180,19 @@ class Endpoint:
         else:
             assert kind is SegmentKind.ACK, "a connection request never reaches an endpoint"
             self._confirm()
-            self._host.confirmed(self)
+            self._host.accept(self)
 
     def reset(self) -> None:
         """Handle a reset that the peer's kernel or the network sent."""
-        if self.gone or self.is_reset:
+        if self.dropped or self.is_reset:
             return
         self.is_reset = True
         self.pipe.abandon()
         refusal = ConnectionRefusedError(errno.ECONNREFUSED, f"{self._peer} refused the connection")
-        if self._fail_dialling(refusal):
+        if self._fail_connect(refusal):
             return
         if not self._confirmed:  # not accepted by the program yet
-            self._leave()
+            self._drop()
         elif self.unsent:  # a writer gets the error at once
             self.transport.fail(ConnectionResetError(*RESET))
         else:
@@ -201,11 +201,11 @@ class Endpoint:
 
     def time_out(self) -> None:
         """Break the connection: sent bytes were not acknowledged within `give_up_seconds`."""
-        if self.gone:
+        if self.dropped:
             return
         error = TimeoutError(errno.ETIMEDOUT, f"{self._peer} does not answer")
-        if not self._fail_dialling(error):
-            self._leave()
+        if not self._fail_connect(error):
+            self._drop()
             self.transport.fail(error)
 
     def die(self, *, silently: bool) -> None:
@@ -221,23 +221,23 @@ class Endpoint:
             self.send_end()
         self.transport.end()
         self.unsent.clear()
-        self._leave()
+        self._drop()
 
     def _confirm(self) -> None:
         self._confirmed = True
         self.give_up_seconds = self._host.settings.tcp_timeout_seconds
 
-    def _fail_dialling(self, error: OSError) -> bool:
+    def _fail_connect(self, error: OSError) -> bool:
         """Fail the connection attempt with `error`. Return False if no attempt is pending."""
         if self.connecting is None or self.connecting.done():
             return False
         self.transport.end()
-        self._leave()
+        self._drop()
         self.connecting.set_exception(error)
         return True
 
-    def _leave(self) -> None:
-        self.gone = True
+    def _drop(self) -> None:
+        self.dropped = True
         self.incoming.clear()
         self.incoming_bytes = 0
         self._host.endpoints.pop(self, None)
@@ -254,7 +254,7 @@ class SimulatedTransport(asyncio.Transport):
         """The program's protocol; before `begin`, one that ignores all events."""
         self._high_water, self._low_water = 65_536, 16_384
         self._writing_paused = False
-        self._end_wanted = False
+        self._eof_requested = False
         """The program called `write_eof`; FIN is sent when `unsent` is empty."""
         self._reading_paused = True
         self._read_scheduled = False
@@ -278,10 +278,10 @@ class SimulatedTransport(asyncio.Transport):
         self._closing = self._lost = True
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        if self._end_wanted:
+        if self._eof_requested:
             raise RuntimeError("Cannot call write() after write_eof()")
         endpoint = self._endpoint
-        if not data or self._closing or endpoint.gone:
+        if not data or self._closing or endpoint.dropped:
             return
         if endpoint.is_reset:  # while reading is paused, the program learns of the reset by writing
             self.fail(ConnectionResetError(*RESET))
@@ -297,8 +297,8 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def write_eof(self) -> None:
-        if not self._end_wanted and not self._closing:
-            self._end_wanted = True
+        if not self._eof_requested and not self._closing:
+            self._eof_requested = True
             self._endpoint.flush()
 
     def flushed(self) -> None:
@@ -310,7 +310,7 @@ class SimulatedTransport(asyncio.Transport):
         if not endpoint.unsent:
             if self._closing:
                 self._lose(None)
-            elif self._end_wanted:
+            elif self._eof_requested:
                 endpoint.send_end()
 
     def _resume_writing(self) -> None:

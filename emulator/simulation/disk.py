@@ -46,7 +46,7 @@ class SimulatedDisk(Medium):
         """Crash the open store. Each log and each key keeps a prefix of the writes that were not confirmed as
         durable."""
         if self.store is not None:
-            self.store.lose_tail()
+            self.store.end_by_crash()
             self.store = None
 
     def fail(self, write: MediaWrite) -> StorageError:
@@ -70,18 +70,18 @@ class DiskStore(SimulatedStore):
         if self.medium.store is self:
             self.medium.store = None
 
-    def lose_tail(self) -> None:
+    def end_by_crash(self) -> None:
         """End the store as a crash does: of each lane, a prefix of the pending writes is stored."""
         self.ended = StorageError("the store crashed", definite=True)
-        tail = self.take_tail()
+        tail = self.remove_pending()
         lanes: dict[Lane, list[MediaWrite]] = {}
         for write in tail:
             lanes.setdefault(write.lane, []).append(write)
         for writes in lanes.values():
-            self._lose_tail_of_lane(writes)
+            self._store_prefix_of_lane(writes)
         self.medium.on_event(f"crash with {len(tail)} on the way")
 
-    def _lose_tail_of_lane(self, writes: list[MediaWrite]) -> None:
+    def _store_prefix_of_lane(self, writes: list[MediaWrite]) -> None:
         random = self.medium.random
         survivors = random.choice((0, len(writes), random.randint(0, len(writes))))
         for number, write in enumerate(writes):

@@ -177,27 +177,27 @@ class Medium:
         """Make a group of writes durable. Return the result of `store`, or the error, of each write."""
         self.commits += 1
         failing = self._draw_failing(group) if self.draw_chance(self.faults.failure_probability) else {}
-        broken: dict[Lane, StorageError] = {}
+        broken_lanes: dict[Lane, StorageError] = {}
         outcomes: list[Any] = []
         for number, write in enumerate(group):
-            error = self._refusal(write, owner, broken)
+            error = self._refusal(write, owner, broken_lanes)
             if error is None and failing.get(write.lane) == number:
                 error = self.fail(write)
             if error is not None:
-                broken.setdefault(write.lane, behind(error))
+                broken_lanes.setdefault(write.lane, behind(error))
             outcomes.append(write.store() if error is None else error)
         self.on_event(f"commit of {len(group)}")
         return outcomes
 
     def _refusal(
-        self, write: MediaWrite, owner: int, broken: dict[Lane, StorageError]
+        self, write: MediaWrite, owner: int, broken_lanes: dict[Lane, StorageError]
     ) -> StorageError | None:
         if write.lane.broken is not None:
             return write.lane.broken
         if (fenced := self.fence(write, owner)) is not None:
             return fenced
-        if write.lane in broken:
-            return broken[write.lane]
+        if write.lane in broken_lanes:
+            return broken_lanes[write.lane]
         if write.size_bytes and not self.has_room_for(write.size_bytes):
             return StorageFull("no room left")
         return None

@@ -87,14 +87,14 @@ class LogView:
     """Ids of entries that cannot be decoded."""
     ids: list[int] = field(default_factory=list)
     """Ids of all entries, in log order."""
-    by_place: dict[str, StoredMessage] = field(default_factory=dict)
+    by_message_id: dict[str, StoredMessage] = field(default_factory=dict)
     """All messages in log order, by the text of their message id."""
     waiting: deque[tuple[StoredMessage, Txn | None]] = field(default_factory=deque)
     """Messages that are not readable yet: the first of them belongs to an open transaction."""
     committed: dict[Txn, bool] = field(default_factory=dict)
     """For each transaction that ended in this log, whether it committed."""
 
-    def read_on(self, log: DurableLog) -> None:
+    def read_new_entries(self, log: DurableLog) -> None:
         for entry_id, data in log.all_entries(len(self.ids)):
             self.ids.append(entry_id)
             self._read(entry_id, data)
@@ -126,7 +126,7 @@ class LogView:
                     *(info.source_position, info.replicate_to, info.publish_time_ms),
                     info.deliver_at_time_ms or 0,
                 )
-                self.by_place[stored.place] = stored
+                self.by_message_id[stored.place] = stored
                 self.waiting.append((stored, info.txn))
             self._release()
         except (GeoemuError, ValueError):
@@ -152,7 +152,7 @@ class Disks:
         self.logs: dict[tuple[str, str], LogView] = {}
         """The decoded logs, by (region, full topic name)."""
 
-    def read_on(self, only: str | None = None) -> None:
+    def read_new_entries(self, only: str | None = None) -> None:
         """Read the entries stored since the last call, in all regions or one."""
         for region, disk in self._disks.items() if only is None else [(only, self._disks[only])]:
             for name, log in disk.logs.items():
@@ -162,7 +162,7 @@ class Disks:
                 if view is None:
                     view = self.logs[region, name] = LogView(region, name, log.ledger_id)
                 if len(view.ids) < len(log.trimmed) + len(log.ids):
-                    view.read_on(log)
+                    view.read_new_entries(log)
 
     def fencing_violations(self) -> list[str]:
         """Return a sentence for each write of an older owner after a newer one had taken the log over."""
@@ -200,10 +200,10 @@ class ReplicationRules:
     def required_regions(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
         """Return the regions that must store a message: its origin, and the topic's regions in `replicate_to` (all if
         empty)."""
-        wanted = (origin.topic, origin.region, replicate_to)
-        found = self._required.get(wanted)
+        key = (origin.topic, origin.region, replicate_to)
+        found = self._required.get(key)
         if found is None:
-            found = self._required[wanted] = [
+            found = self._required[key] = [
                 region
                 for region in self.regions(origin.topic)
                 if region == origin.region or not replicate_to or region in replicate_to
@@ -220,25 +220,25 @@ class ReplicationRules:
 def have_converged(disks: Disks, replication_rules: ReplicationRules, lost: Collection[str] = ()) -> bool:
     """Return whether every region stores as many messages of each origin as that origin stores for it. The checkers
     compare the messages themselves. Regions in `lost` are left out, as receivers and as origins."""
-    held: dict[str, dict[tuple[str, str], int]] = {}
-    owed: dict[str, dict[tuple[str, str], int]] = {}
+    stored_counts: dict[str, dict[tuple[str, str], int]] = {}
+    required_counts: dict[str, dict[tuple[str, str], int]] = {}
     for (region, topic), view in disks.logs.items():
         if region in lost:
             continue
         for one in view.messages:
             if one.origin.region in lost:
                 continue
-            _count_one(held, region, topic, one.origin.region)
+            _count_one(stored_counts, region, topic, one.origin.region)
             if one.origin.region == region:
                 for other in replication_rules.required_regions(one.origin, one.replicate_to):
                     if other not in lost:
-                        _count_one(owed, other, topic, region)
-    return held == owed
+                        _count_one(required_counts, other, topic, region)
+    return stored_counts == required_counts
 
 
 def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic: str, origin: str) -> None:
-    there = counts.setdefault(region, {})
-    there[topic, origin] = there.get((topic, origin), 0) + 1
+    of_region = counts.setdefault(region, {})
+    of_region[topic, origin] = of_region.get((topic, origin), 0) + 1
 
 
 def fencing_violations(region: str, medium: Medium) -> Iterator[str]:
@@ -291,11 +291,11 @@ class DeliveredMessages:
     def __init__(self) -> None:
         self.replicated: set[tuple[str, str]] = set()
         """(topic, subscription) of the replicated subscriptions."""
-        self._given: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
+        self._delivered: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
         self._skipped: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
 
     def add(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
-        self._given[self._key(region, topic, subscription)].add((origin, text))
+        self._delivered[self._key(region, topic, subscription)].add((origin, text))
 
     def skip(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
         """Record that a seek skipped the message: it need not be delivered."""
@@ -305,8 +305,8 @@ class DeliveredMessages:
         """Return a predicate that is true for messages that the subscription in that region delivered to a consumer or
         skipped by a seek."""
         key = self._key(region, topic, subscription)
-        given, skipped = self._given[key], self._skipped[key]
-        return lambda origin, text: (origin, text) in given or (origin, text) in skipped
+        delivered, skipped = self._delivered[key], self._skipped[key]
+        return lambda origin, text: (origin, text) in delivered or (origin, text) in skipped
 
     def _key(self, region: str, topic: str, subscription: str) -> tuple[str, str, str]:
         return ("" if (topic, subscription) in self.replicated else region, topic, subscription)

@@ -25,7 +25,7 @@ class SimulatedHistory:
 
     def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history and to the evidence. Its time is virtual time, not a region's wall clock."""
-        self.tell(actor, op, outcome, **fields)
+        self.add_event(actor, op, outcome, **fields)
         event = self.events[-1]
         if op == "publish":
             note_publish(self.published, event)
@@ -33,7 +33,7 @@ class SimulatedHistory:
             topic, subscription = full(event.topic), event.subscription or ""
             self.delivered.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
 
-    def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
+    def add_event(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history, without adding it to `published` or `delivered`."""
         at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
         self.events.append(HistoryEvent(at_ms, actor, op, outcome, **fields))
@@ -48,10 +48,10 @@ class SimulatedHistory:
         self.note("simulation", op, "fact", **fields)
 
 
-def place_of(message: Message) -> str:
+def message_id_text(message: Message) -> str:
     """Return the message id as histories contain it: `ledger:entry:batch_index`."""
-    place = message.id
-    return f"{place.ledger}:{place.entry}:{place.batch_index}"
+    id_ = message.id
+    return f"{id_.ledger}:{id_.entry}:{id_.batch_index}"
 
 
 def text_of(message: Message) -> str:

@@ -5,7 +5,7 @@
     UP, PAUSED ──power_off──▶ DOWN               the machine loses power: peers receive nothing
 
 A *life* of a host is the period from a start to the next kill. Each life has its own loop and random source; name,
-place and clock stay the same.
+location and clock stay the same.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class HostOwner(Protocol):
 
 
 class Host:
-    def __init__(self, simulation: HostOwner, name: str, index: int, place: str) -> None:
+    def __init__(self, simulation: HostOwner, name: str, index: int, location: str) -> None:
         self.name = name
         self.index = index
-        self.place = place
-        """Its location in the network: links connect places."""
+        self.location = location
+        """Its location in the network: links connect locations."""
         self.state = HostState.UP
-        self.life = 0
+        self.incarnation = 0
         """Number of times that its program was killed."""
-        self.network = simulation.network.add_host(name, index, place)
+        self.network = simulation.network.add_host(name, index, location)
         self.wall_clock_ms = WallClock(lambda: simulation.time.now)
         self.random: Random
         """Random source of the current life."""
@@ -73,7 +73,7 @@ class Host:
         self._on_kill: list[Callable[[], None]] = []
         self._pending_results: dict[asyncio.Future[Any], None] = {}
         """Futures of `ask` calls that wait for the current life."""
-        self._begin_life()
+        self._begin_incarnation()
 
     def __repr__(self) -> str:
         return f"<Host {self.name} {self.state.name}>"
@@ -81,7 +81,7 @@ class Host:
     @property
     def process_id(self) -> int:
         """The value that `os.getpid()` returns in the program."""
-        return FIRST_PROCESS_ID * (self.index + 1) + self.life
+        return FIRST_PROCESS_ID * (self.index + 1) + self.incarnation
 
     # The program.
 
@@ -95,33 +95,33 @@ class Host:
         """Begin a new life without a program. No effect unless the host is down."""
         if self.state is HostState.DOWN:
             self._note("starts again")
-            self.life += 1
-            self._begin_life()
+            self.incarnation += 1
+            self._begin_incarnation()
 
-    async def ask(self, question: Coroutine[Any, Any, T]) -> T:
+    async def ask(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on this host and return its result to a caller on any host. Raises HostDied if this host is
         down or is killed meanwhile."""
         if self.state is HostState.DOWN:
-            question.close()
+            coroutine.close()
             raise HostDied(f"host {self.name!r} is down")
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pending_results[answer] = None
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._pending_results[result] = None
 
         def done(task: asyncio.Task[T]) -> None:
-            if answer.done():
+            if result.done():
                 return
             if task.cancelled():
-                answer.cancel()
+                result.cancel()
             elif (error := task.exception()) is not None:
-                answer.set_exception(error)
+                result.set_exception(error)
             else:
-                answer.set_result(task.result())
+                result.set_result(task.result())
 
-        self.loop.create_task(question).add_done_callback(done)
+        self.loop.create_task(coroutine).add_done_callback(done)
         try:
-            return await answer
+            return await result
         finally:
-            self._pending_results.pop(answer, None)
+            self._pending_results.pop(result, None)
 
     def on_kill(self, callback: Callable[[], None]) -> None:
         """Register a callback that runs after each kill of the program."""
@@ -166,16 +166,16 @@ class Host:
         for callback in self._on_kill:
             callback()
         pending, self._pending_results = self._pending_results, {}
-        for answer in pending:
-            if not answer.done():
-                answer.set_exception(HostDied(f"host {self.name!r} died"))
+        for result in pending:
+            if not result.done():
+                result.set_exception(HostDied(f"host {self.name!r} died"))
 
-    def _begin_life(self) -> None:
+    def _begin_incarnation(self) -> None:
         self.state = HostState.UP
-        self.random = self._simulation.random(f"host {self.name} life {self.life}")
+        self.random = self._simulation.random(f"host {self.name} life {self.incarnation}")
         self.loop = HostLoop(self._simulation.time, self)  # type: ignore[abstract]
         self.network.loop = self.loop
-        self.network.booted()
+        self.network.power_on()
 
     def _note(self, what: str) -> None:
         time = self._simulation.time

@@ -29,9 +29,9 @@ With longer segments no bytes would arrive for seconds, and each side would assu
 class NetworkSettings:
     """The settings that all links share."""
 
-    between_places: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
-    """Default shape of links between two places."""
-    inside_a_place: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
+    between_locations: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
+    """Default shape of links between two locations."""
+    within_location: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
     tcp_timeout_seconds: float = 30.0
     """A sender breaks the connection when its bytes are not acknowledged within this time."""
     connect_timeout_seconds: float = 10.0
@@ -48,7 +48,7 @@ class NetworkSettings:
 
 
 class SimulatedLink:
-    """The directed path from one place to another, or inside a place."""
+    """The directed path from one location to another, or inside a location."""
 
     def __init__(
         self, source: str, target: str, shape: LinkShape, settings: NetworkSettings, random: Random
@@ -146,7 +146,7 @@ class Machine(Protocol):
     index: int
     machine_is_up: bool
 
-    def requested(self, pipe: Pipe) -> None:
+    def handle_syn(self, pipe: Pipe) -> None:
         """Handle a connection request."""
         ...
 
@@ -198,7 +198,7 @@ class Pipe:
         self._last_arrival = 0.0
         self._loss_since: float | None = None
         """Virtual time since which lost segments or acknowledgements are missing. None: none is missing."""
-        self._sends_again = True
+        self._retransmits = True
         """Whether the sender still retransmits lost segments."""
         self._broken = False
         """No further segment is delivered."""
@@ -256,21 +256,21 @@ class Pipe:
         if trace.detail:
             trace.arrival(now, self.far_host.name, segment.kind.value, segment.chunks)
         if self.receiver is None:
-            self.far_host.requested(self)
+            self.far_host.handle_syn(self)
         else:
             self.receiver.segment_arrived(segment)
         if self.back.state != "up":
             self.unacknowledged_bytes += size_bytes
-            self._miss_acknowledgement()
+            self._lose_acknowledgement()
         elif self.sender.unsent:
             self.window_opened()
         if self._loss_since is not None:
-            self._settle()
+            self._update_give_up_timer()
 
     def window_opened(self) -> None:
         """Notify the sender, by an acknowledgement, that the receiver's window has room again."""
         if self.back.state != "up":
-            self._miss_acknowledgement()
+            self._lose_acknowledgement()
         else:
             self._time.at(self.back.draw_arrival(self._time.now, 0), self.sender.flush)
 
@@ -285,18 +285,18 @@ class Pipe:
         return self.link.state == "cut" or not self.far_host.machine_is_up
 
     def _wait(self) -> None:
-        if self._is_lossy and not self._sends_again:
+        if self._is_lossy and not self._retransmits:
             self._break()
             return
         self.link.waiting[self] = None
-        self._settle()
+        self._update_give_up_timer()
 
-    def _miss_acknowledgement(self) -> None:
+    def _lose_acknowledgement(self) -> None:
         self._acknowledgement_missing = True
         self.back.waiting[self] = None
-        self._settle()
+        self._update_give_up_timer()
 
-    def _settle(self) -> None:
+    def _update_give_up_timer(self) -> None:
         """Start or clear the give-up timer. The timer runs while segments or acknowledgements are lost; segments that
         only wait for a held link do not count."""
         lost = self._overdue and (self._is_lossy or not self._is_blocked)
@@ -315,12 +315,12 @@ class Pipe:
     def link_changed(self) -> None:
         """Continue after a link that this pipe waits for, or the machine at its far end, changed state."""
         if self._overdue and not self._is_blocked:
-            self._time.at(self._next_attempt(), self._try_again)
+            self._time.at(self._next_attempt(), self._retransmit)
         if self._acknowledgement_missing and self.back.state == "up":
             self._time.at(self._next_attempt(), self._acknowledge)
         if self._overdue and self._is_lossy:
             self._wait()
-        self._settle()
+        self._update_give_up_timer()
 
     def _next_attempt(self) -> float:
         """Return the time of the next retransmission, after pauses that double; now if no segment was lost."""
@@ -333,7 +333,7 @@ class Pipe:
             pause = min(2 * pause, settings.resend_seconds_max)
         return attempt
 
-    def _try_again(self) -> None:
+    def _retransmit(self) -> None:
         if self._is_blocked or self._broken:
             return
         self.link.waiting.pop(self, None)
@@ -347,18 +347,18 @@ class Pipe:
         self.back.waiting.pop(self, None)
         self._acknowledgement_missing = False
         self.unacknowledged_bytes = 0
-        self._settle()
+        self._update_give_up_timer()
         self.sender.flush()
 
     # The end.
 
     def abandon(self) -> None:
         """Stop retransmission, because the sender closed the connection or was killed."""
-        self._sends_again = False
+        self._retransmits = False
         if self._overdue and self._is_lossy:
             self._break()
 
-    def answer_with_reset(self) -> None:
+    def send_reset(self) -> None:
         """Send one reset, because the sender's kernel has dropped the connection."""
         self.abandon()
         answer = Pipe(self._time, self.sender, self.far_host, self.link, self.back)
@@ -370,7 +370,7 @@ class Pipe:
     def truncate(self) -> None:
         """Drop a tail of the bytes in flight, of a length drawn from the seed: the sender died before it sent them."""
         keep = self.link.draw_int(self.in_flight_bytes + 1)
-        got_out: deque[Segment] = deque()
+        sent: deque[Segment] = deque()
         self.in_flight_bytes = 0
         for segment in self.in_flight:
             if segment.size_bytes > keep:
@@ -378,10 +378,10 @@ class Pipe:
                 segment.dropped = keep == 0
             keep -= segment.size_bytes
             if not segment.dropped:
-                got_out.append(segment)
+                sent.append(segment)
                 self.in_flight_bytes += segment.size_bytes
-        self.in_flight = got_out
-        self._overdue = min(self._overdue, len(got_out))
+        self.in_flight = sent
+        self._overdue = min(self._overdue, len(sent))
 
     def _break(self) -> None:
         self._broken = True

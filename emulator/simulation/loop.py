@@ -243,14 +243,14 @@ def _refuse_tls(ssl: Any) -> None:
 def innermost_await(task: asyncio.Task[Any]) -> str:
     """Return the innermost await of a task as `name at file:line (function)`."""
     awaited: Any = task.get_coro()
-    place = "?"
+    location = "?"
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         frame = frame or getattr(awaited, "ag_frame", None)
         if frame is not None:
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_qualname})"
+            location = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_qualname})"
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-    return f"{task.get_name()} at {place}"
+    return f"{task.get_name()} at {location}"
 
 
 def tasks_of(loop: HostLoop) -> list[asyncio.Task[Any]]:

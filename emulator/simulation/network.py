@@ -1,7 +1,7 @@
 """The network between simulated hosts: names, one link per direction, and the faults of links.
 
-Every host is at a place: a region's host at its own, a client's host at the place of the region in which it runs. Two
-places are connected by one link per direction, and each place has a link to itself; links are created on first use.
+Every host is at a location: a region's host at its own, a client's host at the location of the region in which it runs. Two
+locations are connected by one link per direction, and each location has a link to itself; links are created on first use.
 Clients connect to hosts by name.
 
 `cut`, `hold` and `heal` mean the same as in `emulator.runtimes.contract`; `emulator.simulation.link` describes their
@@ -23,7 +23,7 @@ from emulator.simulation.link import NetworkSettings, Pipe, SegmentKind, Simulat
 from emulator.simulation.loop import HostLoop
 from emulator.simulation.virtual_time import VirtualTime
 
-HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
+LOCAL_ADDRESSES = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
 """Names by which every host reaches itself."""
 FIRST_FREE_PORT = 49_152
 
@@ -34,16 +34,16 @@ class SimulatedNetwork:
         self.settings = settings or NetworkSettings()
         self._random = random
         self._hosts: dict[str, HostNetwork] = {}
-        self._given_names: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
         self._links: dict[tuple[str, str], SimulatedLink] = {}
 
     # Links and their faults.
 
     def link(self, source: str, target: str) -> SimulatedLink:
-        """Return the link from one place to another, or inside a place if both are the same."""
+        """Return the link from one location to another, or inside a location if both are the same."""
         link = self._links.get((source, target))
         if link is None:
-            shape = self.settings.inside_a_place if source == target else self.settings.between_places
+            shape = self.settings.within_location if source == target else self.settings.between_locations
             link = self._links[source, target] = SimulatedLink(
                 source, target, shape, self.settings, self._random
             )
@@ -62,7 +62,7 @@ class SimulatedNetwork:
         self._set_state("held", source, target, one_way)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut` and `hold` in both directions between two places, on all links of one place, or on all links."""
+        """Undo `cut` and `hold` in both directions between two locations, on all links of one location, or on all links."""
         for link in list(self._links.values()):
             ends = {link.source, link.target}
             named = (source is None or source in ends) and (target is None or target in ends)
@@ -71,11 +71,11 @@ class SimulatedNetwork:
                 link.set_state("up")
 
     def reset(self, one: str, other: str) -> None:
-        """Reset every connection between two places; both sides are notified at once."""
+        """Reset every connection between two locations; both sides are notified at once."""
         self._note(f"reset {one} - {other}")
         for host in self._hosts.values():
             for endpoint in list(host.endpoints):
-                if {host.place, self._hosts[endpoint.peer_name[0]].place} == {one, other}:
+                if {host.location, self._hosts[endpoint.peer_name[0]].location} == {one, other}:
                     endpoint.reset()
 
     def _set_state(self, state: str, source: str, target: str, one_way: bool) -> None:
@@ -89,10 +89,10 @@ class SimulatedNetwork:
 
     # Hosts.
 
-    def add_host(self, name: str, index: int, place: str) -> HostNetwork:
+    def add_host(self, name: str, index: int, location: str) -> HostNetwork:
         assert name not in self._hosts, f"there is a host {name!r} already"
-        assert name not in HERE, f"a host cannot be called {name!r}"
-        host = self._hosts[name] = HostNetwork(self, name, index, place)
+        assert name not in LOCAL_ADDRESSES, f"a host cannot be called {name!r}"
+        host = self._hosts[name] = HostNetwork(self, name, index, location)
         return host
 
     def host(self, name: str) -> HostNetwork:
@@ -102,28 +102,28 @@ class SimulatedNetwork:
             raise socket.gaierror(socket.EAI_NONAME, f"no simulated host is called {name!r}")
         return host
 
-    def give_name(self, name: str, host: str) -> None:
+    def set_alias(self, name: str, host: str) -> None:
         """Let `name` resolve to `host` from now on. Open connections are not affected."""
-        self._given_names[name] = host
+        self._aliases[name] = host
 
-    def dialled(self, name: str) -> HostNetwork:
+    def resolve(self, name: str) -> HostNetwork:
         """Return the host that a client reaches by this name. Raises OSError if there is none."""
-        return self.host(self._given_names.get(name, name))
+        return self.host(self._aliases.get(name, name))
 
-    def machine_changed(self, host: HostNetwork) -> None:
+    def update_links(self, host: HostNetwork) -> None:
         """Update links after the host's machine was powered on or off."""
         for link in list(self._links.values()):
-            if link.target == host.place:
+            if link.target == host.location:
                 link.changed()
 
 
 class HostNetwork:
     """One host's access to the network: implements `emulator.net.network.Network`."""
 
-    def __init__(self, network: SimulatedNetwork, name: str, index: int, place: str) -> None:
+    def __init__(self, network: SimulatedNetwork, name: str, index: int, location: str) -> None:
         self.name = name
         self.index = index
-        self.place = place
+        self.location = location
         self.settings = network.settings
         self.loop: HostLoop
         """The loop of the program's current life. Set by the host."""
@@ -139,7 +139,7 @@ class HostNetwork:
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> SimulatedServer:
-        if host not in HERE and host != self.name:
+        if host not in LOCAL_ADDRESSES and host != self.name:
             raise OSError(errno.EADDRNOTAVAIL, f"host {self.name!r} cannot listen on the address of {host!r}")
         port = port or self._free_port()
         if port in self._servers:
@@ -151,9 +151,12 @@ class HostNetwork:
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         network = self._network
-        target = self if host in HERE else network.dialled(host)
+        target = self if host in LOCAL_ADDRESSES else network.resolve(host)
         endpoint = Endpoint(self, (self.name, self._free_port()), (target.name, port))
-        link, back = network.link(self.place, target.place), network.link(target.place, self.place)
+        link, back = (
+            network.link(self.location, target.location),
+            network.link(target.location, self.location),
+        )
         endpoint.pipe = Pipe(network.time, endpoint, target, link, back)
         endpoint.connecting = self.loop.create_future()
         endpoint.pipe.send(SegmentKind.SYN)
@@ -161,7 +164,7 @@ class HostNetwork:
             await endpoint.connecting
             protocol = endpoint.transport.begin(protocol_factory)
         except BaseException:
-            endpoint.forget_dialling()
+            endpoint.abandon_connect()
             raise
         return endpoint.transport, protocol
 
@@ -169,29 +172,29 @@ class HostNetwork:
         while True:
             port = self._next_port
             self._next_port = port + 1 if port < 65_535 else FIRST_FREE_PORT
-            taken = any(endpoint.socket_name[1] == port for endpoint in self.endpoints)
-            if port not in self._servers and not taken:
+            in_use = any(endpoint.socket_name[1] == port for endpoint in self.endpoints)
+            if port not in self._servers and not in_use:
                 return port
 
     # The kernel's half.
 
-    def requested(self, pipe: Pipe) -> None:
+    def handle_syn(self, pipe: Pipe) -> None:
         """Handle a connection request; refuse it if no program listens. The kernel of a paused program responds,
         too."""
-        dialler = pipe.sender
-        assert isinstance(dialler, Endpoint)
+        initiator = pipe.sender
+        assert isinstance(initiator, Endpoint)
         network = self._network
-        endpoint = Endpoint(self, dialler.peer_name, dialler.socket_name)
+        endpoint = Endpoint(self, initiator.peer_name, initiator.socket_name)
         pipe.receiver = endpoint
-        far_host = network.host(dialler.socket_name[0])
+        far_host = network.host(initiator.socket_name[0])
         endpoint.pipe = Pipe(network.time, endpoint, far_host, pipe.back, pipe.link)
-        endpoint.pipe.receiver = dialler
-        if dialler.peer_name[1] in self._servers:
+        endpoint.pipe.receiver = initiator
+        if initiator.peer_name[1] in self._servers:
             endpoint.pipe.send(SegmentKind.SYN_ACK)
         else:
             endpoint.refuse()
 
-    def confirmed(self, endpoint: Endpoint) -> None:
+    def accept(self, endpoint: Endpoint) -> None:
         """Let the listening program accept the connection, whose handshake is complete."""
         server = self._servers.get(endpoint.socket_name[1])
         if server is None:
@@ -206,12 +209,12 @@ class HostNetwork:
             endpoint.die(silently=silently)
         if silently:
             self.machine_is_up = False
-            self._network.machine_changed(self)
+            self._network.update_links(self)
 
-    def booted(self) -> None:
+    def power_on(self) -> None:
         if not self.machine_is_up:
             self.machine_is_up = True
-            self._network.machine_changed(self)
+            self._network.update_links(self)
 
     def server_closed(self, server: SimulatedServer) -> None:
         if self._servers.get(server.port) is server:

@@ -32,13 +32,13 @@ class StoredLog(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """The content of a world's media and configuration stores at the end of the run."""
+    """What a world stored by the end of the run."""
 
     logs: Mapping[str, list[StoredLog]]
     """The logs of each region."""
     grants: Mapping[str, list[tuple[str, bytes]]]
     """For each region, keys and values of the stored grants."""
-    deliveries: Mapping[str, list[str]]
+    config_changes: Mapping[str, list[str]]
     """For each region, the lines of its `metadata.jsonl`."""
     configurations: Mapping[str, Mapping[str, bytes]]
     """For each cluster, the values of its configuration store by path."""
@@ -65,8 +65,8 @@ class SimulationOutcome:
 def run_to_the_end(
     world: World, main: Coroutine[Any, Any, None], *, within_seconds: float
 ) -> Violation | None:
-    """Run the world until `main` ends, and return the failure of a program as a violation. Raises ReachedOutside if a
-    program called a function of the real world."""
+    """Run the world until `main` ends. Return a SimulationError, or another error of `main`, as a violation. Raises
+    ReachedOutside if a program called a function of the real world."""
     try:
         world.simulation.run(main, within_seconds=within_seconds)
     except ReachedOutside:
@@ -79,9 +79,9 @@ def run_to_the_end(
 
 @contextmanager
 def without_gc_and_logging() -> Iterator[None]:
-    """Suspend garbage collection and the log output of brokers, from before a world is made until after it is closed.
+    """Suspend garbage collection and log output. Enter before a world is created, and leave after it is closed.
 
-    While a world exists, there is little garbage, but each collection traverses many objects, 5% of a run's time.
+    While a world exists, there is little garbage, but each collection traverses many objects, which takes 5% of a run's time.
     Brokers log about a thousand lines per minute.
     """
     loggers = [logging.getLogger("emulator"), logging.getLogger("asyncio")]
@@ -100,17 +100,17 @@ def without_gc_and_logging() -> Iterator[None]:
 
 
 def stored_state(world: World) -> StoredState:
-    """Return the content of the disks and of the configuration stores."""
+    """Return the logs and grants on the media, the configuration changes, and the configuration stores."""
     return StoredState(
-        {name: _logs(region.disk) for name, region in world.regions.items()},
-        {name: _grants(region.disk) for name, region in world.regions.items()},
-        {name: list(region.deliveries) for name, region in world.regions.items()},
+        {name: _logs(region.medium) for name, region in world.regions.items()},
+        {name: _grants(region.medium) for name, region in world.regions.items()},
+        {name: list(region.config_changes) for name, region in world.regions.items()},
         configurations_of(world),
     )
 
 
 def configurations_of(world: World) -> dict[str, dict[str, bytes]]:
-    """Return the content of each cluster's configuration store."""
+    """Return for each cluster the values of its configuration store by path, without deleted ones."""
     return {
         cluster: {path: one.value for path, one in store.memory.values.items() if one.value is not None}
         for cluster, store in world.configurations.items()

@@ -33,7 +33,7 @@ class Overrides:
     """The classes and components from which a world builds its regions and clients."""
 
     components: Components = SIMULATED
-    """Replaceable components of the broker; by default those that ship."""
+    """Replaceable components of the broker; by default those that ship, with a cached `scan_entry`."""
     topic: type[Topic] = Topic
     disk: type[SimulatedDisk] = SimulatedDisk
     remote_log: type[RemoteLog] = RemoteLog
@@ -41,7 +41,7 @@ class Overrides:
     """The client class of all programs."""
 
     def with_parts(self, **changes: Any) -> Overrides:
-        """Return a copy with other broker components, which are named by their fields in Components."""
+        """Return a copy in which `changes` replace broker components, by their fields in Components."""
         return replace(self, components=self.components.with_replaced(**changes))
 
 
@@ -49,8 +49,8 @@ AS_SHIPPED = Overrides()
 
 
 class SimulatedRegion:
-    """One region: a host, a medium that outlives it (a disk or a remote log), and the broker of the host's current
-    life. A region with a remote log may be started on another host while it runs; then it has former hosts, too."""
+    """One region: a host, a medium that outlives its program (a disk or a remote log), and the current broker.
+    A region with a remote log may be started on another host while it runs; then it has former hosts, too."""
 
     def __init__(
         self,
@@ -65,23 +65,24 @@ class SimulatedRegion:
         self.name = config.region
         self.config = config
         self.host = simulation.host(config.region)
-        self.disk: Medium
+        self.medium: Medium
         self.former_hosts: list[Host] = []
-        """Hosts on which the region ran before it was replaced. Their programs must detect the takeover and end."""
+        """Hosts on which the region ran before `replace`. Their programs must detect the takeover and end."""
         self.broker: Region | None = None
         """The broker; None while the region recovers or is down."""
-        self.is_wanted = False
-        """The region was started and not killed since; if it ends by itself, it is started again."""
+        self.should_run = False
+        """Whether the region was started, and neither killed nor stopped by an admin call since. If its program ends by
+        itself, it is started again."""
         self._simulation = simulation
         self._configuration = configuration
-        self.deliveries: list[str] = []
-        """Lines of the region's `metadata.jsonl`: each change of its cluster's configuration, with its time."""
+        self.config_changes: list[str] = []
+        """Lines of the region's `metadata.jsonl` (`broker.metadata.config_changelog`)."""
         self._overrides = overrides
         if isinstance(faults, RemoteFaults):
-            self.disk = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
-            self._report_death(self.host)
+            self.medium = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
+            self._notify_log_of_kills(self.host)
         else:
-            self.disk = simulation.disk(config.region, faults, type_=self._overrides.disk)
+            self.medium = simulation.disk(config.region, faults, type_=self._overrides.disk)
 
     @property
     def is_up(self) -> bool:
@@ -95,19 +96,19 @@ class SimulatedRegion:
     def backlog(self, topic: str, subscription: str) -> int | None:
         """Return the backlog of a subscription in messages. None if the region is down or the topic or subscription is
         not loaded."""
-        found = self.broker.directory.serving.get(topic) if self.broker is not None else None
-        kept = found.subscriptions.get(subscription) if found is not None else None
-        return None if kept is None else kept.backlog()
+        loaded = self.broker.directory.serving.get(topic) if self.broker is not None else None
+        found_subscription = loaded.subscriptions.get(subscription) if loaded is not None else None
+        return None if found_subscription is None else found_subscription.backlog()
 
     def start(self) -> None:
-        """Start the region, which recovers from its medium. No effect if it was started already."""
-        if not self.is_wanted:
-            self.is_wanted = True
+        """Start the region, which recovers from its medium. No effect while `should_run`."""
+        if not self.should_run:
+            self.should_run = True
             self.host.start(self._serve(self.host), name=f"region {self.name}")
 
     def kill(self, *, power_off: bool = False) -> None:
         """Kill the region with SIGKILL. With `power_off` the machine loses power, and peers receive no reset."""
-        self.is_wanted = False
+        self.should_run = False
         self.broker = None
         if power_off:
             self.host.power_off()
@@ -117,13 +118,13 @@ class SimulatedRegion:
     def replace(self) -> None:
         """Start the region on another host, as an operator does who believes that it is dead. Its name resolves to the
         new host; the former host keeps running."""
-        assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
+        assert isinstance(self.medium, RemoteLog), f"no other region can use the disk of region {self.name!r}"
         self.former_hosts.append(self.host)
-        self.host = self._simulation.host(f"{self.name}~{len(self.former_hosts)}", place=self.name)
-        self._simulation.network.give_name(self.name, self.host.name)
-        self._report_death(self.host)
+        self.host = self._simulation.host(f"{self.name}~{len(self.former_hosts)}", location=self.name)
+        self._simulation.network.set_alias(self.name, self.host.name)
+        self._notify_log_of_kills(self.host)
         self.broker = None
-        self.is_wanted = False
+        self.should_run = False
         self.start()
 
     def pause(self) -> None:
@@ -134,26 +135,27 @@ class SimulatedRegion:
         for host in (self.host, *self.former_hosts):
             host.resume()
 
-    def _report_death(self, host: Host) -> None:
-        log = self.disk
+    def _notify_log_of_kills(self, host: Host) -> None:
+        log = self.medium
         assert isinstance(log, RemoteLog)
         host.on_kill(lambda: log.program_died(host.loop))
 
     async def _serve(self, host: Host) -> None:
-        """Run the region as `broker.main` does, until it cannot recover, is fenced or is stopped."""
+        """Run the region as `broker.main` does: recover, serve until it is fenced or stopped, then end the program. A
+        StorageError during recovery ends the program, too."""
         try:
             broker, admin = await self._recover(host)
         except StorageError:
-            self._ended(host)
+            self._schedule_exit(host)
             return
         if host is self.host:
             self.broker = broker
         await broker.end.wait()
         if host is self.host and not broker.end.is_fenced:
-            self.is_wanted = False  # ended by an admin call: it stays down until it is started
+            self.should_run = False  # ended by an admin call: it stays down until it is started
         admin.close()
         await broker.stop()
-        self._ended(host)
+        self._schedule_exit(host)
 
     async def _recover(self, host: Host) -> tuple[Region, Admin]:
         network: Network = host.network
@@ -162,31 +164,31 @@ class SimulatedRegion:
             random=host.random,
             network=network,
             peer_network=network,
-            store=await self.disk.open_store(),
+            store=await self.medium.open_store(),
             configuration=self._configuration.open_on(host),
             components=self._overrides.components,
         )
         broker = Region(self.config, environment, topic_type=self._overrides.topic)
         await broker.start()
-        ConfigChangelog(self.deliveries.append, self.name, environment).follow(broker.metadata)
+        ConfigChangelog(self.config_changes.append, self.name, environment).follow(broker.metadata)
         admin = Admin(broker, {})
         await admin.start()
         return broker, admin
 
-    def _ended(self, host: Host) -> None:
-        """Kill the host whose program has ended, and restart the region after RESTART_SECONDS unless it was killed or
-        replaced."""
-        life = host.life
+    def _schedule_exit(self, host: Host) -> None:
+        """Kill the host whose program has ended, and after RESTART_SECONDS restart the region if it `should_run` and
+        was not replaced."""
+        incarnation = host.incarnation
 
-        def exits() -> None:
-            if host.life == life and host.state is not HostState.DOWN:
+        def end_host() -> None:
+            if host.incarnation == incarnation and host.state is not HostState.DOWN:
                 host.kill()
                 if host is self.host:
                     self.broker = None
-                    self._simulation.at(self._simulation.now + RESTART_SECONDS, again)
+                    self._simulation.at(self._simulation.now + RESTART_SECONDS, restart)
 
-        def again() -> None:
-            if self.is_wanted and host is self.host and host.life == life:
+        def restart() -> None:
+            if self.should_run and host is self.host and host.incarnation == incarnation:
                 host.start(self._serve(host), name=f"region {self.name}")
 
-        self._simulation.at(self._simulation.now, exits)
+        self._simulation.at(self._simulation.now, end_host)

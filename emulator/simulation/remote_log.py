@@ -66,34 +66,34 @@ class Call:
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._seconds_there = seconds * log.random.random()
-        self._seconds_back = seconds - self._seconds_there
-        self._answer: Any = None
-        self._under_way = False
-        self._again: asyncio.TimerHandle | None = None
+        self._request_seconds = seconds * log.random.random()
+        self._response_seconds = seconds - self._request_seconds
+        self._result: Any = None
+        self._in_flight = False
+        self._repeat_timer: asyncio.TimerHandle | None = None
         self._send()
 
     def withdraw(self) -> None:
         """Stop waiting for the response and repeating the call. If the call was applied, it stays applied."""
         self.withdrawn = True
-        if self._again is not None:
-            self._again.cancel()
+        if self._repeat_timer is not None:
+            self._repeat_timer.cancel()
 
     # At the region.
 
     def _send(self) -> None:
         faults = self._log.faults
-        self._again = self._loop.call_later(
-            self._seconds_there + self._seconds_back + faults.resend_seconds, self._send
+        self._repeat_timer = self._loop.call_later(
+            self._request_seconds + self._response_seconds + faults.resend_seconds, self._send
         )
-        if not self._under_way:
-            self._under_way = True
-            self._log.later(self._seconds_there, self._arrive)
+        if not self._in_flight:
+            self._in_flight = True
+            self._log.later(self._request_seconds, self._arrive)
 
     def _resolve(self) -> None:
         if not self.withdrawn and not self.outcome.done():
             self.withdraw()
-            self.outcome.set_result(self._answer)
+            self.outcome.set_result(self._result)
 
     # In the network and at the remote log.
 
@@ -107,17 +107,17 @@ class Call:
         lost = log.draw_chance(log.faults.lost_answer_probability)
         if not self.done and not (lost and log.random.random() < 0.5):
             self.done = True
-            self._answer = self.do()
+            self._result = self.do()
         if lost:
-            self._under_way = False
+            self._in_flight = False
         else:
-            log.later(self._seconds_back, self._return)
+            log.later(self._response_seconds, self._deliver_response)
 
-    def _return(self) -> None:
+    def _deliver_response(self) -> None:
         if not self._log.is_reachable:
-            self._log.hold(self._return)
+            self._log.hold(self._deliver_response)
         else:
-            self._under_way = False
+            self._in_flight = False
             self._loop.call_soon(self._resolve)
 
 
@@ -165,19 +165,19 @@ class RemoteLog(Medium):
 
     # Faults.
 
-    def go_away(self) -> None:
-        """Make the log unreachable: calls and responses are held until `come_back`."""
+    def make_unreachable(self) -> None:
+        """Make the log unreachable: calls and responses are held until `make_reachable`."""
         self.is_reachable = False
 
-    def come_back(self) -> None:
+    def make_reachable(self) -> None:
         self.is_reachable = True
         held, self._held = self._held, []
-        for go_on in held:
-            self.later(0.0, go_on)
+        for callback in held:
+            self.later(0.0, callback)
 
     def repair(self) -> None:
         super().repair()
-        self.come_back()
+        self.make_reachable()
 
     def program_died(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the stores of the program that ran on this loop and was killed."""
@@ -212,9 +212,9 @@ class RemoteLog(Medium):
     def later(self, seconds: float, do: Callable[[], None]) -> None:
         self._server.call_later(seconds, do)
 
-    def hold(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` when the log is reachable again."""
-        self._held.append(go_on)
+    def hold(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the log is reachable again."""
+        self._held.append(callback)
 
 
 def newer_owner(owner: int) -> StorageFenced:
@@ -239,12 +239,12 @@ class RemoteStore(SimulatedStore):
         self._call = Call(
             self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.apply(group, self.owner)
         )
-        self._call.outcome.add_done_callback(self._answer)
+        self._call.outcome.add_done_callback(self._handle_outcomes)
         seconds = self.medium.faults.gives_up_seconds
         if seconds is not None:
             self._give_up_timer = self.loop.call_later(seconds, self._give_up)
 
-    def _answer(self, done: asyncio.Future[Any]) -> None:
+    def _handle_outcomes(self, done: asyncio.Future[Any]) -> None:
         if self._call is None or self._call.outcome is not done:
             return  # The store ended, or gave up, in the meantime.
         self._end_call()
@@ -254,7 +254,7 @@ class RemoteStore(SimulatedStore):
             self.group_committed(outcomes)
         else:
             self.resolve(outcomes)
-            self._end(fenced)
+            self._end_fenced(fenced)
 
     def _give_up(self) -> None:
         """Fail the group with an unknown outcome. The call is withdrawn, so it is not applied later."""
@@ -285,11 +285,11 @@ class RemoteStore(SimulatedStore):
         if self.ended is not None:
             return
         if done.result() > self.owner:
-            self._end(newer_owner(self.owner))
+            self._end_fenced(newer_owner(self.owner))
         else:
             self.loop.call_later(OWNER_POLL_SECONDS, self.poll_owner)
 
-    def _end(self, fenced: StorageFenced) -> None:
+    def _end_fenced(self, fenced: StorageFenced) -> None:
         """Fail all pending writes and send no further calls, because a newer owner has the log."""
         self._stop(fenced)
         if not self.fenced.done():
@@ -302,7 +302,7 @@ class RemoteStore(SimulatedStore):
         self._end_call()
         if self in self.medium.stores:
             self.medium.stores.remove(self)
-        for write in self.take_tail():
+        for write in self.remove_pending():
             self._resolve_write(write, error)
 
     # Reading.
@@ -321,7 +321,7 @@ class RemoteStore(SimulatedStore):
 
     # The end.
 
-    async def settle(self, last: asyncio.Future[Any]) -> None:
+    async def wait_for_last_write(self, last: asyncio.Future[Any]) -> None:
         done, _ = await asyncio.wait([last], timeout=CLOSE_SECONDS)
         if not done:
             self._stop(StorageError("the store was closed before the log took it", definite=False))
@@ -334,7 +334,7 @@ class RemoteStore(SimulatedStore):
         """End the store, whose program was killed. Unsent writes are lost; a call in flight may arrive."""
         self.ended = StorageError("the store crashed", definite=True)
         self.medium.stores.remove(self)
-        tail = self.take_tail()
+        tail = self.remove_pending()
         if self._call is not None and self.medium.random.random() < 0.5:
             self._call.withdraw()
         self.medium.on_event(f"crash with {len(tail)} on the way")

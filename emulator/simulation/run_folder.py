@@ -35,7 +35,9 @@ def write_evidence(outcome: SimulationOutcome, folder: Path) -> None:
         config = region_config(topology, name, ports, region_dir=region_dir)
         (region_dir / "region.json").write_text(config.to_json())
         _write_logs(region_dir / "log.sqlite", name, stored.logs[name], stored.grants[name])
-        (region_dir / "metadata.jsonl").write_text("".join(f"{line}\n" for line in stored.deliveries[name]))
+        (region_dir / "metadata.jsonl").write_text(
+            "".join(f"{line}\n" for line in stored.config_changes[name])
+        )
     for cluster, values in stored.configurations.items():
         _write_configuration(folder / "configuration" / cluster / CONFIGURATION_FILE, cluster, values)
     _write_history(outcome, folder / "history")
@@ -74,14 +76,14 @@ def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) 
 def _write_history(outcome: SimulationOutcome, folder: Path) -> None:
     """Write one history file per actor, without the events of readers, which the report does not use."""
     folder.mkdir(parents=True, exist_ok=True)
-    told: dict[str, list[HistoryEvent]] = defaultdict(list)
+    by_actor: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in outcome.events:
         if event.op != "read":
             # `detail` contains the payload, which the report does not use.
-            kept = event if event.outcome == "fact" else dataclasses.replace(event, detail=None)
+            written = event if event.outcome == "fact" else dataclasses.replace(event, detail=None)
             if (event.message_id or "").startswith("-1:"):  # a dropped duplicate has no message id
-                kept = dataclasses.replace(kept, message_id=None)
-            told[event.actor].append(kept)
+                written = dataclasses.replace(written, message_id=None)
+            by_actor[event.actor].append(written)
     run = run_name(folder.parent)
-    for actor, events in told.items():
+    for actor, events in by_actor.items():
         (folder / f"{actor}.jsonl").write_text(framed(events, actor, run))

@@ -153,7 +153,7 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
         """Pause the program as SIGSTOP does: callbacks that become ready wait until `resume`."""
         if not self.paused and not self.dead:
             self.paused = True
-            self._leave_the_line()
+            self._leave_run_queue()
 
     def resume(self) -> None:
         if self.paused and not self.dead:
@@ -168,13 +168,13 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
     def kill(self) -> None:
         """Kill the program: none of its callbacks runs any more."""
         self.dead = True
-        self._leave_the_line()
+        self._leave_run_queue()
         for handle in self._batch:  # if the program is killed during its own turn
             handle._cancelled = True
         self._ready = self._batch = _Void()
         self._overdue = _Void()
 
-    def _leave_the_line(self) -> None:
+    def _leave_run_queue(self) -> None:
         if self in self._runnable:
             self._runnable.remove(self)
         self._queued = True

@@ -91,12 +91,14 @@ class Simulation:
         """Virtual seconds since the beginning of the simulation."""
         return self.time.now
 
-    def host(self, name: str, place: str | None = None) -> Host:
-        """Return the host of that name, created on first use at `place`, by default at a place of the same name."""
+    def host(self, name: str, location: str | None = None) -> Host:
+        """Return the host of that name, created on first use at `location`, by default at a location of the same name."""
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = Host(self, name, len(self._hosts), place or name)
-        assert place is None or host.place == place, f"host {name!r} is at {host.place!r}, not {place!r}"
+            host = self._hosts[name] = Host(self, name, len(self._hosts), location or name)
+        assert location is None or host.location == location, (
+            f"host {name!r} is at {host.location!r}, not {location!r}"
+        )
         return host
 
     def disk(
@@ -220,14 +222,14 @@ class Simulation:
         for host in self._hosts.values():
             if host.state is not HostState.DOWN:
                 self.end_program(host.loop)
-        tasks = [task for loop, left_over in self._ended_programs for task in (*left_over, *loop.late_tasks)]
+        tasks = [task for loop, pending in self._ended_programs for task in (*pending, *loop.late_tasks)]
         unraisable = sys.unraisablehook
         sys.unraisablehook = _ignore_unraisable
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for task in tasks:
-                    _let_go(task)
+                    _close_coroutine(task)
                 self._ended_programs.clear()
                 self._hosts.clear()
                 del tasks
@@ -246,7 +248,7 @@ class Simulation:
         self.close()
 
 
-def _let_go(task: asyncio.Task[Any]) -> None:
+def _close_coroutine(task: asyncio.Task[Any]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     assert coroutine is not None

@@ -89,10 +89,10 @@ class SimulatedLog:
             known = bisect_left(self.durable.ids, self.next_entry_id)
             self.size_bytes = sum(map(len, self.durable.entries[:known]))
 
-        await self._store.issue(_LaneOfItsOwn(), store, confirm)
+        await self._store.issue(_SingleWriteLane(), store, confirm)
 
 
-class _LaneOfItsOwn:
+class _SingleWriteLane:
     """The lane of a single write: its failure affects no other write."""
 
     broken: StorageError | None = None
@@ -143,7 +143,7 @@ class SimulatedStore(KeyedStore):
                 self._names.add(name)
             return found
 
-        opened: SimulatedLog | None = await self.issue(_LaneOfItsOwn(), store, confirm)
+        opened: SimulatedLog | None = await self.issue(_SingleWriteLane(), store, confirm)
         return opened
 
     async def delete_log(self, name: str) -> None:
@@ -159,7 +159,7 @@ class SimulatedStore(KeyedStore):
             if (log := self._logs.pop(name, None)) is not None:
                 log.broken = log.gone = error
 
-        await self.issue(_LaneOfItsOwn(), store, confirm)
+        await self.issue(_SingleWriteLane(), store, confirm)
 
     def forget(self, name: str) -> None:
         """Drop the cached log: the next `open_log` reads it again."""
@@ -168,12 +168,12 @@ class SimulatedStore(KeyedStore):
     async def close(self) -> None:
         if self.ended is not None:
             return
-        last = self.issue(_LaneOfItsOwn(), lambda: None, lambda _: None)
+        last = self.issue(_SingleWriteLane(), lambda: None, lambda _: None)
         self.ended = StorageError("the store is closed", definite=True)
-        await self.settle(last)
+        await self.wait_for_last_write(last)
         self.release()
 
-    async def settle(self, last: asyncio.Future[Any]) -> None:
+    async def wait_for_last_write(self, last: asyncio.Future[Any]) -> None:
         """Wait until the last write of the closing store has an outcome."""
         await asyncio.wait([last])
 
@@ -255,7 +255,7 @@ class SimulatedStore(KeyedStore):
             if not write.future.done():
                 write.future.set_result(result)
 
-    def take_tail(self) -> list[MediaWrite]:
+    def remove_pending(self) -> list[MediaWrite]:
         """Remove the pending writes from the store and return them; the caller must resolve them."""
         tail, self._waiting, self._committing = [*self._committing, *self._waiting], [], []
         return tail

@@ -105,14 +105,14 @@ class CursorWatch:
         watched = self._watched.get((region, key))
         if watched is None:
             watched = self._watched[region, key] = _Watched(trimmed_upto=self._trimmed_upto(region, topic))
-        moved_by_hand = self._history.windows.is_open(region, topic, subscription)
-        if cursor.mark_delete < watched.mark_delete and not moved_by_hand:
+        may_have_moved = self._history.windows.is_open(region, topic, subscription)
+        if cursor.mark_delete < watched.mark_delete and not may_have_moved:
             self.mark_delete_regressions.append(
                 f"mark-delete of {topic}/{subscription} in {region} fell from {watched.mark_delete} "
                 f"to {cursor.mark_delete}"
             )
         watched.mark_delete = cursor.mark_delete
-        self._disks.read_on(region)
+        self._disks.read_new_entries(region)
         view = self._disks.logs.get((region, topic)) or LogView(region, topic, -1)
         watched.open += (one for one in view.messages[watched.read :] if one.entry > watched.trimmed_upto)
         watched.read = len(view.messages)
@@ -123,7 +123,7 @@ class CursorWatch:
             if not cursor.is_done(one.entry, one.batch_index):
                 still_open.append(one)
             elif not is_done(one.origin, one.text):
-                if moved_by_hand:
+                if may_have_moved:
                     delivered.skip(region, topic, subscription, one.origin, one.text)
                 else:
                     self.acknowledged_unreceived.append((subscription, one))

@@ -15,7 +15,7 @@
 
 Virtual time passes when every host waits. Regions are the production brokers, each on its own host and disk, or with
 `disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at
-the place of its region. The main program runs on a host without faults.
+the location of its region. The main program runs on a host without faults.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class World:
 
     def remote_log(self, region: str) -> RemoteLog:
         """Return the remote log of a region that has one."""
-        log = self.regions[region].disk
+        log = self.regions[region].medium
         assert isinstance(log, RemoteLog), f"region {region!r} has a disk of its own"
         return log
 
@@ -194,16 +194,16 @@ class World:
 
     # Clients.
 
-    def client_host(self, name: str, place: str) -> Host:
-        return self.simulation.host(name, place)
+    def client_host(self, name: str, location: str) -> Host:
+        return self.simulation.host(name, location)
 
     def client(
-        self, region: str, *others: str, settings: ClientSettings | None = None, place: str | None = None
+        self, region: str, *others: str, settings: ClientSettings | None = None, location: str | None = None
     ) -> Client:
-        """Create a client for the main program, at `place` or the first region, which fails over to the other regions.
+        """Create a client for the main program, at `location` or the first region, which fails over to the other regions.
         It runs on the driver, so it cannot be killed."""
         self._clients += 1
-        host = self.client_host(f"client-{self._clients}", place or region)
+        host = self.client_host(f"client-{self._clients}", location or region)
         host.network.loop = self.simulation.host(DRIVER).loop
         return self.client_on(host, (region, *others), settings)
 
@@ -219,7 +219,7 @@ class World:
         """Create a client for a program on `host`. `instance` distinguishes the clients that a program creates in one
         life."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
-        chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
+        chance = self.simulation.random(f"client {host.name} {host.incarnation}{instance and f' {instance}'}")
         return self.overrides.client(
             urls,
             network=host.network,
@@ -271,10 +271,10 @@ class World:
         """Return a value that changes when an entry is appended or a cursor is stored in any region."""
         return [
             (
-                [(name, log.next_entry_id) for name, log in sorted(region.disk.logs.items())],
+                [(name, log.next_entry_id) for name, log in sorted(region.medium.logs.items())],
                 [
                     (key, versioned.version)
-                    for key, versioned in sorted(region.disk.values.items())
+                    for key, versioned in sorted(region.medium.values.items())
                     if key.startswith((CursorKey.prefix(), CursorPartKey.prefix()))
                 ],
             )

@@ -27,7 +27,7 @@ async def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again(wor
     broker_of(world).topic_failed(TOPIC, StorageError("a cursor was not written", definite=False))
     await sent
     await producer.send(b"next")
-    assert len(world.regions["us"].disk.entries(TOPIC)) == 2
+    assert len(world.regions["us"].medium.entries(TOPIC)) == 2
     consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
     assert [(await consumer.receive()).payload for _ in range(2)] == [b"once", b"next"]
 
@@ -61,10 +61,10 @@ async def test_a_cursor_that_could_not_be_written_can_be_written_later(world: Wo
     client = world.client("us")
     producer = await client.producer(TOPIC)
     consumer = await client.subscribe(TOPIC, "s")
-    world.regions["us"].disk.fill()
+    world.regions["us"].medium.fill()
     subscribing = asyncio.ensure_future(client.subscribe(TOPIC, "new"))
     await asyncio.sleep(2)
-    world.regions["us"].disk.make_room()
+    world.regions["us"].medium.make_room()
     await subscribing
     await producer.send(b"x")
     message = await consumer.receive()
@@ -79,7 +79,7 @@ async def test_a_request_behind_a_failed_write_is_answered(world: World) -> None
     await client.producer(TOPIC)
     await client.subscribe(TOPIC, "s")
     subscription = broker_of(world).directory.serving[TOPIC].subscriptions["s"]
-    world.regions["us"].disk.fill()
+    world.regions["us"].medium.fill()
     subscription.cursor.set_replicated(True)
     waiting = [asyncio.ensure_future(subscription.persisted()) for _ in range(2)]
     done, _ = await asyncio.wait(waiting, timeout=10)
@@ -105,4 +105,4 @@ async def test_a_producer_waits_for_the_pending_publishes_of_its_former_incarnat
     again = await world.client("us").producer(TOPIC, name="p")
     assert again.last_sequence_id == 0
     await again.send(b"new")
-    assert len(world.regions["us"].disk.entries(TOPIC)) == 2
+    assert len(world.regions["us"].medium.entries(TOPIC)) == 2

@@ -115,7 +115,7 @@ async def test_a_region_stops_although_its_log_is_unavailable(world: World) -> N
     consumer = await client.subscribe(TOPIC, "s")
     await producer.send(b"x")
     message = await consumer.receive()
-    world.remote_log("us").go_away()
+    world.remote_log("us").make_unreachable()
     await consumer.acknowledge(message)
     subscription = broker_of(world).directory.serving[TOPIC].subscriptions["s"]
     await world.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
@@ -136,11 +136,11 @@ async def test_publishes_wait_while_the_log_is_unavailable(world: World, limit: 
     producer = await world.client("us").producer(TOPIC, name="p")
     await producer.send(b"0")
     log = world.remote_log("us")
-    log.go_away()
+    log.make_unreachable()
     sent = [producer.send_nowait(b"%d" % number) for number in range(1, 5)]
     done, _ = await asyncio.wait(sent, timeout=10)
     assert not done
-    log.come_back()
+    log.make_reachable()
     await asyncio.gather(*sent)
     assert len(log.entries(TOPIC)) == 5
 

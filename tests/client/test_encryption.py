@@ -61,7 +61,7 @@ def decryption(*names: str, on_unreadable: OnUnreadable = OnUnreadable.FAIL) -> 
 
 def stored(w: World, topic: str = "orders") -> list[bytes]:
     """Return the bytes on the region's disk."""
-    return w.regions["us"].disk.logs[f"persistent://public/default/{topic}"].entries
+    return w.regions["us"].medium.logs[f"persistent://public/default/{topic}"].entries
 
 
 async def send(client: Client, *payloads: bytes, **wanted: object) -> None:

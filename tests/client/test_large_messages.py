@@ -40,7 +40,7 @@ def noise(size: int, seed: str = "x") -> bytes:
 
 
 def stored(w: World, region: str = "us") -> list[bytes]:
-    return [entry.data for entry in w.regions[region].disk.entries(TOPIC)]
+    return [entry.data for entry in w.regions[region].medium.entries(TOPIC)]
 
 
 async def received(client: Client, count: int) -> list[Message]:

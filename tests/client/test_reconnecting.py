@@ -31,7 +31,7 @@ async def test_a_producer_continues_the_region_s_sequence_ids_after_repeated_att
     for _ in range(3):
         await first.send(b"old")
     await first.client.close()
-    opening = asyncio.ensure_future(world.client("us", place="eu").producer(ORDERS, name="p"))
+    opening = asyncio.ensure_future(world.client("us", location="eu").producer(ORDERS, name="p"))
     await world.simulation.until(lambda: "p" in serving(world)[ORDERS].producers)
     world.cut("us", "eu")
     await asyncio.sleep(6)
@@ -44,7 +44,7 @@ async def test_a_producer_continues_the_region_s_sequence_ids_after_repeated_att
 @pytest.mark.world("us", "eu")
 async def test_a_producer_or_consumer_closed_with_its_success_response_is_opened_again(world: World) -> None:
     """PRODUCER_SUCCESS and CLOSE_PRODUCER arrived in one read: the client believed for ever that it was connected."""
-    far = world.client("us", place="eu")
+    far = world.client("us", location="eu")
     await world.client("us").subscribe(ORDERS, "other")
     opening = [asyncio.ensure_future(far.producer(ORDERS)), asyncio.ensure_future(far.subscribe(ORDERS, "s"))]
     topic = serving(world)[ORDERS]
@@ -96,7 +96,7 @@ async def test_a_receive_that_is_cancelled_as_a_message_arrives_does_not_lose_it
 @pytest.mark.world("us", "eu")
 async def test_a_cancelled_subscribe_leaves_no_consumer(world: World) -> None:
     """An exclusive subscription would be busy for as long as the client lives."""
-    far = world.client("us", place="eu")
+    far = world.client("us", location="eu")
     await far.producer(ORDERS)
     opening = asyncio.ensure_future(far.subscribe(ORDERS, "s"))
     subscriptions = serving(world)[ORDERS].subscriptions
@@ -112,7 +112,7 @@ async def test_a_cancelled_subscribe_leaves_no_consumer(world: World) -> None:
 
 @pytest.mark.world("us", "eu")
 async def test_a_consumer_that_is_closed_while_it_reconnects_leaves_none(world: World) -> None:
-    far = world.client("us", place="eu")
+    far = world.client("us", location="eu")
     consumer = await far.subscribe(ORDERS, "s")
     serving(world)[ORDERS].failed(StorageError("lost", definite=False))
     await world.simulation.until(
@@ -127,7 +127,7 @@ async def test_a_consumer_that_is_closed_while_it_reconnects_leaves_none(world: 
 async def test_a_consumer_reconnects_although_another_one_has_its_place_for_a_while(world: World) -> None:
     """Another consumer, or its own former connection: a region notices late that a connection is gone. Other clients
     also retry."""
-    consumer = await world.client("us", place="eu").subscribe(ORDERS, "billing")
+    consumer = await world.client("us", location="eu").subscribe(ORDERS, "billing")
     world.cut("us", "eu")
     await asyncio.sleep(10)  # both have found out
     other = await world.client("us").subscribe(ORDERS, "billing")
@@ -144,7 +144,7 @@ async def test_a_consumer_reconnects_although_another_one_has_its_place_for_a_wh
 @pytest.mark.world("us", "eu")
 async def test_a_rejected_resend_is_not_definite(world: World) -> None:
     """The receipt of a message in a transaction is lost; when it is sent again its transaction is over."""
-    client = world.client("us", place="eu")
+    client = world.client("us", location="eu")
     producer = await client.producer(ORDERS)
     transaction = await client.new_transaction(timeout_seconds=2)
     await producer.send(b"first", transaction=transaction)
@@ -175,7 +175,7 @@ async def test_a_rejected_first_send_is_definite(client: Client) -> None:
 @pytest.mark.world("us", "eu")
 async def test_each_message_times_out_at_its_own_deadline(world: World) -> None:
     loop = asyncio.get_running_loop()
-    producer = await world.client("us", place="eu", settings=SEND_TIMEOUT).producer(ORDERS)
+    producer = await world.client("us", location="eu", settings=SEND_TIMEOUT).producer(ORDERS)
     await producer.send(b"answered, and no reason to give up what follows any sooner")
     await asyncio.sleep(3)
     world.hold("us", "eu")

@@ -71,7 +71,7 @@ def partition(index: int) -> str:
 
 def stored(w: World, index: int) -> list[bytes]:
     """Return the encoded entries of a partition, as stored on the region's disk."""
-    return [entry.data for entry in w.regions["us"].disk.entries(partition(index))]
+    return [entry.data for entry in w.regions["us"].medium.entries(partition(index))]
 
 
 def counts(w: World, partitions: int = 3) -> list[int]:

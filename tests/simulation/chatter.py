@@ -88,7 +88,9 @@ async def scenario(simulation: Simulation) -> None:
 
 def trace_of(seed: int, *, detail: bool = True) -> str:
     """Return the hash of one run."""
-    network = NetworkSettings(between_places=LinkShape(latency_ms=30, jitter_ms=20), odd_cut_probability=0.2)
+    network = NetworkSettings(
+        between_locations=LinkShape(latency_ms=30, jitter_ms=20), odd_cut_probability=0.2
+    )
     faults = DiskFaults(stall_probability=0.1, id_jump_probability=0.1)
     with Simulation(seed, network=network, detail=detail) as simulation:
         for name in NAMES:

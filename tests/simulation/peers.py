@@ -12,8 +12,8 @@ from emulator.simulation.link import NetworkSettings
 from emulator.simulation.simulation import Simulation
 
 EXACT = NetworkSettings(
-    between_places=LinkShape(latency_ms=50.0),
-    inside_a_place=LinkShape(),
+    between_locations=LinkShape(latency_ms=50.0),
+    within_location=LinkShape(),
     odd_cut_probability=0.0,
     tcp_timeout_seconds=20.0,
     connect_timeout_seconds=5.0,

@@ -109,7 +109,7 @@ class TestKill:
         lives: list[tuple[int, float]] = []
 
         async def program(us: Host) -> None:
-            lives.append((us.life, us.random.random()))
+            lives.append((us.incarnation, us.random.random()))
             await asyncio.sleep(3)
             lives.append((-1, 0))
 

@@ -306,7 +306,7 @@ async def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_pr
     """`failed_promotion`: the store has no space when the owner dies, and has some a moment later."""
     owner, *waiting = await stage.hosts("a", "b", "c", "d")
     await stage.until_holds(owner)
-    disk = stage.world.regions["us"].disk
+    disk = stage.world.regions["us"].medium
     disk.fill()
     await owner.change("kill")
     await asyncio.sleep(1)

@@ -86,7 +86,7 @@ def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_e
 
 
 def _published(world: World) -> int:
-    log = world.regions["us"].disk.logs[EVENTS]
+    log = world.regions["us"].medium.logs[EVENTS]
     return sum(b'"kind":"events","source":"americas"' in data for data in log.entries)
 
 

@@ -88,7 +88,7 @@ class SimulatedScenario:
                 world.regions[name].host.wall_clock_ms.jump(chance.choice((-3000, -200, 200, 3000)))
             case 6:
                 store.faults = ConfigurationFaults(
-                    lost_answer_probability=chance.choice((0, 0.3)), is_away=chance.random() < 0.3
+                    lost_answer_probability=chance.choice((0, 0.3)), is_unreachable=chance.random() < 0.3
                 )
             case 7:
                 store.repair()

@@ -22,7 +22,7 @@ SLOW_SECONDS = 1.5
 
 
 async def away(world: World) -> None:
-    world.remote_log("us").go_away()
+    world.remote_log("us").make_unreachable()
 
 
 async def full(world: World) -> None:
@@ -43,7 +43,7 @@ async def fenced(world: World) -> None:
 
 def repair(world: World) -> None:
     log = world.remote_log("us")
-    log.come_back()
+    log.make_reachable()
     log.faults = RemoteFaults()
 
 

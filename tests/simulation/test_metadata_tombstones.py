@@ -72,7 +72,7 @@ def _carries(world: World, name: str) -> bool:
 
 
 def published(world: World, name: str) -> int:
-    log = world.regions[name].disk.logs[EVENTS]
+    log = world.regions[name].medium.logs[EVENTS]
     return sum(b'"kind":"events","source":"americas"' in data for data in log.entries)
 
 

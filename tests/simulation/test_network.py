@@ -104,7 +104,7 @@ class TestBytes:
     def test_bytes_arrive_in_order_however_they_are_cut(self):
         """Segments of odd sizes, with jitter, never overtake each other."""
         settings = NetworkSettings(
-            between_places=LinkShape(latency_ms=5, jitter_ms=50),
+            between_locations=LinkShape(latency_ms=5, jitter_ms=50),
             segment_bytes_max=1000,
             odd_cut_probability=0.5,
         )
@@ -125,7 +125,7 @@ class TestBytes:
             play(scenario, settings, seed)
 
     def test_a_message_can_be_cut_at_any_byte(self):
-        settings = replace(EXACT, between_places=LinkShape(5, 5), odd_cut_probability=0.5)
+        settings = replace(EXACT, between_locations=LinkShape(5, 5), odd_cut_probability=0.5)
         cuts: set[int] = set()
 
         async def scenario(simulation: Simulation) -> None:
@@ -186,7 +186,7 @@ class TestBytes:
         self, simulation: Simulation
     ):
         """A client in a region is cut off together with it."""
-        simulation.host("client", place="us")
+        simulation.host("client", location="us")
         mine, _, _ = await connected(simulation, "client", "us")
         begin = simulation.now
         far, _, _ = await connected(simulation, "client", "eu")

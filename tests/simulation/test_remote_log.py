@@ -252,11 +252,11 @@ class TestFaults:
         store = await log.open_store()
         t = await open_log(store, "t")
         await t.append([b"before"])
-        log.go_away()
+        log.make_unreachable()
         works = [asyncio.ensure_future(work) for work in (t.append([b"x"]), t.read(0, 10, 1000))]
         done, _ = await asyncio.wait(works, timeout=60)
         assert done == set()
-        log.come_back()
+        log.make_reachable()
         await asyncio.gather(*works)
         assert data_of(await read_all(t)) == [b"before", b"x"]
 
@@ -266,14 +266,14 @@ class TestFaults:
         async def scenario(simulation: Simulation, log: RemoteLog) -> None:
             store = await log.open_store()
             t = await open_log(store, "t")
-            log.go_away()
+            log.make_unreachable()
             outcomes = await asyncio.gather(
                 t.append([b"x"]), t.read(0, 10, 1000), open_log(store, "u"), return_exceptions=True
             )
             assert all(isinstance(outcome, StorageError) for outcome in outcomes)
             with pytest.raises(StorageError, match="does not answer"):
                 await log.open_store()
-            log.come_back()
+            log.make_reachable()
             await (await open_log(store, "t")).append([b"y"])
             assert data_of(log.entries("t")) == [b"y"]
 
@@ -281,7 +281,7 @@ class TestFaults:
 
     async def test_closing_does_not_wait_for_ever(self, simulation: Simulation, log: RemoteLog) -> None:
         store = await log.open_store()
-        log.go_away()
+        log.make_unreachable()
         waiting = asyncio.ensure_future(store.put("k", b"v"))
         await store.close()
         with pytest.raises(StorageError) as failed:

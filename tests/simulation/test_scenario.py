@@ -26,7 +26,7 @@ from emulator.simulation.evidence import (
     StoredMessage,
 )
 from emulator.simulation.outcome import SimulationOutcome
-from emulator.simulation.scenarios.figures import figures_of
+from emulator.simulation.scenarios.figures import subscription_figures
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
 from tests.swarm.mutants import overrides_without
 
@@ -376,5 +376,5 @@ def fact(at_ms: float, op: str, region: str) -> HistoryEvent:
 def test_a_gap_lasts_until_the_next_message_from_a_region_that_lives(
     events: Sequence[HistoryEvent], gap: float | None
 ) -> None:
-    gaps = [value for what, value in figures_of(events).items() if "gap" in what]
+    gaps = [value for what, value in subscription_figures(events).items() if "gap" in what]
     assert gaps == ([] if gap is None else [gap])

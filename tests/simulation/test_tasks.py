@@ -177,11 +177,11 @@ def test_checkers_take_for_readable_what_is_committed_in_the_order_of_the_log() 
         for data in entries:
             log.ids.append(len(log.ids))
             log.entries.append(data)
-        view.read_on(log)
+        view.read_new_entries(log)
         return readable(view)
 
     assert append(entry(0), entry(1, one), entry(2), entry(3, two)) == [0]
     assert append(end(two, committed=True)) == [0]
     assert append(end(one, committed=False)) == [0, 2, 3]
     assert append(end(one, committed=True), entry(4)) == [0, 2, 3, 4]
-    assert len(view.by_place) == 5
+    assert len(view.by_message_id) == 5

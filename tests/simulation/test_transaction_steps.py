@@ -40,7 +40,7 @@ class Killed:
         self.stored: tuple[str, ...] | None = None
         """Durable steps of transactions at its death; None: it did not die."""
         self._commits: int | None = None
-        disk = w.regions["us"].disk
+        disk = w.regions["us"].medium
         report = disk.on_event
 
         def on_event(what: str) -> None:
@@ -67,7 +67,7 @@ class Killed:
 def steps_on_disk(w: World) -> tuple[str, ...]:
     """Return the steps in the journals of coordinators and in the log of the outbox, each once."""
     found: dict[str, None] = {}
-    for name, log in sorted(w.regions["us"].disk.logs.items()):
+    for name, log in sorted(w.regions["us"].medium.logs.items()):
         if name.startswith(COORDINATOR_LOG):
             found |= dict.fromkeys(json.loads(data)[0] for data in log.entries)
         elif name == OUTBOX:
@@ -254,7 +254,7 @@ def _open_at_once(w: World) -> int:
     """Return the largest number of open transactions of the key, at any end of its coordinator's log."""
     open_ones: set[int] = set()
     most = 0
-    for data in w.regions["us"].disk.logs[f"{COORDINATOR_LOG}{coordinator_of(KEY, 4)}"].entries:
+    for data in w.regions["us"].medium.logs[f"{COORDINATOR_LOG}{coordinator_of(KEY, 4)}"].entries:
         what, least, *_ = json.loads(data)
         if what == "began":
             open_ones.add(least)

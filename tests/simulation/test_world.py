@@ -13,7 +13,7 @@ TOPIC = "persistent://public/default/orders"
 
 
 def stored(w: World, region: str) -> int:
-    return len(w.regions[region].disk.entries(TOPIC))
+    return len(w.regions[region].medium.entries(TOPIC))
 
 
 @pytest.mark.world("us", "eu", "ap")

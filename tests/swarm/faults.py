@@ -116,10 +116,10 @@ class LogAway(RegionFault):
     end_op = "heal the way to the log of"
 
     def begin(self, world: SwarmWorld) -> None:
-        world.remote_log(self.region).go_away()
+        world.remote_log(self.region).make_unreachable()
 
     def end(self, world: SwarmWorld) -> None:
-        world.remote_log(self.region).come_back()
+        world.remote_log(self.region).make_reachable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +199,10 @@ class FullDisk(RegionFault):
     end_op = "make room on"
 
     def begin(self, world: SwarmWorld) -> None:
-        world.regions[self.region].disk.fill()
+        world.regions[self.region].medium.fill()
 
     def end(self, world: SwarmWorld) -> None:
-        world.regions[self.region].disk.make_room()
+        world.regions[self.region].medium.make_room()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +215,11 @@ class FailingDisk(RegionFault):
     end_op = "repair the disk of"
 
     def begin(self, world: SwarmWorld) -> None:
-        disk = world.regions[self.region].disk
+        disk = world.regions[self.region].medium
         disk.faults = replace(disk.faults, failure_probability=self.probability)
 
     def end(self, world: SwarmWorld) -> None:
-        disk = world.regions[self.region].disk
+        disk = world.regions[self.region].medium
         disk.faults = replace(disk.faults, failure_probability=0.0)
 
 
@@ -233,13 +233,13 @@ class SlowDisk(RegionFault):
     end_op = "speed up the disk of"
 
     def begin(self, world: SwarmWorld) -> None:
-        disk = world.regions[self.region].disk
+        disk = world.regions[self.region].medium
         disk.faults = replace(
             disk.faults, stall_probability=1.0, stall_seconds=(self.seconds / 2, self.seconds)
         )
 
     def end(self, world: SwarmWorld) -> None:
-        disk = world.regions[self.region].disk
+        disk = world.regions[self.region].medium
         disk.faults = replace(disk.faults, stall_probability=0.0)
 
 
@@ -257,7 +257,7 @@ class ConfigurationAway(Fault):
         return (self.cluster,)
 
     def begin(self, world: SwarmWorld) -> None:
-        world.configurations[self.cluster].faults.is_away = True
+        world.configurations[self.cluster].faults.is_unreachable = True
 
     def end(self, world: SwarmWorld) -> None:
         world.configurations[self.cluster].repair()

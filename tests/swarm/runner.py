@@ -112,7 +112,7 @@ class _Run:
         self.world = world
         self.simulation = world.simulation
         self.record = Record(lambda: self.simulation.now)
-        self.media = {name: region.disk for name, region in world.regions.items()}
+        self.media = {name: region.medium for name, region in world.regions.items()}
         self.disks = Disks(self.media, ignored=(TRANSACTED, DELETED))
         self.check_results: list[InvariantResult] = []
         self.restless: set[tuple[str, str]] = set()
@@ -136,7 +136,7 @@ class _Run:
             clock.jump(offset_ms)
             clock.drift_ppm = drift_ppm
         for name, region in self.world.regions.items():
-            self.watch.attach(name, region.disk)
+            self.watch.attach(name, region.medium)
 
     # Phases.
 
@@ -198,7 +198,7 @@ class _Run:
         world.healing = True
         world.heal()
         for name in world.regions:
-            world.regions[name].disk.repair()
+            world.regions[name].medium.repair()
             world.resume(name)
             world.start(name)
         for store in world.configurations.values():
@@ -236,7 +236,7 @@ class _Run:
         finished = [*(one.finished for one in self.producers), *(one.finished for one in self.claimants)]
         if self._lingering() or not all(finished):
             return False
-        self.disks.read_on()
+        self.disks.read_new_entries()
         return have_converged(self.disks, self.world.replication_rules)
 
     async def _die_once_more(self) -> None:
@@ -270,7 +270,7 @@ class _Run:
         )
 
     def _is_nothing_left(self) -> bool:
-        self.disks.read_on()
+        self.disks.read_new_entries()
         return not any(left.must_be_none if left.messages else left.claim for left in self._left().values())
 
     async def _fall_silent(self, deadline: float) -> None:
@@ -287,7 +287,7 @@ class _Run:
         self.restless = set()
 
     def _written(self) -> dict[tuple[str, str], int]:
-        self.disks.read_on()
+        self.disks.read_new_entries()
         return {place: len(view.ids) for place, view in self.disks.logs.items()}
 
     def _lingering(self) -> list[str]:
@@ -315,7 +315,7 @@ class _Run:
         self.check_results = run_checks(self._evidence(healed=healed), CHECKS)
 
     def _evidence(self, *, healed: bool) -> Evidence:
-        self.disks.read_on()
+        self.disks.read_new_entries()
         return Evidence(
             replication_rules=self.world.replication_rules,
             events=self.record.events,

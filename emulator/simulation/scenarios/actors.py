@@ -36,9 +36,9 @@ from emulator.scenarios.actors.specs import (
     ProducerSpec,
     TaskSpec,
 )
-from emulator.simulation.history import SimulatedHistory, place_of, text_of
+from emulator.simulation.history import SimulatedHistory, message_id_text, text_of
 from emulator.simulation.host import Host, HostDied
-from emulator.simulation.scenarios.hosts import OnHost, SimulatedHost, SimulatedMortal
+from emulator.simulation.scenarios.hosts import HostedActor, SimulatedHost, SimulatedRestartableActor
 from emulator.simulation.world import World
 
 RETRY_SECONDS = 0.2
@@ -68,17 +68,17 @@ class SimulatedActor:
         by name."""
         self._host = self._world.client_host(f"{self._name}@{self.region}", self.region)
         self._host.start(self._program(self._host), name=self._name)
-        await self._until(lambda: self._connected)
+        await self._wait_until(lambda: self._connected)
 
     async def move(self, region: str, service_url: str) -> None:
-        await self._go(orderly=self._connected)
+        await self._disconnect(orderly=self._connected)
         self.region = region
         await self.begin(service_url)
 
     async def leave(self) -> None:
-        await self._go(orderly=False)
+        await self._disconnect(orderly=False)
 
-    async def _go(self, *, orderly: bool) -> None:
+    async def _disconnect(self, *, orderly: bool) -> None:
         host, client = self._host, self._client
         self._host, self._client, self._connected = None, None, False
         if host is None:
@@ -90,13 +90,13 @@ class SimulatedActor:
                     await host.ask(client.close())
         host.kill()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(POLL_SECONDS)
 
     def _new_client(self, host: Host, **settings: Any) -> Client:
-        chosen = replace(self._world.client_settings, **settings)
-        self._client = self._world.client_on(host, (self.region,), chosen)
+        changed = replace(self._world.client_settings, **settings)
+        self._client = self._world.client_on(host, (self.region,), changed)
         return self._client
 
     def _program(self, host: Host) -> Coroutine[Any, Any, None]:
@@ -113,10 +113,10 @@ class SimulatedProducer(SimulatedActor):
         super().__init__(world, history, part)
         self.part = part
         self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
-        self._waiting: dict[tuple[str, int], tuple[str, str, str]] = {}
+        self._pending_publishes: dict[tuple[str, int], tuple[str, str, str]] = {}
         """Publishes without an outcome: (topic, sequence id) -> (region, session, text)."""
-        self._lanes = [PartitionSender[Producer](topic) for topic in part.topics]
-        self._asked = 0
+        self._senders = [PartitionSender[Producer](topic) for topic in part.topics]
+        self._invoked = 0
         self._publishing = False
         self._finishing = False
 
@@ -125,7 +125,7 @@ class SimulatedProducer(SimulatedActor):
         return Counts(
             region=self.region,
             connected=self._connected,
-            asked=self._asked,
+            asked=self._invoked,
             publishing=self._publishing,
             ok=self._outcomes["ok"],
             failed=self._outcomes["failed"],
@@ -134,60 +134,60 @@ class SimulatedProducer(SimulatedActor):
 
     async def finish(self) -> None:
         self._finishing, self._publishing = True, False
-        await self._until(lambda: not self.counts.pending)
+        await self._wait_until(lambda: not self.counts.pending)
 
-    async def _go(self, *, orderly: bool) -> None:
-        await super()._go(orderly=orderly)
-        for message in list(self._waiting):  # a closed client receives no receipts for them
+    async def _disconnect(self, *, orderly: bool) -> None:
+        await super()._disconnect(orderly=orderly)
+        for message in list(self._pending_publishes):  # a closed client receives no receipts for them
             self._record_outcome(message, "unknown", error="the client was closed")
 
     async def _program(self, host: Host) -> None:
         timeout_ms = self.part.send_timeout_ms
         client = self._new_client(host, send_timeout_seconds=timeout_ms / 1000 if timeout_ms else None)
         while self._client is client:
-            for lane in self._lanes:
-                await self._connect(client, lane)
+            for sender in self._senders:
+                await self._connect(client, sender)
             self._connected = True
             self._publishing = self._has_more
             with contextlib.suppress(ClientError):  # the client has failed: connect again
                 await self._publish()
                 return
-            for lane in self._lanes if self.part.partitions else ():
-                assert lane.producer is not None
-                await lane.producer.close()  # the next producers need the name
+            for sender in self._senders if self.part.partitions else ():
+                assert sender.producer is not None
+                await sender.producer.close()  # the next producers need the name
 
-    async def _connect(self, client: Client, lane: PartitionSender[Producer]) -> None:
-        part, place = self.part, {"producer": self._name, "topic": lane.topic}
+    async def _connect(self, client: Client, sender: PartitionSender[Producer]) -> None:
+        part, fields = self.part, {"producer": self._name, "topic": sender.topic}
         batching = Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None
         while True:
-            self._note("connect", "asked", **place)
+            self._note("connect", "asked", **fields)
             try:
                 producer = await client.producer(
-                    lane.topic,
+                    sender.topic,
                     name=part.name,
                     access_mode=ACCESS_MODES[part.access],
                     batching=batching,
                     pending_messages_max=part.max_pending + BURST,
                 )
             except ClientError as refusal:
-                self._note("connect", "unknown", error=str(refusal), **place)
+                self._note("connect", "unknown", error=str(refusal), **fields)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 session, last = self._history.new_session(self._name), producer.last_sequence_id
-                lane.opened(producer, session, last)
-                self._note("connect", "ok", session=session, last_sequence_id=last, **place)
+                sender.opened(producer, session, last)
+                self._note("connect", "ok", session=session, last_sequence_id=last, **fields)
                 return
 
     @property
     def _has_more(self) -> bool:
-        enough = self.part.messages is not None and self._asked >= self.part.messages
+        enough = self.part.messages is not None and self._invoked >= self.part.messages
         return not (self._finishing or enough)
 
     async def _publish(self) -> None:
         rate = self.part.rate_per_second
-        at_once, pause_seconds = (BURST, 0.0) if rate is None else (1, 1 / rate)
+        burst, pause_seconds = (BURST, 0.0) if rate is None else (1, 1 / rate)
         while self._has_more:
-            for _ in range(at_once):
+            for _ in range(burst):
                 if self._has_more and self.counts.pending < self.part.max_pending:
                     self._publish_one()
             self._publishing = self._has_more
@@ -195,23 +195,23 @@ class SimulatedProducer(SimulatedActor):
             await asyncio.sleep(pause_seconds if has_room else max(pause_seconds, POLL_SECONDS))
 
     def _publish_one(self) -> None:
-        key_number = self._asked if self.part.partitions else self._lanes[0].next_sequence_id
+        key_number = self._invoked if self.part.partitions else self._senders[0].next_sequence_id
         key = f"{self._name}-{key_number}" if self.part.keyed else None
-        lane = choose(self._lanes, key, self._asked)
-        assert lane.producer is not None
-        number = lane.number()
-        message, text = (lane.topic, number), f"{self._name}/{number}/{self._asked}"
-        self._asked += 1
+        sender = choose(self._senders, key, self._invoked)
+        assert sender.producer is not None
+        number = sender.number()
+        message, text = (sender.topic, number), f"{self._name}/{number}/{self._invoked}"
+        self._invoked += 1
         payload = text.encode().ljust(self.part.message_bytes, b" ")
-        self._waiting[message] = (self.region, lane.session, text)
+        self._pending_publishes[message] = (self.region, sender.session, text)
         fields = {
             "payload_digest": payload_digest(payload),
             "attributes_digest": attributes_digest(key),
             "key": key,
         }
-        self._note_publish(message, self.region, lane.session, text, "asked", **fields)
+        self._note_publish(message, self.region, sender.session, text, "asked", **fields)
         try:
-            future = lane.producer.send_nowait(payload, sequence_id=number, key=key)
+            future = sender.producer.send_nowait(payload, sequence_id=number, key=key)
         except ClientError as refusal:
             self._record_outcome(message, "failed", error=str(refusal))
             raise
@@ -220,16 +220,14 @@ class SimulatedProducer(SimulatedActor):
     def _receipt_arrived(self, message: tuple[str, int], done: asyncio.Future[MessageId]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is None and not done.cancelled():
-            place = done.result()
-            self._record_outcome(
-                message, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}"
-            )
+            id_ = done.result()
+            self._record_outcome(message, "ok", message_id=f"{id_.ledger}:{id_.entry}:{id_.batch_index}")
         else:
-            certain = isinstance(error, ClientError) and error.definite
-            self._record_outcome(message, "failed" if certain else "unknown", error=str(error))
+            is_definite = isinstance(error, ClientError) and error.definite
+            self._record_outcome(message, "failed" if is_definite else "unknown", error=str(error))
 
     def _record_outcome(self, message: tuple[str, int], outcome: str, **fields: str) -> None:
-        self._note_publish(message, *self._waiting.pop(message), outcome, **fields)
+        self._note_publish(message, *self._pending_publishes.pop(message), outcome, **fields)
         self._outcomes[outcome] += 1
 
     def _note_publish(
@@ -271,15 +269,15 @@ class SimulatedConsumer(SimulatedActor):
         )
 
     async def finish(self) -> None:
-        await self._go(orderly=True)
+        await self._disconnect(orderly=True)
 
     async def _program(self, host: Host) -> None:
         client = self._new_client(host)
         self._subscribed.clear()
         first, *others = self.part.topics
-        reading = [host.loop.create_task(self._consume(client, topic)) for topic in others]
+        tasks = [host.loop.create_task(self._consume(client, topic)) for topic in others]
         await self._consume(client, first)
-        await asyncio.gather(*reading)
+        await asyncio.gather(*tasks)
 
     async def _consume(self, client: Client, topic: str) -> None:
         while self._client is client:
@@ -314,14 +312,14 @@ class SimulatedConsumer(SimulatedActor):
     def _received(self, topic: str, message: Message) -> None:
         origin_region = message.replicated_from or self.region
         identity = (topic, origin_region, message.producer_name, message.sequence_id)
-        self._note_of_subscription(
+        self._note_subscription_event(
             "receive",
             "ok",
             topic=topic,
             origin_region=origin_region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )
@@ -332,33 +330,33 @@ class SimulatedConsumer(SimulatedActor):
         """Acknowledge a message, and record only `asked` unless it fails: like the real client, whose call returns
         before the region has received the acknowledgement."""
         how = self.part.acknowledge
-        give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
-        fields = {"topic": consumer.topic, "message_id": place_of(message), "how": how}
-        self._note_of_subscription("acknowledge", "asked", **fields)
+        acknowledge = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
+        fields = {"topic": consumer.topic, "message_id": message_id_text(message), "how": how}
+        self._note_subscription_event("acknowledge", "asked", **fields)
         try:
-            await give(message)
+            await acknowledge(message)
         except ClientError as refusal:
-            self._note_of_subscription("acknowledge", "unknown", error=str(refusal), **fields)
+            self._note_subscription_event("acknowledge", "unknown", error=str(refusal), **fields)
 
     def _note_subscribe(self, topic: str, outcome: Any, **fields: Any) -> None:
-        wanted = {"replicated": self.part.replicated, "initial": "earliest"}
-        self._note_of_subscription("subscribe", outcome, topic=topic, **wanted, **fields)
+        options = {"replicated": self.part.replicated, "initial": "earliest"}
+        self._note_subscription_event("subscribe", outcome, topic=topic, **options, **fields)
 
-    def _note_of_subscription(self, op: str, outcome: Any, **fields: Any) -> None:
+    def _note_subscription_event(self, op: str, outcome: Any, **fields: Any) -> None:
         self._note(op, outcome, subscription=self.part.subscription, **fields)
 
 
 def simulated_actors(world: World, history: SimulatedHistory) -> CreateActor:
     """Return the factory of actors that run in `world` and write to `history`."""
 
-    def create_actor(part: ActorSpec) -> SimulatedProducer | SimulatedConsumer | OnHost:
+    def create_actor(part: ActorSpec) -> SimulatedProducer | SimulatedConsumer | HostedActor:
         if isinstance(part, ProducerSpec):
             waits = part.access == "wait"
-            return OnHost(world, history, part) if waits else SimulatedProducer(world, history, part)
+            return HostedActor(world, history, part) if waits else SimulatedProducer(world, history, part)
         if isinstance(part, HostSpec):
             return SimulatedHost(world, history, part)
         if isinstance(part, TaskSpec):
-            return SimulatedMortal(world, history, part)
+            return SimulatedRestartableActor(world, history, part)
         assert isinstance(part, ConsumerSpec), "programs are rejected when a scenario is loaded"
         return SimulatedConsumer(world, history, part)
 

@@ -24,7 +24,7 @@ from emulator.simulation.history import SimulatedHistory
 from emulator.simulation.host import Host, HostDied, HostState
 from emulator.simulation.world import World
 
-LEAVE_SECONDS = 2.0
+FINISH_SECONDS = 2.0
 
 
 class _HistoryWriter:
@@ -41,7 +41,7 @@ class _HistoryWriter:
         return self._history.new_session(self._part.name)
 
 
-class OnHost:
+class HostedActor:
     """An actor whose program runs on one simulated host. Implements `actors.specs.Actor`."""
 
     def __init__(
@@ -50,16 +50,16 @@ class OnHost:
         self.part = part
         self.problem: str | None = None
         self._world = world
-        self._notes = _HistoryWriter(history, part)
+        self._writer = _HistoryWriter(history, part)
         self._host: Host | None = None
-        self._work: NativeHost | ExclusiveProducer | NativeTask | None = None
-        self._former_lives = Counts(region=part.region)
+        self._program: NativeHost | ExclusiveProducer | NativeTask | None = None
+        self._former_counts = Counts(region=part.region)
 
     @property
     def counts(self) -> Counts:
-        if self._work is None:
-            return self._former_lives
-        counts = self._former_lives.and_then(self._work.counts)
+        if self._program is None:
+            return self._former_counts
+        counts = self._former_counts.and_then(self._program.counts)
         paused = self._host is not None and self._host.state is HostState.PAUSED
         return counts.at_rest() if paused else counts
 
@@ -68,14 +68,14 @@ class OnHost:
         if self._host is None:
             self._host = self._world.client_host(f"{self.part.name}@{self.part.region}", self.part.region)
         self._host.boot()
-        await self._ask(self._start(self._host))
+        await self._run_on_host(self._start(self._host))
 
     async def finish(self) -> None:
-        if self._work is not None:
-            await self._ask(self._work.finish())
+        if self._program is not None:
+            await self._run_on_host(self._program.finish())
 
     async def leave(self) -> None:
-        self._die()
+        self._kill_host()
 
     async def move(self, region: str, service_url: str) -> None:
         raise ActorFailure(f"{self.part.name} does not move")
@@ -84,37 +84,37 @@ class OnHost:
         key = self.part.transaction_key if isinstance(self.part, TaskSpec) else None
         client = self._world.client_on(host, (self.part.region,), transaction_key=key)
         if isinstance(self.part, HostSpec):
-            self._work = NativeHost(self.part, client, self._notes)
+            self._program = NativeHost(self.part, client, self._writer)
         elif isinstance(self.part, TaskSpec):
-            self._work = NativeTask(self.part, client, self._notes)
+            self._program = NativeTask(self.part, client, self._writer)
         else:
-            self._work = ExclusiveProducer(self.part, client, self._notes)
-        await self._work.begin()
+            self._program = ExclusiveProducer(self.part, client, self._writer)
+        await self._program.begin()
 
-    async def _ask(self, call: Any) -> None:
+    async def _run_on_host(self, call: Any) -> None:
         assert self._host is not None
         try:
             await self._host.ask(call)
         except HostDied as death:
             raise ActorFailure(f"{self.part.name}: {death}") from None
 
-    def _die(self) -> None:
+    def _kill_host(self) -> None:
         """Kill the host. Requests without a response stay unknown."""
-        if self._host is not None and self._work is not None:
-            ended = self._former_lives.and_then(self._work.counts).ended()
+        if self._host is not None and self._program is not None:
+            ended = self._former_counts.and_then(self._program.counts).ended()
             self._host.kill()
-            self._former_lives, self._work = ended, None
+            self._former_counts, self._program = ended, None
 
 
-class SimulatedMortal(OnHost):
+class SimulatedRestartableActor(HostedActor):
     """An actor that the scenario can kill, stop, pause and start. Implements `actors.specs.RestartableActor`."""
 
     async def change(self, verb: HostVerb) -> None:
         if verb == "start":
-            if self._work is None:
-                await self._live_again()
+            if self._program is None:
+                await self._start_again()
             return
-        if self._work is None or self._host is None:
+        if self._program is None or self._host is None:
             raise ActorFailure(f"{self.part.name} does not run: it cannot {verb}")
         if verb == "pause":
             self._host.pause()
@@ -122,25 +122,25 @@ class SimulatedMortal(OnHost):
             self._host.resume()
         else:
             if verb == "stop":
-                await self._leave_in_good_order()
-            self._die()
+                await self._finish_before_stop()
+            self._kill_host()
 
-    async def _live_again(self) -> None:
+    async def _start_again(self) -> None:
         await self.begin("")
 
-    async def _leave_in_good_order(self) -> None:
+    async def _finish_before_stop(self) -> None:
         with contextlib.suppress(TimeoutError, ActorFailure):
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(FINISH_SECONDS):
                 await self.finish()
 
 
-class SimulatedHost(SimulatedMortal):
+class SimulatedHost(SimulatedRestartableActor):
     """A host that owns topics. Implements `actors.specs.HostActor`."""
 
     async def join_queues(self) -> None:
-        assert isinstance(self._work, NativeHost)
-        await self._ask(self._work.join_queues())
+        assert isinstance(self._program, NativeHost)
+        await self._run_on_host(self._program.join_queues())
 
-    async def _live_again(self) -> None:
-        await super()._live_again()
+    async def _start_again(self) -> None:
+        await super()._start_again()
         await self.join_queues()

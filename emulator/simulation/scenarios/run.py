@@ -44,11 +44,11 @@ from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.scenarios.actors import simulated_actors
 from emulator.simulation.scenarios.figures import (
-    figures_of,
     loss_figures,
     ownership_figures,
     processing_figures,
     regions_lost,
+    subscription_figures,
 )
 from emulator.simulation.scenarios.runtime import SimulatedRuntime
 from emulator.simulation.simulation import Simulation
@@ -118,7 +118,7 @@ def run_scenario(
             events=run.history.events,
             stored=stored_state(world),
             figures={
-                **figures_of(run.history.events),
+                **subscription_figures(run.history.events),
                 **processing_figures(run.history.events),
                 **loss_figures(run.history.events, run.stored()),
                 **ownership_figures(run.history.events),
@@ -169,7 +169,7 @@ class _Run:
         self.simulated = simulated
         self.world = world
         self.history = SimulatedHistory(lambda: world.simulation.now)
-        self.disks = Disks({name: region.disk for name, region in world.regions.items()})
+        self.disks = Disks({name: region.medium for name, region in world.regions.items()})
         self.watch = CursorWatch(self.disks, self.history)
         self.check_results: list[InvariantResult] = []
         self.result: ScenarioResult | None = None
@@ -181,7 +181,7 @@ class _Run:
             for topic in part.read
         )
         for name, region in world.regions.items():
-            self.watch.attach(name, region.disk)
+            self.watch.attach(name, region.medium)
 
     async def perform(self) -> None:
         runtime = SimulatedRuntime(self.world, Path(self.simulated.scenario.name))
@@ -202,7 +202,7 @@ class _Run:
 
     def stored(self) -> Mapping[tuple[str, str], LogView]:
         """Return the current content of the logs, by (region, topic)."""
-        self.disks.read_on()
+        self.disks.read_new_entries()
         return self.disks.logs
 
     def failed_step(self) -> Violation | None:
@@ -225,8 +225,8 @@ class _Run:
         host.network.loop = self.world.simulation.driver.loop
         try:
             answer = await call(host.network, region.name, ADMIN_PORT, method, path, body)
-        except NoHttpResponse as silence:
-            raise ConnectionRefusedError(str(silence)) from None
+        except NoHttpResponse as error:
+            raise ConnectionRefusedError(str(error)) from None
         return answer.status, answer.body
 
     async def _converge(self) -> None:
@@ -239,7 +239,7 @@ class _Run:
                 self.world.start(name)
         deadline = self.world.simulation.now + CONVERGE_SECONDS
         while self.world.simulation.now < deadline:
-            self.disks.read_on()
+            self.disks.read_new_entries()
             if self.world.is_ready(without=lost) and have_converged(
                 self.disks, self.world.replication_rules, lost
             ):
@@ -247,7 +247,7 @@ class _Run:
             await asyncio.sleep(CONVERGENCE_POLL_SECONDS)
 
     def _run_checks(self, *, healed: bool) -> None:
-        self.disks.read_on()
+        self.disks.read_new_entries()
         self.check_results = run_checks(
             RunEvidence(
                 replication_rules=self.world.replication_rules,

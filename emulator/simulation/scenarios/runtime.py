@@ -79,7 +79,7 @@ class SimulatedRuntime:
         """Regions that were lost and not started since."""
         self._links = _Links(world)
         self._ended = False
-        self._ahead_ms: dict[str, int] = {}
+        self._clock_offsets_ms: dict[str, int] = {}
         """Offset of each region's wall clock in milliseconds; positive: ahead."""
 
     async def up(self) -> None:
@@ -87,35 +87,35 @@ class SimulatedRuntime:
         for region in self._world.regions.values():
             region.start()
         for name in self._world.regions:
-            await self._until_linked(name)
+            await self._wait_until_linked(name)
 
     async def down(self) -> None:
         await asyncio.gather(*map(self.stop, self._world.regions))
         self._ended = True
 
     async def start(self, region: str) -> None:
-        self._check(region)
+        self._check_names(region)
         if self._state(region) == "paused":
             raise Refused(f"{region} is paused: resume it")
         lost = self._lost_clusters()
         self._stopped.discard(region)
         self.lost.discard(region)
         self._world.start(region)
-        await self._until_linked(region)
+        await self._wait_until_linked(region)
         await self._declare_losses(lost)
 
     async def stop(self, region: str) -> None:
-        self._check(region)
+        self._check_names(region)
         self._world.resume(region)
-        there = self._world.regions[region]
-        if there.broker is not None:
-            await there.host.ask(there.broker.stop())
-        if there.is_wanted:
+        simulated = self._world.regions[region]
+        if simulated.broker is not None:
+            await simulated.host.ask(simulated.broker.stop())
+        if simulated.should_run:
             self._stopped.add(region)
-        there.kill()
+        simulated.kill()
 
     async def kill(self, region: str) -> None:
-        self._check(region)
+        self._check_names(region)
         self._world.kill(region)
 
     async def lose(self, region: str) -> None:
@@ -124,9 +124,9 @@ class SimulatedRuntime:
         await self._declare_losses(self._lost_clusters())
 
     async def lose_store(self, cluster: str) -> None:
-        living = [name for name in self._regions_of(cluster) if self._world.regions[name].is_wanted]
-        if living:
-            raise Refused(f"{', '.join(living)} of cluster {cluster} runs")
+        running = [name for name in self._regions_of(cluster) if self._world.regions[name].should_run]
+        if running:
+            raise Refused(f"{', '.join(running)} of cluster {cluster} runs")
         self._world.configurations[cluster].memory = ConfigurationMemory()
 
     def _regions_of(self, cluster: str) -> list[str]:
@@ -157,22 +157,22 @@ class SimulatedRuntime:
         await self.start(region)
 
     async def pause(self, region: str) -> None:
-        self._check(region)
+        self._check_names(region)
         self._world.pause(region)
 
     async def resume(self, region: str) -> None:
-        self._check(region)
+        self._check_names(region)
         self._world.resume(region)
         if self._state(region) in ("starting", "running"):
-            await self._until_linked(region)
+            await self._wait_until_linked(region)
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._check(source, target)
+        self._check_names(source, target)
         self._links.change(source, target, one_way, state="cut")
         self._world.cut(source, target, one_way=one_way)
 
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._check(source, target)
+        self._check_names(source, target)
         self._links.change(source, target, one_way, state="held")
         self._world.hold(source, target, one_way=one_way)
 
@@ -185,23 +185,23 @@ class SimulatedRuntime:
         jitter_ms: float | None = None,
         one_way: bool = False,
     ) -> None:
-        self._check(source, target)
+        self._check_names(source, target)
         jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
         self._links.change(source, target, one_way, latency_ms=latency_ms, **jitter)
         self._links.apply()
 
     async def skew(self, region: str, ahead_ms: int) -> None:
-        self._check(region)
-        self._world.regions[region].host.wall_clock_ms.jump(ahead_ms - self._ahead_ms.get(region, 0))
-        self._ahead_ms[region] = ahead_ms
+        self._check_names(region)
+        self._world.regions[region].host.wall_clock_ms.jump(ahead_ms - self._clock_offsets_ms.get(region, 0))
+        self._clock_offsets_ms[region] = ahead_ms
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
         if source is not None and target is not None:
-            self._check(source, target)
+            self._check_names(source, target)
         self._links.heal(source, target)
         self._world.heal(source, target)
         for name in self._running():
-            await self._until_linked(name)
+            await self._wait_until_linked(name)
 
     async def status(self) -> RunStatus:
         regions = []
@@ -225,7 +225,7 @@ class SimulatedRuntime:
 
     def _state(self, name: str) -> RegionState:
         region = self._world.regions[name]
-        if not region.is_wanted:
+        if not region.should_run:
             if name in self.lost:
                 return "lost"
             return "stopped" if name in self._stopped else "killed"
@@ -236,7 +236,7 @@ class SimulatedRuntime:
     def _running(self) -> list[str]:
         return [name for name in self._world.regions if self._state(name) == "running"]
 
-    def _check(self, *regions: str) -> None:
+    def _check_names(self, *regions: str) -> None:
         for region in regions:
             if region not in self._world.regions:
                 known = ", ".join(self._world.regions)
@@ -244,7 +244,7 @@ class SimulatedRuntime:
 
     # Waiting.
 
-    async def _until_linked(self, name: str) -> None:
+    async def _wait_until_linked(self, name: str) -> None:
         """Wait until a region serves and is linked with its running peers, in both directions. Raises RuntimeFailure
         after READY_SECONDS."""
 

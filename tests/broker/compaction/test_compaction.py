@@ -55,7 +55,7 @@ async def left(client: Client, **options: Any) -> list[tuple[str | None, bytes]]
 
 
 def compacted_logs(w: World) -> list[str]:
-    return sorted(name for name in w.regions["us"].disk.logs if name.startswith("compacted://"))
+    return sorted(name for name in w.regions["us"].medium.logs if name.startswith("compacted://"))
 
 
 async def send(client: Client, *pairs: tuple[str | None, bytes], batching: Batching | None = None) -> None:
@@ -220,7 +220,7 @@ async def test_a_deleted_topic_leaves_nothing_and_a_new_one_of_its_name_is_empty
     await compact(world)
     await ask(world, "DELETE", f"{PATH}?force=true")
     assert not compacted_logs(world)
-    assert CompactionKey(TOPIC).text not in world.regions["us"].disk.values
+    assert CompactionKey(TOPIC).text not in world.regions["us"].medium.values
     await send(client, ("z", b"1"))
     assert await left(client) == [("z", b"1")]
 
@@ -258,7 +258,7 @@ async def test_a_kill_at_any_moment_leaves_the_topic_as_it_was_or_compacted(
     assert dict(one for one in found if one[1])["a"] == b"7"
     assert [value for key, value in found if key is None] == [b"3"]
     assert found[-1][0] != "d" or not found[-1][1]
-    row = CompactedRow.decode("", world.regions["us"].disk.values[CompactionKey(TOPIC).text].value)
+    row = CompactedRow.decode("", world.regions["us"].medium.values[CompactionKey(TOPIC).text].value)
     await world.simulation.until(
         lambda: compacted_logs(world) == [f"compacted://public/default/{row.generation}/orders"]
     )
@@ -271,7 +271,7 @@ async def test_a_row_that_was_stored_although_its_write_failed_names_an_existing
 ) -> None:
     """The region believes its former row, as its store reported, and discards the new log. After a restart the store
     may return the new row: the log that it names must still exist (INV-32)."""
-    client, disk = world.client("us"), world.regions["us"].disk
+    client, disk = world.client("us"), world.regions["us"].medium
     await send(client, *PAIRS)
     await compact(world)
     key = CompactionKey(TOPIC).text

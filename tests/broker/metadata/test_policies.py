@@ -195,8 +195,8 @@ async def test_m2_regions_serve_while_their_configuration_store_is_unavailable(w
     await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
     assert not broker.directory.serving[TOPIC].state.deduplicates
     for region in world.regions.values():
-        await world.simulation.until(lambda region=region: "false" in region.deliveries[-1])  # type: ignore[misc]
-        assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}
+        await world.simulation.until(lambda region=region: "false" in region.config_changes[-1])  # type: ignore[misc]
+        assert {json.loads(line)["region"] for line in region.config_changes} == {region.name}
 
 
 async def test_documents_without_policies_are_not_read_as_policies(caplog: pytest.LogCaptureFixture) -> None:

@@ -87,10 +87,10 @@ class SimulatedPlace(Place):
             self.simulation.run(scenario)
 
     def go_away(self) -> None:
-        self.shared.faults.is_away = True
+        self.shared.faults.is_unreachable = True
 
     def come_back(self) -> None:
-        self.shared.faults.is_away = False
+        self.shared.faults.is_unreachable = False
 
 
 class TestSimulated(MetadataContract):

@@ -207,7 +207,7 @@ def test_a_read_that_began_before_a_link_loss_is_not_sent_afterwards() -> None:
 
             await w.regions["us"].host.ask(break_the_link_and_go_on())
             await w.quiet()
-            assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0, 1, 2, 3]
+            assert [entry.entry_id for entry in w.regions["eu"].medium.entries(TOPIC)] == [0, 1, 2, 3]
 
         w.play(scenario())
 
@@ -223,6 +223,6 @@ def test_an_entry_that_takes_longer_than_the_keep_alive_arrives() -> None:
             producer = await w.client("us").producer(TOPIC)
             await producer.send(b"x" * 60_000)
             await w.quiet()
-            assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0]
+            assert [entry.entry_id for entry in w.regions["eu"].medium.entries(TOPIC)] == [0]
 
         w.play(scenario(), within_seconds=200)

@@ -211,7 +211,7 @@ def test_the_backlog_of_a_replicator_drains_once_links_are_healed(
             await producer.send(b"last")
             await w.simulation.until(lambda: backlog(w) == 0, within_seconds=60)
             assert replicator_of(w, "us", "eu").life.state is ReplicatorState.STREAMING
-            stored = [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)]
+            stored = [entry.entry_id for entry in w.regions["eu"].medium.entries(TOPIC)]
             assert len(stored) == 2 + [action for action, _ in steps].count("publish")
 
         w.play(scenario())

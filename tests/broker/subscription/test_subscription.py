@@ -27,7 +27,7 @@ def subscription_of(w: World, name: str) -> Subscription:
 
 
 def on_disk(w: World, name: str) -> DecodedCursor:
-    return Disks({"us": w.regions["us"].disk}).cursors()["us", TOPIC, name]
+    return Disks({"us": w.regions["us"].medium}).cursors()["us", TOPIC, name]
 
 
 async def a_moment_later(w: World) -> None:
@@ -178,7 +178,7 @@ async def test_two_concurrent_deletions_do_not_delete_a_new_subscription_of_the_
 @pytest.mark.within(60)
 async def test_a_consumer_whose_unsubscribe_failed_receives_messages_again(world: World) -> None:
     """Its region had removed it, and the consumer did not know."""
-    client, disk = world.client("us"), world.regions["us"].disk
+    client, disk = world.client("us"), world.regions["us"].medium
     consumer = await client.subscribe(TOPIC, "s")
     disk.faults = replace(disk.faults, failure_probability=1.0)
     with pytest.raises(ClientError):

@@ -84,7 +84,7 @@ async def test_a_damaged_grant_makes_only_its_topic_unavailable_with_a_clear_err
 async def test_a_damaged_wait_queue_loses_only_the_order(world: World, value: bytes) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a")
     world.kill("us")
-    world.regions["us"].disk.values[WaitQueueKey(TOPIC).text] = Versioned(value, 0)
+    world.regions["us"].medium.values[WaitQueueKey(TOPIC).text] = Versioned(value, 0)
     world.start("us")
     await owner.producer.send(b"still mine")
     await world.simulation.until(lambda: sorted(in_line(world)) == ["a", "c"])
@@ -125,7 +125,7 @@ def owns(w: World) -> str:
 @pytest.mark.world("us", settings=PATIENT)
 async def test_waiting_producers_survive_a_failing_store(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
-    disk = world.regions["us"].disk
+    disk = world.regions["us"].medium
     disk.faults = DiskFaults(failure_probability=1.0)
     owner.producer.send_nowait(b"lost")
     await asyncio.sleep(4)
@@ -141,7 +141,7 @@ async def test_waiting_producers_survive_a_failing_store(world: World) -> None:
 @pytest.mark.world("us", settings=PATIENT)
 async def test_a_failed_promotion_is_repeated_when_the_store_recovers(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
-    disk = world.regions["us"].disk
+    disk = world.regions["us"].medium
     disk.faults = DiskFaults(failure_probability=1.0)
     owner.die()
     await asyncio.sleep(4)

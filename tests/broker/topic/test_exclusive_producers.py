@@ -86,7 +86,7 @@ async def fenced(producer: Producer) -> ClientError:
 
 
 def entries(w: World, region: str = "us") -> list[bytes]:
-    return [entry.data for entry in w.regions[region].disk.entries(TOPIC)]
+    return [entry.data for entry in w.regions[region].medium.entries(TOPIC)]
 
 
 async def test_a_waiting_producer_is_promoted_when_the_owner_closes(world: World) -> None:

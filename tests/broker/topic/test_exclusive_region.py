@@ -69,7 +69,7 @@ async def test_clients_publish_in_the_exclusive_region_only(world: World) -> Non
         assert "in region us only" in str(caught.value)
     await owner.send(b"mine")
     await world.quiet()
-    assert world.regions["eu"].disk.entries(TOPIC), "replication continues"
+    assert world.regions["eu"].medium.entries(TOPIC), "replication continues"
 
 
 @pytest.mark.world(topology=THREE_CLUSTERS)

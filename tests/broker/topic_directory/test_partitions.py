@@ -208,7 +208,7 @@ async def test_clusters_without_a_common_store_learn_and_grow_through_their_link
     await world.simulation.until(lambda: count_in(world, "us") == 5)
     await (await world.client("us").producer(f"{ORDERS}-partition-4")).send(b"hello")
     await world.quiet()
-    assert len(world.regions["eu"].disk.entries(f"{ORDERS}-partition-4")) == 1
+    assert len(world.regions["eu"].medium.entries(f"{ORDERS}-partition-4")) == 1
 
 
 @pytest.mark.parametrize("grown_in", ["us", "eu"])
@@ -266,7 +266,7 @@ async def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subs
     await asked(world, "POST", f"{PATH}/partitions", 2)
     assert count_in(world) == 2
     world.kill("us")
-    world.regions["us"].disk.repair()
+    world.regions["us"].medium.repair()
     world.start("us")
     await world.ready()
     await (await world.client("us").producer(f"{ORDERS}-partition-1")).send(b"early")
@@ -283,7 +283,7 @@ async def test_creating_partitions_fails_when_one_cannot_be_opened_and_may_be_re
     status, _ = await asked(world, "PUT", f"{PATH}/partitions", 2)
     assert (status, count_in(world)) == (503, 2)
     assert (await asked(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 503
-    world.regions["us"].disk.repair()
+    world.regions["us"].medium.repair()
     assert (await asked(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 204
     await world.simulation.until(lambda: count_in(world, "eu") == 2)
 

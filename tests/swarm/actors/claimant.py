@@ -126,7 +126,7 @@ class ClaimantActor(Actor):
 
     def _stored_owner(self, epoch: int | None) -> str | None:
         """Return the owner of the epoch as currently stored on the region's disk; None: no grant is stored."""
-        values = self.world.regions[self.region].disk.values
+        values = self.world.regions[self.region].medium.values
         topic = full(self.plan.topic)
         row = None if epoch is None else values.get(GrantKey.of(topic, epoch).text)
         return (

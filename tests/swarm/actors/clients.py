@@ -25,7 +25,7 @@ from emulator.client import (
 )
 from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
-from emulator.simulation.history import place_of, text_of
+from emulator.simulation.history import message_id_text, text_of
 from emulator.simulation.host import HostState
 from tests.swarm.plan import ConsumerPlan, ProducerPlan, ReaderPlan
 
@@ -351,7 +351,7 @@ class ConsumerActor(Actor):
 
     def _note_ack(self, message: Message, outcome: Any, **fields: Any) -> None:
         how = "cumulative" if self.plan.cumulative else "individual"
-        self._note("acknowledge", outcome, message_id=place_of(message), how=how, **fields)
+        self._note("acknowledge", outcome, message_id=message_id_text(message), how=how, **fields)
 
     def _received(self, message: Message) -> None:
         self.known_ids.append(message.id)
@@ -361,7 +361,7 @@ class ConsumerActor(Actor):
             origin_region=message.replicated_from or self.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )
@@ -393,7 +393,7 @@ class ReaderActor(Actor):
             with contextlib.suppress(ClientError):
                 reader = await client.reader(self.plan.topic, EARLIEST, receiver_queue_size=self.plan.queue)
                 while True:
-                    self._read(await reader.receive(), f"{self.host.life}.{life}")
+                    self._read(await reader.receive(), f"{self.host.incarnation}.{life}")
             await asyncio.sleep(RETRY_SECONDS)
 
     def _read(self, message: Message, life: str) -> None:
@@ -406,7 +406,7 @@ class ReaderActor(Actor):
             origin_region=message.replicated_from or self.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             detail=text_of(message),
         )
 

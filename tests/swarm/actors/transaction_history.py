@@ -78,4 +78,4 @@ class TaskLines:
         return {"topic": producer.topic, "producer": producer.name, "session": self._session}
 
     def _report(self, op: str, outcome: Any, **fields: Any) -> None:
-        self._record.tell(self._actor, op, outcome, region=self._region, **fields)
+        self._record.add_event(self._actor, op, outcome, region=self._region, **fields)

@@ -24,7 +24,7 @@ from emulator.client import (
     Transaction,
 )
 from emulator.run.history_events import payload_digest
-from emulator.simulation.history import place_of, text_of
+from emulator.simulation.history import message_id_text, text_of
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
 from tests.swarm.actors.transaction_history import TaskLines
 from tests.swarm.checkers.transaction_tasks import Grant, Task, Work, outbox_of
@@ -61,7 +61,7 @@ class WorkerActor(Actor):
         return self.world.healing and not self.plan.keeps_clients
 
     async def _program(self) -> None:
-        if self.host.life == 0:
+        if self.host.incarnation == 0:
             await asyncio.sleep(self.plan.begins_seconds)
         while not self.gives_way:
             self._process, self._epoch = self.record.tasks.new_process(), None
@@ -160,7 +160,7 @@ class WorkerActor(Actor):
         producer: Producer,
         message: Message,
     ) -> None:
-        text = f"{place_of(message)}|{transaction.id.text}|{self.name}"
+        text = f"{message_id_text(message)}|{transaction.id.text}|{self.name}"
         work.sent[text] = self.world.simulation.now
         await self._lines.publish(producer, work, text, transaction)
         work.stored.add(text)
@@ -168,7 +168,7 @@ class WorkerActor(Actor):
             work,
             topic=self.plan.inbox,
             subscription=self.plan.key,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             how="cumulative" if self.plan.cumulative else "individual",
         ):
             if self.plan.cumulative:
@@ -213,7 +213,7 @@ class WorkerActor(Actor):
             origin_region=message.replicated_from or self.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )

@@ -116,7 +116,7 @@ class ByzantinePeerAct(Act):
 
     def _entry(self, context: ActContext) -> bytes | None:
         """Return the forged entry; None: the logs do not allow one of this kind now."""
-        logs = {name: context.world.regions[name].disk.logs.get(full(self.topic)) for name in self.places}
+        logs = {name: context.world.regions[name].medium.logs.get(full(self.topic)) for name in self.places}
         here, there = logs[self.region], logs[self.other]
         if here is None or there is None:
             return None

@@ -114,7 +114,7 @@ def never_early(evidence: Evidence) -> Found:
     """No consumer receives a message before its delivery time."""
     for event in _deliveries(evidence.events):
         assert event.region is not None
-        stored = evidence.log(event.region, full(TOPIC)).by_place.get(event.message_id or "")
+        stored = evidence.log(event.region, full(TOPIC)).by_message_id.get(event.message_id or "")
         # The clock of a region counts whole milliseconds.
         if stored is not None and event.at_ms < stored.due_ms:
             early_ms = stored.due_ms - event.at_ms

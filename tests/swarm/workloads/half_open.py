@@ -68,13 +68,13 @@ class _Lookout:
         self._stage = context
         self._silent = silent
         self._region = context.world.regions[context.act.region].host
-        self._life = self._region.life
+        self._life = self._region.incarnation
         self._began = context.now
         self._seconds = 0.0
 
     def look(self) -> None:
         region, context = self._region, self._stage
-        if region.life != self._life or region.state is HostState.DOWN:
+        if region.incarnation != self._life or region.state is HostState.DOWN:
             context.note_result("nothing", began=self._began)
         elif not any(one.peer_name[0] == self._silent.name for one in region.network.endpoints):
             context.note_result("refused", began=self._began)

@@ -267,7 +267,7 @@ class NonPersistentProgram(OwnTopicProgram):
     def _left(self, context: ActContext) -> str:
         """Return a sentence with a log or value of the topic on a disk; empty: there is none."""
         for name, region in context.world.regions.items():
-            for key in (*region.disk.logs, *region.disk.values):
+            for key in (*region.medium.logs, *region.medium.values):
                 if context.name in key:
                     return f"{name} has {key}"
         return ""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from emulator.client import Client, Consumer, InitialPosition, Message
 from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
-from emulator.simulation.history import place_of, text_of
+from emulator.simulation.history import message_id_text, text_of
 from tests.swarm.workload import Act, ActContext
 
 
@@ -54,7 +54,7 @@ class OwnTopic(Act):
             origin_region=message.replicated_from or region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )

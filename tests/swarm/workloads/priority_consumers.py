@@ -10,7 +10,7 @@ from math import inf
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Producer
 from emulator.run.history_events import payload_digest
-from emulator.simulation.history import place_of, text_of
+from emulator.simulation.history import message_id_text, text_of
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.checkers.key_shared_sittings import Sitting
 from tests.swarm.workload import ActContext
@@ -113,7 +113,7 @@ class Taker:
             origin_region=message.replicated_from or self._place.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=place_of(message),
+            message_id=message_id_text(message),
             payload_digest=payload_digest(message.payload),
             detail=text,
         )

@@ -18,7 +18,7 @@ from emulator.core.dispatch.types import ConsumerState
 from emulator.model.hashing import murmur3
 from emulator.run.history_events import payload_digest
 from emulator.simulation.checkers import Found
-from emulator.simulation.history import place_of, text_of
+from emulator.simulation.history import message_id_text, text_of
 from tests.swarm.actors.clients import ranges_text
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
@@ -83,7 +83,7 @@ class StickyConsumerAct(Act):
                 origin_region=message.replicated_from or self.region,
                 producer=message.producer_name,
                 sequence_id=message.sequence_id,
-                message_id=place_of(message),
+                message_id=message_id_text(message),
                 payload_digest=payload_digest(message.payload),
                 detail=text_of(message),
             )

@@ -48,7 +48,7 @@ def test_checks_remember_what_was_trimmed() -> None:
         log.append_by(1, first, [b"not an entry"] * 3)
         if first:
             log.trim(first - 1)
-        view.read_on(log)
+        view.read_new_entries(log)
     assert log.ids == [5, 6, 7, 8]
     assert view.ids == list(range(9))
     assert [entry_id for entry_id, _ in log.all_entries(4)] == [4, 5, 6, 7, 8]

@@ -127,7 +127,7 @@ async def test_it_is_listed_while_loaded_and_nothing_of_it_is_stored(world: Worl
     # The Go client loses the query string behind the question mark.
     assert TOPIC not in await ask(world, "GET", namespace)
     assert await ask(world, "GET", f"{PATH}/ticks/subscriptions") == ["s"]
-    disk = world.regions["us"].disk
+    disk = world.regions["us"].medium
     assert not [key for key in (*disk.logs, *disk.values) if "ticks" in key]
     await ask(world, "DELETE", f"{PATH}/ticks?force=true")
     await producer.close()
