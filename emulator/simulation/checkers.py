@@ -190,7 +190,7 @@ def consumed_only_received(evidence: RunEvidence) -> Found:
 
 
 def readers_received_everything(evidence: RunEvidence) -> Found:
-    """A reader receives all messages of the log from its beginning, in order."""
+    """The messages that a reader received are the first ones of the log, in order and without a gap."""
     reads: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in evidence.events:
         if event.op == "read":
@@ -285,7 +285,8 @@ def mark_delete_forward(evidence: RunEvidence) -> Found:
 
 
 def confirmed_durable(evidence: RunEvidence) -> Found:
-    """The stored cursor contains every acknowledgement that a client received a response for."""
+    """The stored cursor contains every acknowledgement that a client received a response for, except those in
+    transactions and those sent before a seek ended."""
     asked: dict[tuple[str, str | None], float] = {}
     for event in evidence.events:
         if event.op == "acknowledge" and event.outcome == "asked":

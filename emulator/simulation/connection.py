@@ -8,7 +8,7 @@ bytes are cut into segments, how the reader receives them joined, and how many o
 crash.
 
 The endpoint (bytes not sent yet, bytes not read yet, connections not accepted yet) keeps working while the program is
-paused. When the program is killed, the kernel resets or closes the connection; a machine without power sends nothing.
+paused. When the program is killed, the kernel closes or resets the connection; a machine without power sends nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Endpoint:
         self.peer_name = peer_name
         self.give_up_seconds = host.settings.connect_timeout_seconds
         self.dropped = False
-        """The kernel has dropped this connection and responds to further segments with a reset."""
+        """The kernel has dropped this connection. It responds with a reset to further segments except FIN and RST."""
         self.connecting: asyncio.Future[None] | None = None
         """The future on which the connecting program waits until the connection is established."""
         self.pipe: Pipe
@@ -64,14 +64,14 @@ class Endpoint:
         self.incoming_bytes = 0
         """Bytes received and not read yet: the peer's window is smaller by this amount."""
         self.is_reset = False
-        """The kernel received a reset, and the program may not have been notified yet."""
+        """The kernel received a reset; the program may not have been notified yet."""
         self.transport = SimulatedTransport(self, host.loop)
         self._peer = f"{peer_name[0]}:{peer_name[1]}"
         self._host = host
         self._wake = self.transport.wake
         self._window_bytes = host.settings.receive_buffer_bytes
         self._confirmed = False
-        """The handshake is complete at both ends."""
+        """The handshake is complete at this end."""
         self._end_sent = False
         host.endpoints[self] = None
 
@@ -86,7 +86,7 @@ class Endpoint:
         return self._window_bytes - taken
 
     def flush(self) -> None:
-        """Send as much of `unsent` as fits into the window. Also called when an acknowledgement arrives."""
+        """Send as much of `unsent` as fits into the window. The pipe also calls it when an acknowledgement arrives."""
         if self.dropped:
             return
         room = self.room() if self.unsent else 0
@@ -127,7 +127,7 @@ class Endpoint:
             self.pipe.send(SegmentKind.FIN)
 
     def close_socket(self) -> None:
-        """Close the socket as a kernel does: send FIN, or RST if received data was not read."""
+        """Close the socket as a kernel does: send FIN, or RST if the program has not read all that was received."""
         if self.dropped:
             return
         if self.incoming:
@@ -138,7 +138,7 @@ class Endpoint:
         self._drop()
 
     def abandon_connect(self) -> None:
-        """Abandon the connection attempt, because the program no longer waits for it."""
+        """Abandon the connection attempt, because it failed or the program no longer waits for it."""
         self.transport.end()
         if self._confirmed:
             self.close_socket()
@@ -344,7 +344,7 @@ class SimulatedTransport(asyncio.Transport):
         return not self._reading_paused and not self._closing
 
     def wake(self) -> None:
-        """Schedule a read, because bytes or a StreamMark arrived."""
+        """Schedule a read, unless reading is paused."""
         if not self._read_scheduled and not self._reading_paused:
             self._read_scheduled = True
             self._loop.ready(self._read_handle)

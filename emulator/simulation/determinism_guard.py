@@ -213,7 +213,8 @@ def _guarded(call: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _program_line(frame: FrameType | None) -> str | None:
-    """Return `file:line` of the program that made the call; None if a tool in TOOLS made it."""
+    """Return `file:line` of the program that made the call, or "a callback" without program code on the stack; None if
+    a tool in TOOLS made it."""
     while frame is not None and frame.f_code is not HostLoop._tick.__code__:
         module: str = frame.f_globals.get("__name__", "")
         if module.partition(".")[0] in TOOLS:

@@ -29,7 +29,8 @@ class SimulatedDisk(Medium):
         """The open store; None while no store is open."""
 
     async def open_store(self) -> DiskStore:
-        """Recover the disk and return its store, as a starting region does. Runs on the running loop."""
+        """Recover the disk and return its store, on the running loop, as a starting region does. Raises StorageError
+        while another store is open."""
         if self.store is not None:
             raise StorageError("this disk is in use by another store; close it first", definite=True)
         for log in self.logs.values():
@@ -71,7 +72,8 @@ class DiskStore(SimulatedStore):
             self.medium.store = None
 
     def end_by_crash(self) -> None:
-        """End the store as a crash does: of each lane, a prefix of the pending writes is stored."""
+        """End the store as a crash does: of each lane, a prefix of the pending writes is stored, possibly with a
+        torn append after it."""
         self.ended = StorageError("the store crashed", definite=True)
         tail = self.remove_pending()
         lanes: dict[Lane, list[MediaWrite]] = {}

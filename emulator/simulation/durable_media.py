@@ -135,7 +135,7 @@ class Medium:
         self.is_full = False
 
     def repair(self) -> None:
-        """Undo all faults of the medium."""
+        """End the faults of the medium, except for delays, id jumps and the limit of its capacity."""
         self.make_room()
         self.faults = self.faults.repaired()
 
@@ -168,7 +168,7 @@ class Medium:
         return self.owners
 
     def take_logs(self, owner: int) -> StorageError | None:
-        """Give the logs to this owner. Return the reason if a newer owner has them, otherwise None."""
+        """Give the logs to this owner. Return an error if a newer owner has them, otherwise None."""
         for log in self.logs.values():
             log.fences.append((log.next_entry_id, owner))
         return None

@@ -1,4 +1,4 @@
-"""The input of the checkers: the responses that clients received, and the content of the disks. Brokers are not asked.
+"""The input of the checkers: the responses that clients received and the content of media, without asking brokers.
 
 `Disks` reads each entry once, because it is updated many times while a run converges.
 """
@@ -25,7 +25,7 @@ from emulator.wire.payloads import split_batch
 from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 MESSAGES = "persistent://"
-"""Prefix of logs that contain messages. Other logs belong to transaction coordinators."""
+"""Prefix of logs that contain messages. Other logs belong to transaction coordinators or to compaction."""
 SYSTEM = "persistent://pulsar/system/"
 """Prefix of topics to which regions publish, not clients."""
 
@@ -144,7 +144,7 @@ class LogView:
 
 
 class Disks:
-    """The content of all regions' disks. Topics whose full name starts with a prefix in `ignored` are left out."""
+    """The content of all regions' media. `logs` has no topic whose full name starts with a prefix in `ignored`."""
 
     def __init__(self, disks: Mapping[str, Medium], *, ignored: tuple[str, ...] = ()) -> None:
         self._disks = disks
@@ -165,7 +165,7 @@ class Disks:
                     view.read_new_entries(log)
 
     def fencing_violations(self) -> list[str]:
-        """Return a sentence for each write of an older owner after a newer one had taken the log over."""
+        """Return a sentence for each write of an older owner after a newer one had taken the log over, by region."""
         return [
             sentence for region, disk in self._disks.items() for sentence in fencing_violations(region, disk)
         ]
@@ -357,7 +357,7 @@ class RunEvidence:
     fencing_violations: Sequence[str] = ()
     """A sentence for each write of an older owner after a newer one had taken the log over."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
-    """The regions in which a subscription has had consumers, by (topic, subscription)."""
+    """The regions in which a subscription must have received all messages, by (topic, subscription)."""
     windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
     lost: Collection[str] = ()
     """Regions that never came back. Their messages need not be replicated to other regions, and other regions need not

@@ -1,11 +1,11 @@
 """A simulated host: a machine with a kernel, a wall clock and a program that can be paused, killed and started again.
 
     UP ──pause──▶ PAUSED ──resume──▶ UP          SIGSTOP, SIGCONT: the kernel and time continue
-    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: the kernel ends all connections
+    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: the kernel closes or resets all connections
     UP, PAUSED ──power_off──▶ DOWN               the machine loses power: peers receive nothing
 
-A *life* of a host is the period from a start to the next kill. Each life has its own loop and random source; name,
-location and clock stay the same.
+An *incarnation* of a host lasts from a start to the next kill. Each has its own loop and random source; name, location
+and clock stay the same.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class Host:
         self.name = name
         self.index = index
         self.location = location
-        """Its location in the network: links connect locations."""
+        """The end of links at which the host is."""
         self.state = HostState.UP
         self.incarnation = 0
-        """Number of times that its program was killed."""
+        """Number of the current or, while the host is down, the last incarnation, from 0."""
         self.network = simulation.network.add_host(name, index, location)
         self.wall_clock_ms = WallClock(lambda: simulation.time.now)
         self.random: Random
-        """Random source of the current life."""
+        """Random source of the current incarnation."""
         self.loop: HostLoop
-        """Loop of the current life."""
+        """Loop of the current incarnation."""
         self._simulation = simulation
         self._on_kill: list[Callable[[], None]] = []
         self._pending_results: dict[asyncio.Future[Any], None] = {}
-        """Futures of `ask` calls that wait for the current life."""
+        """Futures of `ask` calls that wait for the current incarnation."""
         self._begin_incarnation()
 
     def __repr__(self) -> str:
@@ -86,13 +86,13 @@ class Host:
     # The program.
 
     def start(self, program: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-        """Start `program` in the current life, or in a new one if the host is down. It begins at the host's next
-        turn."""
+        """Start `program` in the current incarnation, or in a new one if the host is down. It begins at the host's
+        next turn."""
         self.boot()
         return self.loop.create_task(program, name=name)
 
     def boot(self) -> None:
-        """Begin a new life without a program. No effect unless the host is down."""
+        """Begin a new incarnation without a program. No effect unless the host is down."""
         if self.state is HostState.DOWN:
             self._note("starts again")
             self.incarnation += 1
@@ -124,7 +124,7 @@ class Host:
             self._pending_results.pop(result, None)
 
     def on_kill(self, callback: Callable[[], None]) -> None:
-        """Register a callback that runs after each kill of the program."""
+        """Register a callback that runs after each kill of the program and each power-off."""
         self._on_kill.append(callback)
 
     # Faults.
@@ -134,7 +134,7 @@ class Host:
         self._die(silently=False)
 
     def power_off(self) -> None:
-        """Power off the machine. Its peers receive nothing and must detect it by timeouts."""
+        """Power off the machine. Its peers receive nothing, and detect it by timeouts."""
         self._die(silently=True)
 
     def pause(self) -> None:

@@ -1,7 +1,7 @@
 """A link of the simulated network, and the pipes over the link: each pipe is one direction of a TCP connection.
 
 link up     segments arrive in order after latency and jitter, no faster than the bandwidth
-link held   segments wait at the far end of the link until it is healed
+link held   segments wait at the far end of the link, without a time-out, until it is healed
 link cut    segments are lost. The sender retransmits them some time after the link heals, or gives up after
             the time-out. A lost acknowledgement looks the same to the sender, so a one-way cut finally breaks
             the connection, although the other direction delivers segments until then.
@@ -48,7 +48,7 @@ class NetworkSettings:
 
 
 class SimulatedLink:
-    """The directed path from one location to another, or inside a location."""
+    """The directed path from one location to another, or within a location."""
 
     def __init__(
         self, source: str, target: str, shape: LinkShape, settings: NetworkSettings, random: Random
@@ -57,7 +57,7 @@ class SimulatedLink:
         self.target = target
         self.settings = settings
         self.waiting: dict[Pipe, None] = {}
-        """Pipes that wait until this link is up, or the machine at its far end."""
+        """Pipes that wait, with segments or acknowledgements, until this link and the machine at its far end are up."""
         self._draw = random.random
         self._free_at = 0.0
         """Virtual time at which the link has sent all bytes so far, at its bandwidth."""
@@ -131,7 +131,7 @@ class Segment:
         self.chunks = [data] if data else []
         self.size_bytes = len(data)
         self.dropped = False
-        """The segment will not arrive, because the sender was killed before it was sent."""
+        """The segment will not arrive: the sender died before it was really sent."""
 
     def cut(self, keep_bytes: int) -> None:
         """Keep only the first `keep_bytes` bytes; the rest was not sent."""
@@ -199,7 +199,7 @@ class Pipe:
         self._loss_since: float | None = None
         """Virtual time since which lost segments or acknowledgements are missing. None: none is missing."""
         self._retransmits = True
-        """Whether the sender still retransmits lost segments."""
+        """Whether the sender still retransmits lost segments; False once its kernel has dropped the connection."""
         self._broken = False
         """No further segment is delivered."""
 
@@ -209,7 +209,7 @@ class Pipe:
         self._depart(Segment(kind, self._time.now))
 
     def send_data(self, data: bytes) -> None:
-        """Send bytes; bytes that are sent at the same virtual time share a segment if they fit."""
+        """Send bytes. Without a bandwidth limit, bytes sent at the same virtual time share a segment if they fit."""
         now = self._time.now
         if self.in_flight:
             last, size_bytes = self.in_flight[-1], len(data)
@@ -297,8 +297,8 @@ class Pipe:
         self._update_give_up_timer()
 
     def _update_give_up_timer(self) -> None:
-        """Start or clear the give-up timer. The timer runs while segments or acknowledgements are lost; segments that
-        only wait for a held link do not count."""
+        """Start or clear the give-up timer, which runs while segments or acknowledgements are lost or not yet
+        retransmitted. Segments that only wait for a held link do not count."""
         lost = self._overdue and (self._is_lossy or not self._is_blocked)
         unheard = self._acknowledgement_missing and self.back.state != "held"
         if not lost and not unheard:
@@ -313,7 +313,7 @@ class Pipe:
             self.sender.time_out()
 
     def link_changed(self) -> None:
-        """Continue after a link that this pipe waits for, or the machine at its far end, changed state."""
+        """Schedule retransmissions, or break, after a link of this pipe or the machine at its far end changed state."""
         if self._overdue and not self._is_blocked:
             self._time.at(self._next_attempt(), self._retransmit)
         if self._acknowledgement_missing and self.back.state == "up":
@@ -353,13 +353,13 @@ class Pipe:
     # The end.
 
     def abandon(self) -> None:
-        """Stop retransmission, because the sender closed the connection or was killed."""
+        """Stop retransmission, because the sender's kernel drops the connection."""
         self._retransmits = False
         if self._overdue and self._is_lossy:
             self._break()
 
     def send_reset(self) -> None:
-        """Send one reset, because the sender's kernel has dropped the connection."""
+        """Send one reset on a new pipe, because the sender's kernel has dropped the connection."""
         self.abandon()
         answer = Pipe(self._time, self.sender, self.far_host, self.link, self.back)
         answer.receiver = self.receiver

@@ -76,7 +76,8 @@ class LoopOwner(Protocol):
 
 
 class HostLoop(ProgramScheduler):
-    """The event loop of one life of one host. VirtualTime drives it; only the driver's loop can be run directly."""
+    """The event loop of one incarnation of a host. VirtualTime runs its callbacks; only on the driver's loop may
+    `run_until_complete` be called."""
 
     def __init__(self, time: VirtualTime, owner: LoopOwner) -> None:
         super().__init__(time, owner.name, owner.index)
@@ -226,7 +227,7 @@ class HostLoop(ProgramScheduler):
         return self.dead
 
     def close(self) -> None:
-        """Do nothing: the simulation closes its loops."""
+        """Do nothing: `Simulation.close` ends the programs."""
 
     async def shutdown_asyncgens(self) -> None:
         pass
@@ -241,7 +242,7 @@ def _refuse_tls(ssl: Any) -> None:
 
 
 def innermost_await(task: asyncio.Task[Any]) -> str:
-    """Return the innermost await of a task as `name at file:line (function)`."""
+    """Return where a task waits: `name at file:line (function)` of its innermost coroutine."""
     awaited: Any = task.get_coro()
     location = "?"
     while awaited is not None:

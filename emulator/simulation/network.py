@@ -1,7 +1,7 @@
 """The network between simulated hosts: names, one link per direction, and the faults of links.
 
-Every host is at a location: a region's host at its own, a client's host at the location of the region in which it runs. Two
-locations are connected by one link per direction, and each location has a link to itself; links are created on first use.
+Every host has a location: a region's host its own, a client's host that of the region in which it runs. Two locations
+are connected by one link per direction, and each location has a link to itself; links are created on first use.
 Clients connect to hosts by name.
 
 `cut`, `hold` and `heal` mean the same as in `emulator.runtimes.contract`; `emulator.simulation.link` describes their
@@ -24,7 +24,7 @@ from emulator.simulation.loop import HostLoop
 from emulator.simulation.virtual_time import VirtualTime
 
 LOCAL_ADDRESSES = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
-"""Names by which every host reaches itself."""
+"""Names and addresses by which every host reaches itself, or listens."""
 FIRST_FREE_PORT = 49_152
 
 
@@ -40,7 +40,7 @@ class SimulatedNetwork:
     # Links and their faults.
 
     def link(self, source: str, target: str) -> SimulatedLink:
-        """Return the link from one location to another, or inside a location if both are the same."""
+        """Return the link from one location to another, or the link within a location if both are the same."""
         link = self._links.get((source, target))
         if link is None:
             shape = self.settings.within_location if source == target else self.settings.between_locations
@@ -62,7 +62,8 @@ class SimulatedNetwork:
         self._set_state("held", source, target, one_way)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut` and `hold` in both directions between two locations, on all links of one location, or on all links."""
+        """Undo `cut` and `hold` in both directions between two locations, on all links of one location, or on
+        all links."""
         for link in list(self._links.values()):
             ends = {link.source, link.target}
             named = (source is None or source in ends) and (target is None or target in ends)
@@ -103,7 +104,7 @@ class SimulatedNetwork:
         return host
 
     def set_alias(self, name: str, host: str) -> None:
-        """Let `name` resolve to `host` from now on. Open connections are not affected."""
+        """Let `name` resolve to `host` from now on. Open connections are unaffected."""
         self._aliases[name] = host
 
     def resolve(self, name: str) -> HostNetwork:
@@ -111,7 +112,7 @@ class SimulatedNetwork:
         return self.host(self._aliases.get(name, name))
 
     def update_links(self, host: HostNetwork) -> None:
-        """Update links after the host's machine was powered on or off."""
+        """Update the links to a host whose machine was powered on or off."""
         for link in list(self._links.values()):
             if link.target == host.location:
                 link.changed()
@@ -126,10 +127,10 @@ class HostNetwork:
         self.location = location
         self.settings = network.settings
         self.loop: HostLoop
-        """The loop of the program's current life. Set by the host."""
+        """The loop of the program's current incarnation. Set by the host."""
         self.machine_is_up = True
         self.endpoints: dict[Endpoint, None] = {}
-        """The kernel's connections, oldest first."""
+        """The kernel's connections that are not closed, oldest first."""
         self._network = network
         self._servers: dict[int, SimulatedServer] = {}
         self._next_port = FIRST_FREE_PORT
@@ -195,7 +196,7 @@ class HostNetwork:
             endpoint.refuse()
 
     def accept(self, endpoint: Endpoint) -> None:
-        """Let the listening program accept the connection, whose handshake is complete."""
+        """Let the program accept a connection whose handshake is complete; refuse it if no program listens any more."""
         server = self._servers.get(endpoint.socket_name[1])
         if server is None:
             endpoint.refuse()

@@ -65,7 +65,7 @@ class SimulationOutcome:
 def run_to_the_end(
     world: World, main: Coroutine[Any, Any, None], *, within_seconds: float
 ) -> Violation | None:
-    """Run the world until `main` ends. Return a SimulationError, or another error of `main`, as a violation. Raises
+    """Run the world until `main` ends, and return a SimulationError or programming error as a violation. Raises
     ReachedOutside if a program called a function of the real world."""
     try:
         world.simulation.run(main, within_seconds=within_seconds)
@@ -81,7 +81,7 @@ def run_to_the_end(
 def without_gc_and_logging() -> Iterator[None]:
     """Suspend garbage collection and log output. Enter before a world is created, and leave after it is closed.
 
-    While a world exists, there is little garbage, but each collection traverses many objects, which takes 5% of a run's time.
+    While a world exists, there is little garbage, but collections traverse many objects: 5% of a run's time.
     Brokers log about a thousand lines per minute.
     """
     loggers = [logging.getLogger("emulator"), logging.getLogger("asyncio")]

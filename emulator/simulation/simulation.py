@@ -16,7 +16,7 @@ Programs use the environment of their host: `host.network`, `host.wall_clock_ms`
 `simulation.disk(host.name)`.
 
 While a simulation runs, `emulator.simulation.determinism_guard` rejects its programs' access to real clocks, sockets,
-threads, files and unseeded random numbers.
+threads, files and unseeded random numbers (unless `guarded=False`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Simulation:
         self.time = VirtualTime(self.random("turns"), self.trace)
         self.network = SimulatedNetwork(self.time, self.random("network"), network)
         self.program_errors: list[ProgramError] = []
-        """Errors that no program handled. With `strict`, the first one ends the run."""
+        """Errors that no code of a program handled. With `strict`, the first one ends the run."""
         self._strict = strict
         self._guard = Guard() if guarded else None
         self._hosts: dict[str, Host] = {}
@@ -92,7 +92,7 @@ class Simulation:
         return self.time.now
 
     def host(self, name: str, location: str | None = None) -> Host:
-        """Return the host of that name, created on first use at `location`, by default at a location of the same name."""
+        """Return the host of that name, created on first use. `location` defaults to the host's name."""
         host = self._hosts.get(name)
         if host is None:
             host = self._hosts[name] = Host(self, name, len(self._hosts), location or name)
@@ -104,8 +104,8 @@ class Simulation:
     def disk(
         self, host: str, faults: DiskFaults | None = None, *, type_: type[SimulatedDisk] = SimulatedDisk
     ) -> SimulatedDisk:
-        """Return the disk of a host, created on first use. It crashes when the host's program is killed, and outlives
-        it."""
+        """Return the disk of a host, created on first use; `faults` replace its former ones. It crashes when the host's
+        program is killed, and outlives it."""
         disk = self._disks.get(host)
         if disk is None:
             disk = self._disks[host] = type_(self.random(f"disk {host}"), faults)
@@ -129,13 +129,14 @@ class Simulation:
         return tuple(self._hosts.values())
 
     def random(self, purpose: str) -> Random:
-        """Return the random source for one purpose. Draws from one source do not affect the others."""
+        """Return a new random source, derived from the seed and the purpose. Draws from one do not affect others."""
         return Random(f"{self.seed}/{purpose}")
 
     # Running.
 
     def run(self, main: Coroutine[Any, Any, T], *, within_seconds: float = MAIN_SECONDS_MAX) -> T:
-        """Run `main` on the driver until it ends. Raises OutOfTime after `within_seconds` virtual seconds."""
+        """Run `main` on the driver until it ends, and return its result. Raises SimulationError: OutOfTime after
+        `within_seconds` virtual seconds."""
         task = self.driver.loop.create_task(main, name="main")
         self._drive(task, self.now + within_seconds)
         return task.result()
@@ -147,7 +148,7 @@ class Simulation:
     async def until(
         self, condition: Callable[[], bool], *, within_seconds: float = 60.0, every_seconds: float = 0.01
     ) -> None:
-        """Wait, in the main program, until the condition holds. Raises TimeoutError when it does not."""
+        """Wait, in the main program, until the condition holds. Raises TimeoutError after `within_seconds`."""
         deadline = self.now + within_seconds
         while not condition():
             if self.now >= deadline:
@@ -183,7 +184,7 @@ class Simulation:
                 guard.deactivate()
 
     def describe_waits(self) -> str:
-        """Return the state of every program, and its pending tasks, as text for error messages."""
+        """Return the pending tasks of every program, and the state of hosts, as text for error messages."""
         lines = [""]
         for host in self._hosts.values():
             tasks = tasks_of(host.loop) if host.state is not HostState.DOWN else []

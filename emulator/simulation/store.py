@@ -209,8 +209,8 @@ class SimulatedStore(KeyedStore):
         size_bytes: int = 0,
         tear: Callable[[], None] | None = None,
     ) -> asyncio.Future[Any]:
-        """Add a write to the next group. Return the future of its outcome, failed at once if the lane or store
-        ended."""
+        """Add a write to the next group. Return the future of its outcome; it has failed if the store ended or the lane
+        is broken."""
         refusal = self.ended or lane.broken
         if refusal is not None:
             return self.failed_future(refusal)
@@ -256,7 +256,7 @@ class SimulatedStore(KeyedStore):
                 write.future.set_result(result)
 
     def remove_pending(self) -> list[MediaWrite]:
-        """Remove the pending writes from the store and return them; the caller must resolve them."""
+        """Remove the pending writes from the store and return them, unresolved."""
         tail, self._waiting, self._committing = [*self._committing, *self._waiting], [], []
         return tail
 

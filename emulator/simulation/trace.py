@@ -1,8 +1,9 @@
 """The hash of a run: two runs of a seed are identical if their traces have the same hash.
 
-The hash covers every turn of every host, every arrival from the network and every commit, with their virtual times.
-With `detail` it also covers the names of callbacks and all bytes, which is slower and shows the first callback at which
-two runs differ. A listener receives the events as text.
+The hash covers every turn of every host, every segment that arrives and every event (faults of hosts and links, commits
+and crashes of media), with their virtual times and sizes. With `detail` it also covers the names of callbacks and the
+arriving bytes, which is slower, and gives another hash. A listener turns `detail` on: it receives each callback,
+arrival and event as text, so that the first difference of two runs is found.
 
 The hash does not depend on memory addresses or `hash()`: the same seed gives the same hash in another process,
 under another `PYTHONHASHSEED` and on another machine.
@@ -20,12 +21,12 @@ Listener = Callable[[float, str, str], None]
 """Called with virtual time in seconds, host and description of each event."""
 
 HOST_STEP = float(1 << 24)
-"""Factor of the host in a step's second number, `host * HOST_STEP + size`; sizes have 24 bits. The first number of a
-step is its time."""
+"""Factor of the host's index in `host * HOST_STEP + size`, the second number of a step; the first is its time. `size`
+(callbacks of a turn, bytes of an arrival) has up to 24 bits."""
 ARRIVAL = float(1 << 48)
 """Offset that distinguishes an arrival at a host (`ARRIVAL + host * HOST_STEP + size`) from a turn of the host."""
 EVENT = float(1 << 49)
-"""Offset that distinguishes an event from turns and arrivals."""
+"""Offset of the number of an event, which distinguishes it from turns and arrivals."""
 
 
 class Trace:
@@ -37,7 +38,7 @@ class Trace:
         """Numbers of the steps that are not hashed yet, in one flat list. Hosts append their turns (`time` and
         `host * HOST_STEP + callbacks`) and arrivals directly, because a method call would be too slow."""
         self._known: dict[str, float] = {}
-        """Number of each event text that was hashed before; repetitions hash only the number."""
+        """Number of each event text that was hashed."""
 
     def hexdigest(self) -> str:
         """Return the hash so far."""
@@ -45,7 +46,7 @@ class Trace:
         return self._hash.hexdigest()
 
     def callback(self, now: float, host: str, callback: Callable[..., Any]) -> None:
-        """Record that a host runs a callback. Only called with `detail`."""
+        """Record that a host is about to run a callback. Only called with `detail`."""
         name = callback_name(callback)
         self._add(name.encode())
         self._report(now, host, name)
@@ -57,7 +58,7 @@ class Trace:
         self._report(now, host, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
 
     def event(self, now: float, host: str, what: str) -> None:
-        """Record an event that is neither a turn nor an arrival, such as a fault or a group that became durable."""
+        """Record an event, such as a fault or a commit; `what` is hashed once, and its number each time."""
         number = self._known.get(what)
         if number is None:
             number = self._known[what] = EVENT + len(self._known)
@@ -72,7 +73,7 @@ class Trace:
             self._hash.update(part)
 
     def flush(self) -> None:
-        """Hash the recorded steps."""
+        """Hash the recorded steps, and remove them."""
         self._hash.update(array("d", self.steps))
         del self.steps[:]
 

@@ -4,7 +4,7 @@
     otherwise:                            time jumps to the next moment, and its callbacks become ready
     no callback ready, no moment left:    Deadlock
 
-The order of hosts is not guaranteed, so the seed draws the host that runs next. Time advances in jumps, except while a
+Real hosts run in no fixed order, so the seed draws the host that runs next. Time advances in jumps, except while a
 program spins: then it advances a little with each turn. A program that spins forever is a Livelock.
 """
 
@@ -22,8 +22,8 @@ from typing import Any, Protocol
 from emulator.simulation.trace import Trace
 
 BUSY_TURNS = 1_000
-"""A program is busy after this number of turns at one moment: from then on each turn takes BUSY_TURN_SECONDS, so that
-a program may spin until an event happens."""
+"""After this number of turns of all hosts at one moment, each further turn takes BUSY_TURN_SECONDS, so that a program
+may spin until an event happens."""
 BUSY_TURN_SECONDS = 0.000_01
 BUSY_TURNS_MAX = 1_000_000
 TURNS_BETWEEN_TIDYINGS = 1 << 12
@@ -31,7 +31,7 @@ TURNS_BETWEEN_COLLECTIONS = 1 << 18
 
 
 class SimulationError(Exception):
-    """The simulation cannot continue. The message contains the state of every host."""
+    """The simulation cannot continue. Messages of Deadlock, Livelock and OutOfTime list the programs' pending tasks."""
 
 
 class Deadlock(SimulationError):
@@ -39,7 +39,7 @@ class Deadlock(SimulationError):
 
 
 class Livelock(SimulationError):
-    """A program runs callbacks for BUSY_TURNS_MAX turns without waiting."""
+    """Programs took more than BUSY_TURNS_MAX turns without all of them waiting."""
 
 
 class OutOfTime(SimulationError):
@@ -85,7 +85,7 @@ class VirtualTime:
         self.running: ProgramLoop | None = None
         self._stopping = False
         self.turns = 0
-        """Number of turns of all hosts so far; updated at each `_tidy` and at the end of `run`."""
+        """Number of turns of all hosts so far; updated at intervals, and when `run` returns."""
         self._turns_at_collection = 0
         self._generators: dict[int, ProgramLoop] = {}
         """Loop of each asynchronous generator, by address, because generators under finalisation have no weak
@@ -103,8 +103,8 @@ class VirtualTime:
         self._stopping = True
 
     def run(self, deadline: float, describe_waits: Callable[[], str]) -> None:
-        """Run all hosts until `stop` is called. Raises SimulationError if no host can continue or the deadline
-        passes."""
+        """Run all hosts until `stop` is called. Raises Deadlock, Livelock, OutOfTime, or `failure` once a turn
+        has set it."""
         self._stopping = False
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_dropped)
@@ -146,7 +146,7 @@ class VirtualTime:
         self.turns = turns
 
     def _jump(self, deadline: float) -> bool:
-        """Advance time to the next moment and make its callbacks ready. Return False if no moment is before the
+        """Advance time to the next moment and make its callbacks ready. Return False if no moment is left up to the
         deadline."""
         moments = self.moments
         while moments:
@@ -191,7 +191,7 @@ class VirtualTime:
                 loop.timer_due(what)
 
     def timer_cancelled(self) -> None:
-        """Count a cancelled timer. Cancelled timers are removed when they fill more than half of the heap, because
+        """Count a cancelled timer. More than 100 of them are removed once they fill more than half of the heap, because
         programs cancel most of their timers."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers * 2 > len(self.moments):

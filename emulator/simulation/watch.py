@@ -1,4 +1,4 @@
-"""Check stored cursors after every commit, because an intermediate violation may not be visible at the end of a run.
+"""Check stored cursors at every event of a medium: an intermediate violation may not be visible at the end of a run.
 
 INV-8: the mark-delete position never moves back. INV-5: no message is acknowledged before a consumer of the
 subscription has received it.
@@ -22,7 +22,7 @@ class _Watched:
     """The state of the checks of one stored cursor."""
 
     trimmed_upto: int
-    """Last entry that was trimmed before the subscription was created, or -1. The subscription begins after it."""
+    """Last entry that was trimmed before the cursor was first seen, or -1. The subscription begins after it."""
     mark_delete: int = -2
     read: int = 0
     """Number of messages of the log that were checked."""
@@ -86,12 +86,12 @@ class CursorWatch:
 
         def on_event(what: str) -> None:
             report(what)
-            self._check_commit(region, disk)
+            self._check_changed(region, disk)
 
         disk.on_event = on_event
 
-    def _check_commit(self, region: str, disk: Medium) -> None:
-        """Check the cursors that a commit changed. Called after every commit; most commits change no cursor."""
+    def _check_changed(self, region: str, disk: Medium) -> None:
+        """Check the cursors that changed. Called at every event of the medium; most events change no cursor."""
         cursors = self._region_cursors.setdefault(region, _RegionCursors())
         for key in cursors.changed(disk.values):
             cursor = cursors_in(cursors.of(key)).get(key)

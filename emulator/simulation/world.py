@@ -13,9 +13,9 @@
 
         w.play(main())
 
-Virtual time passes when every host waits. Regions are the production brokers, each on its own host and disk, or with
-`disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at
-the location of its region. The main program runs on a host without faults.
+Virtual time passes when no host has ready callbacks. Regions are the production brokers, each on its own host and disk,
+or with `disk=RemoteFaults()` on a remote log. Clients are `emulator.client`, each on its own host, by default at the
+location of its region. The main program runs on a host without faults.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ADMIN_PORT = 8080
 NAMESPACE = "public/default"
 QUIET_SECONDS_MAX = 120.0
 STILL_SECONDS = 1.0
-"""Time for which the disks' content must not change before a world counts as quiet."""
+"""Time for which the `fingerprint` must not change before a world counts as quiet."""
 CLIENT_SETTINGS = ClientSettings(
     connect_timeout_seconds=2.0,
     request_timeout_seconds=5.0,
@@ -200,8 +200,8 @@ class World:
     def client(
         self, region: str, *others: str, settings: ClientSettings | None = None, location: str | None = None
     ) -> Client:
-        """Create a client for the main program, at `location` or the first region, which fails over to the other regions.
-        It runs on the driver, so it cannot be killed."""
+        """Create a client for the main program, at `location` or the first region. It may use `others` as fail-over
+        regions. It runs on the driver, so it cannot be killed."""
         self._clients += 1
         host = self.client_host(f"client-{self._clients}", location or region)
         host.network.loop = self.simulation.host(DRIVER).loop
@@ -217,7 +217,7 @@ class World:
         instance: str = "",
     ) -> Client:
         """Create a client for a program on `host`. `instance` distinguishes the clients that a program creates in one
-        life."""
+        incarnation."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
         chance = self.simulation.random(f"client {host.name} {host.incarnation}{instance and f' {instance}'}")
         return self.overrides.client(
@@ -232,8 +232,8 @@ class World:
     async def ask_admin(
         self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
     ) -> HttpResponse:
-        """Call a region's HTTP port from `host`, or from the driver. Raises NoHttpResponse if the region is down or
-        does not respond in time."""
+        """Call a region's HTTP port from `host`, by default from a new one beside it. Raises NoHttpResponse if the
+        region is down or does not respond in time."""
         if host is None:
             self._clients += 1
             host = self.client_host(f"admin-{self._clients}", region)
@@ -243,7 +243,7 @@ class World:
     # Waiting.
 
     async def ready(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
-        """Wait until every region serves and is linked with all others. Raises TimeoutError otherwise."""
+        """Wait until every region serves and is linked with all others. Raises TimeoutError after `within_seconds`."""
         await self.simulation.until(self.is_ready, within_seconds=within_seconds)
 
     def is_ready(self, *, without: Collection[str] = ()) -> bool:
@@ -255,8 +255,8 @@ class World:
         )
 
     async def quiet(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
-        """Wait until all messages are replicated and the disks' content no longer changes. Raises TimeoutError with the
-        region or replicator that is not quiet."""
+        """Wait until all messages are replicated and the `fingerprint` no longer changes. Raises TimeoutError, which
+        names the region or replicator that is not quiet."""
         deadline = self.simulation.now + within_seconds
         before: object = None
         while (now := self.fingerprint()) != before or self.why_not_quiet():
@@ -268,7 +268,7 @@ class World:
             await asyncio.sleep(STILL_SECONDS)
 
     def fingerprint(self) -> object:
-        """Return a value that changes when an entry is appended or a cursor is stored in any region."""
+        """Return a value that changes when an entry is appended, or a cursor is stored or deleted, in any region."""
         return [
             (
                 [(name, log.next_entry_id) for name, log in sorted(region.medium.logs.items())],
@@ -282,7 +282,7 @@ class World:
         ]
 
     def why_not_quiet(self) -> str:
-        """Return a sentence about a region that is down or a backlog that is not replicated. Empty if there is none."""
+        """Return a sentence about a region that is down, a topic to load, or a backlog to replicate; empty if none."""
         for name, region in self.regions.items():
             if region.broker is None or not region.is_up:
                 return f"region {name} is down"

@@ -43,7 +43,7 @@ from emulator.simulation.world import World
 
 RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 1.0
-"""Time that a connected actor that moves to another region may take to close its client."""
+"""Time that closing the client may take when a connected actor moves, or a consumer finishes."""
 POLL_SECONDS = 0.005
 """Interval at which an actor checks for connections, outcomes and room for further publishes."""
 BURST = 64

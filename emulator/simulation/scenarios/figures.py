@@ -71,7 +71,7 @@ def regions_lost(events: Iterable[HistoryEvent]) -> dict[str, float]:
 
 def loss_figures(events: Sequence[HistoryEvent], logs: Mapping[tuple[str, str], LogView]) -> Figures:
     """Return, for each lost region, the number of its acknowledged messages that no remaining region stores, and how
-    long before the loss the oldest of them was acknowledged (RPO; 0 if there is none). `logs` are by (region, topic)."""
+    long before the loss the oldest of them was acknowledged (RPO; 0 without any). `logs` are by (region, topic)."""
     lost = regions_lost(events)
     if not lost:
         return {}

@@ -4,8 +4,8 @@ The seed decides what topology and scenario leave open: delays within the declar
 the order of simultaneous events. The files determine everything else.
 
 A run ends when every step is complete, or when one fails. Then the safety invariants are checked. If every step is
-complete, links and regions are repaired, the regions get time to converge, and all invariants are checked. A region
-that the scenario lost is not repaired; the messages lost with it are measured, not counted as violations.
+complete and none is violated, links and regions are repaired, the regions get time to converge, and all invariants are
+checked. A region that the scenario lost is not repaired; the messages lost with it are measured, not violations.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SimulatedScenario:
 
 
 def prepare_scenario(scenario_path: Path, topology: Topology) -> SimulatedScenario:
-    """Read and check a scenario for the simulation. Raises ConfigurationError with every problem found."""
+    """Read and check a scenario for the simulation. Raises ConfigurationError."""
     scenario = load_scenario(scenario_path, topology)
     programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramSpec))
     if programs:
@@ -140,7 +140,7 @@ def _on_hosts(topology: Topology) -> Topology:
 
 
 def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
-    """Return the medium of each region: a remote log for Kafka, a disk otherwise."""
+    """Return the faults of each region's medium: RemoteFaults for a remote log (Kafka), DiskFaults for a disk."""
     random: Random = simulation.random("disks")
     return {
         region.name: (RemoteFaults if region.log.backend == "kafka" else DiskFaults)(
@@ -219,7 +219,8 @@ class _Run:
         return [topic_status(topic_row(topic)) for topic in await broker.every_topic()]
 
     async def _call_region(self, region: Any, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        """Call the region's admin port from a host at the region's place."""
+        """Call the region's admin port from a new host at its location. Raises ConnectionRefusedError without a
+        response."""
         self._calls += 1
         host = self.world.client_host(f"admin-{self._calls}", region.name)
         host.network.loop = self.world.simulation.driver.loop
@@ -268,7 +269,7 @@ class _Run:
 
     def _subscribed(self) -> dict[tuple[str, str], list[str]]:
         """Return, for each subscription, the regions in which it must have received all messages: those of its
-        consumers when the last step, a drain, completed. Empty if the last step is no drain."""
+        unfinished consumers after the last step, a drain. Empty if the last step is no drain."""
         actions = [
             step.action for step in self.simulated.scenario.steps if not isinstance(step.action, Phase)
         ]

@@ -50,7 +50,7 @@ class _Links:
         self.apply()
 
     def apply(self) -> None:
-        """Set the shapes of the network's links. Links that are cut or held stay so."""
+        """Set the shapes of the network's links, including their states."""
         for (source, target), shape in self._shapes.items():
             self._network.shape(source, target, shape)
 
@@ -74,7 +74,7 @@ class SimulatedRuntime:
         self.run_dir = run_dir
         self._world = world
         self._stopped = set(world.regions)
-        """Regions that were not started, or were stopped and not killed."""
+        """Regions that were never started, or that were running when they were stopped, and not started since."""
         self.lost: set[str] = set()
         """Regions that were lost and not started since."""
         self._links = _Links(world)
@@ -245,8 +245,8 @@ class SimulatedRuntime:
     # Waiting.
 
     async def _wait_until_linked(self, name: str) -> None:
-        """Wait until a region serves and is linked with its running peers, in both directions. Raises RuntimeFailure
-        after READY_SECONDS."""
+        """Wait until a region serves and is linked with its running peers over links that are up, in both directions.
+        Raises RuntimeFailure after READY_SECONDS."""
 
         def missing() -> list[str]:
             region = self._world.regions[name]
