@@ -12,7 +12,7 @@ from typing import Final
 
 from emulator.broker.explain.metadata import why_shared
 from emulator.broker.explain.transactions import (
-    Answer,
+    ExplanationBuilder,
     explain_key,
     explain_transaction,
     known_keys,
@@ -43,7 +43,7 @@ class Explainer:
     names: Callable[[Region], Iterable[Words]]
     """Returns the names of the objects of the kind that the region can explain. Subscriptions, replication and
     snapshots are those of loaded topics."""
-    explain: Callable[[Region, Words, Answer], Explanation]
+    explain: Callable[[Region, Words, ExplanationBuilder], Explanation]
     """Explains the object with this name."""
 
 
@@ -59,8 +59,8 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
     known = list(explainer.names(region))
     for words in known:
         if _matches(typed, words):
-            answer = partial(explained, region.config.region, kind, " ".join(words))
-            return explainer.explain(region, words, answer)
+            build = partial(explained, region.config.region, kind, " ".join(words))
+            return explainer.explain(region, words, build)
     hint = nearest(" ".join(typed), (" ".join(map(_as_typed, words)) for words in known))
     rule = "" if hint is None else f" (did you mean {hint!r}?)"
     shape = " ".join(KINDS[kind].words)
@@ -123,13 +123,13 @@ def _topics(region: Region) -> Iterable[Words]:
     return [(name,) for name in region.directory.all_names()]
 
 
-def _topic(region: Region, words: Words, answer: Answer) -> Explanation:
+def _topic(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
     topic = region.directory.serving.get(words[0])
     if topic is None:
         cause = _NOT_SERVED.get(region.directory.state_of(words[0]))
         if cause is None:
-            return answer("stored; it is loaded when a client or a remote region uses it", None, [])
-        return answer("not served", None, [cause()])
+            return build("stored; it is loaded when a client or a remote region uses it", None, [])
+        return build("not served", None, [cause()])
     clients = [one for one in topic.producers.values() if one.source_region is None]
     consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
     summary = (
@@ -138,7 +138,7 @@ def _topic(region: Region, words: Words, answer: Answer) -> Explanation:
         f"{_count(len(clients), 'producer')} of clients"
     )
     reasons = [*_why_regions_lack(topic), why_not_readable(region, topic), _why_producer_waits(topic)]
-    return answer("; ".join([summary, *access_sentences(topic)]), topic.metrics.loaded_ms, reasons)
+    return build("; ".join([summary, *access_sentences(topic)]), topic.metrics.loaded_ms, reasons)
 
 
 _NOT_SERVED: Mapping[LoadState, ReasonRow] = {
@@ -240,7 +240,7 @@ def _subscriptions(region: Region) -> Iterable[Words]:
     ]
 
 
-def _subscription(region: Region, words: Words, answer: Answer) -> Explanation:
+def _subscription(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
     topic = region.directory.serving[words[0]]
     subscription = topic.subscriptions[words[1]]
     backlog, consumers = subscription.backlog(), len(subscription.consumers)
@@ -249,7 +249,7 @@ def _subscription(region: Region, words: Words, answer: Answer) -> Explanation:
         f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
     )
     delivery = subscription.why_not() or why_not_readable(region, topic)
-    explanation = answer(summary, None, [delivery, _why_position_stays(topic, subscription)])
+    explanation = build(summary, None, [delivery, _why_position_stays(topic, subscription)])
     not_applied = tuple(sorted(subscription.cursor.unapplied))
     return replace(explanation, replicates_to=_replicates_to(topic, subscription), not_applied=not_applied)
 
@@ -288,16 +288,16 @@ def _replicators(region: Region) -> Iterable[Words]:
     ]
 
 
-def _replication(region: Region, words: Words, answer: Answer) -> Explanation:
+def _replication(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
     topic = region.directory.serving[words[0]]
     replicator = topic.replicators.get(words[1])
     if replicator is None:
-        return answer("not replicated", None, [_why_not_replicated(region, topic, words[1])])
+        return build("not replicated", None, [_why_not_replicated(region, topic, words[1])])
     backlog = replicator.backlog
     summary = (
         f"{words[1]} has all entries" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
     )
-    return answer(summary, replicator.since_ms, [replicator.why_not(), why_not_readable(region, topic)])
+    return build(summary, replicator.since_ms, [replicator.why_not(), why_not_readable(region, topic)])
 
 
 def _why_not_replicated(region: Region, topic: Topic, remote: str) -> Reason:
@@ -317,7 +317,7 @@ def _replicated_topics(region: Region) -> Iterable[Words]:
     ]
 
 
-def _snapshot(region: Region, words: Words, answer: Answer) -> Explanation:
+def _snapshot(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
     sync = region.directory.serving[words[0]].subscriptions.replicated
     assert sync is not None
     counters = sync.summary()
@@ -325,7 +325,7 @@ def _snapshot(region: Region, words: Words, answer: Answer) -> Explanation:
         f"{counters['completed']} of {_count(counters['started'], 'snapshot')} completed, "
         f"{counters['timed_out']} timed out, {counters['pending']} under way"
     )
-    return answer(f"{summary}; {_describe_newest(sync)}", None, [sync.snapshots.why_not()])
+    return build(f"{summary}; {_describe_newest(sync)}", None, [sync.snapshots.why_not()])
 
 
 def _describe_newest(sync: ReplicatedSubscriptions) -> str:
@@ -346,7 +346,7 @@ def _paths(region: Region) -> Iterable[Words]:
     return [(path,) for path in dict.fromkeys((*stored, *replaced))]
 
 
-def _path(region: Region, words: Words, answer: Answer) -> Explanation:
+def _path(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
     metadata = region.metadata
     change = metadata.get(words[0])
     if change is None:  # a row that was damaged and removed
@@ -355,8 +355,8 @@ def _path(region: Region, words: Words, answer: Answer) -> Explanation:
         value = (change.value or b"").decode(errors="replace")
         summary = f"version {change.version}, as of revision {metadata.revision}: {value}"
     if metadata.away is not None:
-        return answer(summary, None, [Cause.STORE_AWAY(failure=str(metadata.away))])
-    return answer(summary, None, why_shared(metadata, region.synchronizer, words[0]))
+        return build(summary, None, [Cause.STORE_AWAY(failure=str(metadata.away))])
+    return build(summary, None, why_shared(metadata, region.synchronizer, words[0]))
 
 
 # Links.
@@ -366,10 +366,10 @@ def _links(region: Region) -> Iterable[Words]:
     return [(region.config.region, peer) for peer in region.peers]
 
 
-def _link(region: Region, words: Words, answer: Answer) -> Explanation:
+def _link(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
     peer = region.peers[words[1]]
     summary = "established" if peer.connected else "not established"
-    return answer(summary, peer.since_ms, [peer.why_not])
+    return build(summary, peer.since_ms, [peer.why_not])
 
 
 EXPLAINERS: Mapping[str, Explainer] = {

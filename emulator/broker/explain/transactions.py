@@ -13,7 +13,7 @@ from emulator.model.transaction_names import SEPARATOR, TransactionStatus, TxnId
 from emulator.model.values import Position
 
 NAMED_MAX = 10
-Answer = Callable[[str, int | None, Iterable[Reason]], Explanation]
+ExplanationBuilder = Callable[[str, int | None, Iterable[Reason]], Explanation]
 """Builds an explanation: (state of the object, ms since 1970 of the state's begin or None, reasons)."""
 
 
@@ -24,17 +24,17 @@ def known_transactions(region: Region) -> Iterable[tuple[str]]:
             yield (TxnId(coordinator.number, least).text,)
 
 
-def explain_transaction(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
+def explain_transaction(region: Region, words: tuple[str, ...], build: ExplanationBuilder) -> Explanation:
     """Explain a known transaction."""
     coordinator_number, least = map(int, words[0].strip("()").split(","))
     coordinator = region.coordinators.get(coordinator_number)
     transaction = coordinator.core.live.get(least)
     if transaction is None:
         outcome = coordinator.core.outcomes[least]
-        return answer(f"{outcome.status.name}: {outcome.why}", None, [])
+        return build(f"{outcome.status.name}: {outcome.why}", None, [])
     summary = f"{transaction.status.name}; {_holder(transaction)}; {_participants(transaction)}"
     refused = coordinator.notifier.refused.get(least, {})
-    return answer(summary, transaction.opened_at_ms, _why_not_over(transaction, refused))
+    return build(summary, transaction.opened_at_ms, _why_not_over(transaction, refused))
 
 
 def _why_not_over(
@@ -56,7 +56,7 @@ def known_keys(region: Region) -> Iterable[tuple[str]]:
             yield (full_text(state.owner, state.key),)
 
 
-def explain_key(region: Region, words: tuple[str, ...], answer: Answer) -> Explanation:
+def explain_key(region: Region, words: tuple[str, ...], build: ExplanationBuilder) -> Explanation:
     """Explain a known transaction key: its epoch, its last client, its newest transactions, and those that block it."""
     owner, _, key = words[0].rpartition(SEPARATOR)
     coordinator = next(one for one in region.coordinators.loaded if (owner, key) in one.keys.book.keys)
@@ -71,7 +71,7 @@ def explain_key(region: Region, words: tuple[str, ...], answer: Answer) -> Expla
         Cause.KEY_IN_USE(transaction=one.txn.text, status=one.status.name)
         for one in reversed(blocking[-NAMED_MAX:])
     ]
-    return answer(summary, state.since_ms, reasons)
+    return build(summary, state.since_ms, reasons)
 
 
 def _participants(transaction: LiveTransaction) -> str:

@@ -50,7 +50,7 @@ class SubscriptionLifetime:
             and not subscription.closed
         ):
             subscription.close()
-            subscription.topic.subscriptions.ended(subscription.name)
+            subscription.topic.subscriptions.remove(subscription.name)
 
     def _cancel_return_timer(self) -> None:
         if self._return_timer is not None:
@@ -72,7 +72,7 @@ class SubscriptionLifetime:
             await subscription.settled()
             if subscription.durable:
                 await subscription.delete_stored()
-            subscription.topic.subscriptions.ended(subscription.name)
+            subscription.topic.subscriptions.remove(subscription.name)
             outcome.set_result(None)
         except StorageError as failure:
             subscription.topic.failed(failure)

@@ -195,7 +195,7 @@ class PendingAcksOfSubscription:
         except GeoemuError as failure:
             logger.warning("transaction %s is not ended yet: %s", txn.text, failure)
 
-    def ended_upto(self, most: int, low_watermark: int) -> None:
+    def end_orphans_up_to(self, most: int, low_watermark: int) -> None:
         """End orphaned transactions if the oldest pending one belongs to coordinator `most` and is not above
         `low_watermark`, up to which that coordinator has ended all its transactions."""
         oldest = next(iter(self.acks.by_txn), None)

@@ -222,7 +222,7 @@ class Subscription:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         if self.pending_acks is not None:
             await self.pending_acks.end(txn, committed=committed)
-            self.pending_acks.ended_upto(txn.most, low_watermark)
+            self.pending_acks.end_orphans_up_to(txn.most, low_watermark)
 
     def _pump_if_unblocked(self) -> None:
         """Resume dispatch after an acknowledgement. It can unblock a consumer at its limit, all consumers at the
@@ -250,12 +250,12 @@ class Subscription:
         StorageError when the cursor may not be durable."""
         if self.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
-        left = within_batch(self.topic, next_entry_id, tuple(ack_set))
+        open_messages = within_batch(self.topic, next_entry_id, tuple(ack_set))
         self.seeks += 1
         try:
             self.cursor.seek(next_entry_id)
-            if left:
-                self.cursor.ack_batch(next_entry_id, left, WORD_BITS * len(left))
+            if open_messages:
+                self.cursor.ack_batch(next_entry_id, open_messages, WORD_BITS * len(open_messages))
             if self.pending_acks is not None:
                 self.pending_acks.sought()
             self.stored_cursor.ignore_move()

@@ -50,9 +50,9 @@ class TopicPublishing:
             for producer in (*self.producers.values(), *self._access.waiting):
                 producer.connection.liveness.hurry(new[KEEP_ALIVE_INTERVAL])
         if new.differs(old, MAX_MESSAGE_SIZE):
-            limits, most = limits_of(topic.region.config), new[MAX_MESSAGE_SIZE]
-            if most:
-                limits = replace(limits, payload_bytes=min(most, limits.payload_bytes))
+            limits, policy_bytes = limits_of(topic.region.config), new[MAX_MESSAGE_SIZE]
+            if policy_bytes:
+                limits = replace(limits, payload_bytes=min(policy_bytes, limits.payload_bytes))
             self.client_limits = limits
         if new.differs(old, PUBLISH_RATE):
             now_ms = asyncio.get_running_loop().time() * 1000
@@ -88,7 +88,7 @@ class TopicPublishing:
             self._topic.subscriptions.links_changed()
 
     def detach(self, producer: ConnectedProducer, why: str) -> None:
-        """Remove a producer, unless another one has taken its name."""
+        """Remove a producer, unless it is no longer the one registered under its name."""
         if self.producers.get(producer.producer_name) is not producer:
             return
         del self.producers[producer.producer_name]

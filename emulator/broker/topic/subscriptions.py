@@ -112,7 +112,7 @@ class Subscriptions(dict[str, Subscription]):
         self[name] = subscription
         return subscription
 
-    def ended(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a subscription: it was deleted, or it is not durable and its last consumer left."""
         self.pop(name, None)
         if self.replicated is not None:

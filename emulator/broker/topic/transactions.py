@@ -69,7 +69,7 @@ class TopicTransactions:
     def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
         """Commit or abort the messages that a transaction published to this topic. The future completes when the marker
         is durable."""
-        self.ended_upto(txn.most, low_watermark)
+        self.end_orphans_up_to(txn.most, low_watermark)
         return self.end(txn, committed=committed)
 
     def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
@@ -161,7 +161,7 @@ class TopicTransactions:
                 "%s: transaction %s is not ended yet: %s", self._topic.full_name, txn.text, failure
             )
 
-    def ended_upto(self, most: int, low_watermark: int) -> None:
+    def end_orphans_up_to(self, most: int, low_watermark: int) -> None:
         """End orphaned transactions if the oldest open one belongs to coordinator `most` and is not above
         `low_watermark`, up to which that coordinator has ended all its transactions."""
         blocking = self._topic.state.buffer.blocking

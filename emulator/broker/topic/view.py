@@ -127,7 +127,7 @@ class SubscriptionsView(Protocol):
         """Return the dispatch rate of a subscription."""
         ...
 
-    def ended(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a subscription: it was deleted, or it is not durable and its last consumer left."""
         ...
 

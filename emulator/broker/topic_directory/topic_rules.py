@@ -53,10 +53,10 @@ class TopicRules:
     def check_room(self, topic: TopicName, more: int) -> None:
         """Raise ProtocolError when `more` additional topics exceed the namespace's maximum."""
         namespace = topic.full_namespace
-        most = self._region.policies.of_namespace(namespace, MAX_TOPICS)
-        if most and self._region.directory.count(namespace) + more > most:
+        topics_max = self._region.policies.of_namespace(namespace, MAX_TOPICS)
+        if topics_max and self._region.directory.count(namespace) + more > topics_max:
             raise ProtocolError(
-                ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {most}"
+                ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {topics_max}"
             )
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:

@@ -83,10 +83,10 @@ class _RemembersTheDeleted(Subscriptions):
         super().__init__(topic)
         self._stood_at: dict[str, int] = {}
 
-    def ended(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         if name in self:
             self._stood_at[name] = self[name].cursor.mark_delete
-        super().ended(name)
+        super().remove(name)
 
     def create(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         if name in self._stood_at and self._stood_at[name] > cursor.mark_delete:

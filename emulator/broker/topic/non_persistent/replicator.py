@@ -39,7 +39,7 @@ class NonPersistentReplicator(Replicator):
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         super().__init__(topic, peer)
         self._non_persistent = cast(NonPersistentTopicView, topic)
-        self._waiting = UnsentEntries()
+        self._unsent = UnsentEntries()
 
     def offer(self, entries: Sequence[StoredEntry]) -> None:
         """Send the topic's new entries as far as possible, and drop unsent ones that the topic no longer holds."""
@@ -49,10 +49,10 @@ class NonPersistentReplicator(Replicator):
                 self.remote, info.replicated_from, info.replicate_to, info.marker_type
             )
             if decision is Forwarding.SEND:
-                self._waiting.add(entry.entry_id, entry.messages)
+                self._unsent.add(entry.entry_id, entry.messages)
         self.pump()
         self._drop_before(self._non_persistent.first_retained_entry_id)
-        if entries and not self.life.is_connected:  # the remote region is disconnected
+        if entries and not self.life.is_connected:
             self._drop_before(entries[-1].entry_id + 1)
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
@@ -61,11 +61,11 @@ class NonPersistentReplicator(Replicator):
         if entries:
             self._drop_before(entries[0].entry_id)
         super()._send(entries)
-        self._waiting.take_before(self.progress.next_entry_id)
+        self._unsent.take_before(self.progress.next_entry_id)
 
     def _drop_before(self, entry_id: int) -> None:
         """Skip entries below an id, and count those that were never sent."""
-        dropped = self._waiting.take_before(entry_id)
+        dropped = self._unsent.take_before(entry_id)
         if dropped:
             drops = self._non_persistent.dropped_for.setdefault(
                 self.remote, self.topic.region.environment.components.topics.drops()

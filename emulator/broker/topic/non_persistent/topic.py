@@ -51,8 +51,8 @@ class NonPersistentSubscriptions(Subscriptions):
         self.dropped: dict[str, Drops] = {}
         """Dropped messages by subscription."""
 
-    def ended(self, name: str) -> None:
-        super().ended(name)
+    def remove(self, name: str) -> None:
+        super().remove(name)
         self.dropped.pop(name, None)
 
 
