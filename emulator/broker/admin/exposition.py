@@ -53,7 +53,7 @@ class Metrics:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether a client that sends this header prefers OpenMetrics."""
+    """Whether this Accept header contains OpenMetrics."""
     return any(part.split(";")[0].strip() == "application/openmetrics-text" for part in accept.split(","))
 
 

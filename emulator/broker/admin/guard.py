@@ -1,4 +1,4 @@
-"""Rejects changing requests of other web sites: Host must be a name of the region, and so must Origin, if present.
+"""Rejects changing requests of other web sites: Host, and Origin if present, must name this region.
 
 A browser lets any page send requests to any address, but it sends the page's origin (Origin) and the address that the
 page uses (Host). Host reveals a page that points its own name at this region's address (DNS rebinding); Origin reveals
@@ -31,7 +31,7 @@ class AdminGuard:
         return cls(config.region, names)
 
     def check(self, head: RequestHead) -> None:
-        """Raise HttpError 421 or 403 for a changing request that is not meant for this region."""
+        """Raise HttpError for a changing request whose Host (421) or Origin (403) is not this region."""
         if head.method in SAFE_METHODS:
             return
         host = host_in(head.host)
@@ -55,8 +55,8 @@ class AdminGuard:
         return ", ".join(sorted({*self._names, "localhost", local_address} - {""}))
 
     def _is_this_region(self, host: str, local_address: str) -> bool:
-        """Whether a host is this region. `local_address` is an address and not a name, so no other site can point it
-        at this region."""
+        """Whether a host is one of the region's names, a loopback address or name, or `local_address`. These are
+        addresses that no other site can use for itself."""
         return host in self._names or is_loopback(host) or (host != "" and host == local_address)
 
 

@@ -25,11 +25,13 @@ logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1_048_576
 REJECTED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
-"""Maximum size of a rejected body that is still read, so that the client reads the response before the connection
-ends."""
+"""Maximum size of a rejected body that is read and dropped, so that the client can read the response before the
+connection is closed."""
 IDLE_SECONDS = 60.0
+"""Seconds after the connection was opened or a response was sent, in which a complete request must arrive."""
 UNREPEATABLE_HEADERS = ("host", "origin", "content-type", "authorization")
-"""Headers that decide whether a request is allowed. A request must not repeat them: a proxy may check another copy."""
+"""Headers that decide whether a request is allowed. A repeated one is rejected, because a proxy may have checked the
+other copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class HttpConnection(asyncio.Protocol):
         """The call to make with the body; None if the request was rejected and its body is dropped."""
         self._body = bytearray()
         self._busy = False
-        """True while a request is executed; reading pauses, and later bytes stay in the kernel."""
+        """Whether a request is executed; meanwhile reading is paused, and further requests wait."""
         self._rejected_bytes = 0
         """Number of bytes of a rejected body that were read so far."""
         self._write_paused = False
@@ -142,7 +144,7 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """Handle the end of the client's bytes; the client may still wait for a response."""
+        """Handle the end of the client's bytes. Return True to stay open while a request is executed."""
         self._http.receive_data(b"")
         self._advance()
         return self._busy
@@ -171,7 +173,7 @@ class HttpConnection(asyncio.Protocol):
     # Requests.
 
     def _advance(self) -> None:
-        """Handle received bytes. After invalid HTTP, send one error response and close the connection."""
+        """Process received bytes. After invalid HTTP, send an error response and close the connection."""
         try:
             self._process_events()
         except h11.RemoteProtocolError as problem:

@@ -1,4 +1,4 @@
-"""Parsers of request bodies, of numbers in paths, and of message ids in JSON."""
+"""Parsers of request bodies, of numbers in paths, and of message ids in JSON; the limit of properties."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def whole_number(text: str, what: str) -> int:
 
 
 def codec_body(codec: Codec[Any]) -> Body:
-    """Return the body of a value that `codec` decodes. HttpError 400 for an invalid form, 412 for an invalid value."""
+    """Return the body of a value that `codec` decodes. HttpError 412 for a value out of range, 400 for any other error
+    in it."""
 
     def parse(raw: Any) -> Any:
         try:
@@ -40,8 +41,8 @@ def codec_body(codec: Codec[Any]) -> Body:
 
 
 def policy_body(policy: Policy[Any], segment: str = "", *, or_text: bool = False) -> Body:
-    """Return the body of a policy's value. HttpError 400 for an invalid form, 412 for an invalid value. `segment`: the
-    name in Pulsar's error message for negative numbers."""
+    """Return the body of a policy's value. HttpError 400 for JSON of another form, 412 for a value of the right form
+    that is not allowed. `segment`: the name in Pulsar's error message for negative numbers. `or_text`: see `Body`."""
 
     def parse(raw: Any) -> Any:
         try:
@@ -107,7 +108,7 @@ class NamedId(NamedTuple):
     is_excluded: bool
     """Whether the request means the position after the message."""
     properties: dict[str, str]
-    """Properties of the subscription that the request creates."""
+    """Properties in the request; validated and not used."""
 
 
 def message_id_json(position: Position, partition: int) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """All metrics of a region.
 
-Their number is bounded: a limited number of topics have series of their own, and a metric counts the others. The
-sums of the broker (`pulsar_broker_…`) are of all topics in memory.
+Their number is bounded: at most TOPICS_MAX topics, with about SERIES_MAX subscriptions and replicators, have series of
+their own. The sums of the broker (`pulsar_broker_…`) include all loaded topics.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from emulator.model.transaction_names import full_text
 from emulator.model.values import TopicName
 
 TOPICS_MAX: Final = 1_000
+"""Maximum number of topics, and of namespaces, with series of their own."""
 
 
 async def families_of(region: Region) -> list[MetricFamily]:
-    """All metrics of a region, as they are now."""
+    """Return all metrics of a region, as they are now."""
     metrics, cluster = Metrics(), region.config.region
     topics = [topic for _, topic in sorted(region.directory.serving.items())]
     series = 0
@@ -42,7 +43,7 @@ async def families_of(region: Region) -> list[MetricFamily]:
             await asyncio.sleep(0)  # let other tasks run
     _add_namespaces(metrics, region)
     for name, value in sums.items():
-        metrics.add(f"pulsar_broker_{name}", "All loaded topics.", value, cluster=cluster)
+        metrics.add(f"pulsar_broker_{name}", "Sum over all loaded topics.", value, cluster=cluster)
     omitted = max(0, len(topics) - TOPICS_MAX)
     metrics.add("geoemu_topics_without_series", "Loaded topics without series of their own.", omitted)
     _add_region(metrics, region)
@@ -50,7 +51,7 @@ async def families_of(region: Region) -> list[MetricFamily]:
 
 
 def _add_namespaces(metrics: Metrics, region: Region) -> None:
-    """Topics in memory or not."""
+    """Add the number of topics of each namespace."""
     names = Counter(TopicName.parse(name).full_namespace for name in region.directory.all_names())
     for namespace, count in sorted(names.items())[:TOPICS_MAX]:
         labels = {"cluster": region.config.region, "namespace": namespace}
@@ -59,11 +60,24 @@ def _add_namespaces(metrics: Metrics, region: Region) -> None:
 
 def _add_region(metrics: Metrics, region: Region) -> None:
     cluster = {"cluster": region.config.region}
-    metrics.add("pulsar_version_info", "Of geoemu.", 1, **cluster, version=__version__)
-    metrics.add("pulsar_active_connections", "Of clients.", len(region.clients.connections), **cluster)
+    metrics.add(
+        "pulsar_version_info", "1; the label is the version of geoemu.", 1, **cluster, version=__version__
+    )
+    metrics.add(
+        "pulsar_active_connections",
+        "Connections of clients and of other regions.",
+        len(region.clients.connections),
+        **cluster,
+    )
     for name, peer in sorted(region.peers.items()):
         connected = int(peer.connected)
-        metrics.add("geoemu_link_connected", "1: the link is up.", connected, **cluster, remote_cluster=name)
+        metrics.add(
+            "geoemu_link_connected",
+            "1 if the link to the other region is connected, else 0.",
+            connected,
+            **cluster,
+            remote_cluster=name,
+        )
     serving, access, prefix = region.directory.serving, region.resources.access_figures, "geoemu_exclusive"
     waiting = sum(len(topic.access.machine.queue) for topic in serving.values())
     metrics.add(f"{prefix}_waiting_sum", "Producers that wait for exclusive access, all topics.", waiting)
@@ -82,12 +96,12 @@ def _add_region(metrics: Metrics, region: Region) -> None:
         metrics.add(name, help_, value)
     metrics.add(
         "geoemu_memory_bytes",
-        "Bytes held for clients and for other purposes.",
+        "Bytes that the region's memory budgets count.",
         region.resources.memory.held_bytes,
     )
 
 
-# Transactions and transaction keys, under upstream's names and those of the proposal.
+# Transactions and transaction keys, with the names of Pulsar and of the proposal.
 
 _COORDINATOR_METRICS: tuple[tuple[str, str, Callable[[RunningCoordinator], int]], ...] = (
     ("pulsar_txn_active_count", "Open transactions.", lambda coordinator: len(coordinator.core.live)),
@@ -107,7 +121,7 @@ _COORDINATOR_METRICS: tuple[tuple[str, str, Callable[[RunningCoordinator], int]]
 
 
 def _add_transactions(metrics: Metrics, region: Region) -> None:
-    """Nothing where transactions are not enabled."""
+    """Add the metrics of transactions; nothing if transactions are not enabled."""
     loaded, here = region.coordinators.loaded, {"cluster": region.config.region}
     if not loaded:
         return
@@ -121,7 +135,7 @@ def _add_transactions(metrics: Metrics, region: Region) -> None:
 
 
 def _add_participants(metrics: Metrics, region: Region, here: dict[str, str]) -> None:
-    """Of topics and subscriptions that are in memory."""
+    """Add the metrics of transactions in loaded topics and subscriptions."""
     topics = region.directory.serving.values()
     pending = [one.pending_acks for topic in topics for one in topic.subscriptions.values()]
     help_ = "Open transactions of all topics."
@@ -153,8 +167,7 @@ def _add_keys(
 
 
 def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
-    """Name, help and value of what a region counts of metadata events between clusters (PIP-136); nothing without
-    metadata synchronisation."""
+    """Yield name, help and value of each metric of metadata synchronisation (PIP-136); nothing if it is not enabled."""
     synchronizer = region.synchronizer
     if synchronizer is None:
         return
@@ -163,7 +176,11 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
         ("sent", "Metadata events that this region published to other clusters.", metrics.sent),
         ("applied", "Metadata events of other clusters that were applied here.", metrics.won),
         ("lost", "Metadata events of other clusters that lost to a later one.", metrics.lost),
-        ("undone", "Changes of this cluster that lost to a later one of another cluster.", metrics.undone),
+        (
+            "undone",
+            "Changes of this cluster that lost to one of a cluster that had not received them.",
+            metrics.undone,
+        ),
         (
             "refused",
             "Messages of the event topic that are not valid events of their sender.",
@@ -178,7 +195,7 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
         yield f"geoemu_metadata_events_{name}_total", help_, value
     help_ = "Rows of metadata sync in the configuration store that could not be decoded."
     yield "geoemu_metadata_rows_damaged_total", help_, synchronizer.damage.count
-    help_ = "Unexpected errors after which metadata sync began again."
+    help_ = "Unexpected errors after which metadata sync was restarted."
     yield "geoemu_metadata_sync_failures_total", help_, metrics.failures
     help_ = "1 if this region is the sync leader of its cluster."
     yield "geoemu_metadata_sync_leader", help_, 0 if leader is None else 1
@@ -193,7 +210,7 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
 
 
 def _clusters_with_other_exclusions(metadata: Metadata, settings: SyncSettings) -> int:
-    """Those whose row can be read."""
+    """Return the number of clusters with other excluded paths; 0 if a stored report is damaged."""
     with suppress(StorageDamaged):
         return sum(1 for _ in differences(metadata, settings))
     return 0

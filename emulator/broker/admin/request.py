@@ -68,7 +68,7 @@ class AdminContext:
 
 @dataclass(frozen=True, slots=True)
 class AdminRequest:
-    """A request that passed all checks."""
+    """A request that was routed, authorized and parsed."""
 
     context: AdminContext
     names: Mapping[str, str]
@@ -127,7 +127,7 @@ class AdminRequest:
     # The topic.
 
     def topic_name(self) -> TopicName:
-        """Return the name of the topic in the path. ProtocolError for a topic that cannot exist."""
+        """Return the name of the topic in the path. ProtocolError for an invalid name or a missing namespace."""
         return self.region.check_topic(full_topic_name(self.names))
 
     def existing_topic(self) -> TopicName:
@@ -142,7 +142,7 @@ class AdminRequest:
         return self.region.policies.topic_policies_path(self.topic_name(), everywhere=self.flag("isGlobal"))
 
     def partition_names(self) -> list[str]:
-        """Return the full name of the topic, or of each of its partitions."""
+        """Return the full name of the topic, or those of its partitions, existing or not."""
         name = self.topic_name()
         found = self.region.partitioned.get(name)
         return [str(name)] if found is None else partition_names(name, found.count)
@@ -184,6 +184,7 @@ class AdminRequest:
         return topic, found
 
     def subscription_not_found(self) -> HttpError:
+        """Return the error for a missing subscription: 404, or 412 for the name of a replicator's cursor in Pulsar."""
         name = self.names["subscription"]
         if name.startswith("pulsar.repl."):
             return HttpError(
@@ -196,8 +197,8 @@ class AdminRequest:
     async def ignoring_deletion(
         self, topic: Topic, subscription: Subscription, work: Awaitable[None]
     ) -> None:
-        """Await `work`, and ignore the deletion of the subscription. GoneMeanwhile if the subscription still exists,
-        because its topic was loaded again."""
+        """Await `work`, and ignore that the subscription or its topic was deleted. GoneMeanwhile if the subscription
+        still exists, because its topic was loaded again."""
         try:
             await work
         except GoneMeanwhile:
@@ -206,8 +207,8 @@ class AdminRequest:
                     raise
 
     async def gone_error(self, problem: GoneMeanwhile) -> HttpError:
-        """Return 404 with Pulsar's reason if the object in the path does not exist any more, 409 if it was loaded
-        again. ProtocolError."""
+        """Return or raise 404 with Pulsar's reason if the object in the path no longer exists; return 409 if it was
+        loaded again. ProtocolError if its topic cannot be loaded."""
         if "topic" in self.names:
             for topic in await self.load_partitions():
                 if "subscription" in self.names and self.names["subscription"] not in topic.subscriptions:

@@ -1,9 +1,9 @@
 """The resources of the HTTP port as data: rows for routing, the OpenAPI document and docs/ADMIN.md.
 
-A row is a path with an operation for each method. A path is `/`, then segments separated by `/`: a literal word, or
-`{name}` for any segment that is not empty. If two rows match a request, the row is used that has a literal word at the
-first segment where only one of them has one. Overlapping rows with literal words at the same segments are rejected, so
-the order of rows has no effect.
+A row is a path with an operation for each supported method. A path is `/`, then segments separated by `/`: a literal
+word, or `{name}` for any segment that is not empty. Of two rows that match a request and have its method, the row is
+used that has a literal word at the first segment where only one of them has one. Overlapping rows with a common method
+and literal words at the same segments are rejected, so the order of rows has no effect.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Body:
     """The body of a request."""
 
     parse: Callable[[Any], Any]
-    """Converts decoded JSON to the handler's argument. HttpError 400 for an invalid body."""
+    """Converts decoded JSON to the handler's argument. HttpError for an invalid body."""
     schema: Mapping[str, Any]
     """JSON Schema of the body, for the OpenAPI document."""
     or_text: bool = False
@@ -68,9 +68,10 @@ class Operation:
     text: bool = False
     """Whether the response is plain text, not JSON."""
     empty: bool = False
-    """Whether the response is 204 without a body."""
+    """For the documentation: whether the response is 204 without a body. `run` returns None then."""
 
     async def respond(self, request: AdminRequest) -> Response:
+        """Execute the request; None from the handler is a response 204 without a body."""
         content = await self.run(request)
         if isinstance(content, Response):
             return content
@@ -97,7 +98,8 @@ class Resource:
     post: Operation | None = None
     delete: Operation | None = None
     stored_only: str = ""
-    """Why the resource is stored and returned without any effect; included in its responses."""
+    """Why the resource is stored and returned without any effect, for the documentation; responses have a header that
+    refers to it. Empty for other resources."""
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +150,7 @@ class Resource:
         return tuple(not one.startswith("{") for one in self.segments)
 
     def overlaps(self, other: Resource) -> bool:
-        """Whether a request could match both rows, with none of them preferred."""
+        """Whether a request could match both rows, with neither of them preferred."""
         return (
             self.literals == other.literals
             and not self.operations.keys().isdisjoint(other.operations)
@@ -180,7 +182,7 @@ class RouteTable:
     def __init__(
         self, resources: Iterable[Resource], absent: Mapping[str, tuple[int, str]] | None = None
     ) -> None:
-        """`absent`: prefix of paths of a service that does not exist -> (status, reason)."""
+        """`absent`: prefix of the paths of a service that a region does not have -> (status, reason) of the error."""
         self.resources: tuple[Resource, ...] = tuple(resources)
         self._absent = {split_path(path): response for path, response in (absent or {}).items()}
         self._by_length: dict[int, list[Resource]] = {}
@@ -192,7 +194,8 @@ class RouteTable:
             same_length.append(resource)
 
     def find(self, head: RequestHead) -> RouteMatch:
-        """Return the row of a request. HttpError 404 or 405 if there is none, 400 for an invalid path or query."""
+        """Return the row of a request. HttpError 405 if no row with this path has the method, 404 or the status of an
+        absent service if there is no row, 400 for an invalid path or query."""
         target, _, query = head.target.partition("#")[0].partition("?")
         path = split_path(target)
         matches = [

@@ -58,7 +58,7 @@ class Admin:
         self._listener: Listener | None = None
 
     async def start(self) -> int:
-        """Listen, and return the port. OSError when the port is not available."""
+        """Begin to listen, and return the port. OSError when the port is not available."""
         region = self._context.region
         self._listener = await region.environment.network.listen(
             lambda: HttpConnection(self, region.spawn), region.config.bind_host, region.config.admin_port
@@ -119,7 +119,7 @@ def _http_error(problem: ProtocolError) -> HttpError:
 
 
 def _check_media_type(head: RequestHead) -> None:
-    """Raise HttpError 415 for a body that is not JSON: an HTML form of another site cannot send JSON."""
+    """Raise HttpError 415 for a body that is not declared as JSON: an HTML form of another site cannot do that."""
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
     if head.has_body and not is_json:
@@ -127,7 +127,8 @@ def _check_media_type(head: RequestHead) -> None:
 
 
 def _parse_body(body: Body, content: bytes) -> Any:
-    """Parse a body. An empty body means the same as `null`, because clients send both."""
+    """Parse a body. An empty body means the same as `null`, because clients send both. HttpError 400 for text that is
+    not JSON, unless the operation accepts text."""
     try:
         decoded = json.loads(content) if content.strip() else None
     except (ValueError, RecursionError) as problem:

@@ -1,8 +1,8 @@
 """Statistics of topics, subscriptions and replicators as JSON: Pulsar's stats, and rows of `/geoemu/v1`.
 
-Names and meanings are Pulsar's; figures that regions do not have are left out, not reported as 0. Counters start when
-the topic is loaded. A subscription's `backlogSize` is the backlog's share of the topic's entries, in bytes of the log.
-Some flags have two spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
+Names and meanings are Pulsar's; most fields that regions do not have are left out. Counters start when the topic is
+loaded. A subscription's `backlogSize` is the size of the log, multiplied by the backlog's share of its entries. Some
+flags have two spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _combine(name: str, one: Any, other: Any) -> Any:
-    """Combine two values of a field: concatenate lists, add figures, use the later time or the first non-empty text."""
+    """Combine two values of a field: merge objects, concatenate lists, add numbers, and of the `_MAXIMUM_FIELDS` use
+    the larger value. Of two texts or flags use the first that is not empty or False."""
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, dict):
@@ -148,8 +149,8 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
 
 
 def ledger_info(topic: Topic) -> dict[str, Any]:
-    """Return `internal-info`: the stored state in the form of Pulsar's managed ledger info, one ledger and its cursors,
-    without the versions and dates of Pulsar's metadata store, which regions do not have."""
+    """Return `internal-info` in the form of Pulsar's managed ledger info: one ledger and the durable cursors as they
+    are in memory, without the versions and dates of Pulsar's metadata store, which regions do not have."""
     ledger_id = topic.log.ledger_id
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     size_bytes = topic.log.size_bytes

@@ -1,5 +1,5 @@
-"""Metrics of a topic, its subscriptions and its replicators: under the names that Pulsar's dashboards query, and under
-`geoemu_…` for what only geoemu has."""
+"""Metrics of a topic, its subscriptions and its replicators: with the names that Pulsar's dashboards query, and with
+`geoemu_…` if only geoemu has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QuotaKind
 
 SERIES_MAX: Final = 5_000
-"""Subscriptions and replicators with series of their own, all topics together."""
+"""Number of subscriptions and replicators with series of their own after which no further topic gets series; also the
+maximum number of subscriptions of one topic."""
 TOPIC_FIELDS: Final = {
     "pulsar_rate_in": ("msgRateIn", "Messages published per second."),
     "pulsar_rate_out": ("msgRateOut", "Messages sent to consumers per second."),
@@ -23,9 +24,9 @@ TOPIC_FIELDS: Final = {
     "pulsar_in_bytes_total": ("bytesInCounter", "Bytes published."),
     "pulsar_out_messages_total": ("msgOutCounter", "Messages sent to consumers."),
     "pulsar_out_bytes_total": ("bytesOutCounter", "Bytes sent to consumers."),
-    "pulsar_average_msg_size": ("averageMsgSize", "Bytes of a published message."),
+    "pulsar_average_msg_size": ("averageMsgSize", "Average bytes of a published message."),
     "pulsar_storage_size": ("storageSize", "Bytes of the topic's log."),
-    "pulsar_storage_logical_size": ("storageSize", "The same as the logical size: entries are stored once."),
+    "pulsar_storage_logical_size": ("storageSize", "Bytes of the topic's log: entries are stored once."),
     "pulsar_storage_backlog_size": ("backlogSize", "Bytes of the largest backlog."),
 }
 LATENCY_METRICS: Final = tuple(
@@ -43,7 +44,7 @@ LATENCY_METRICS: Final = tuple(
         "overflow",
     )
 )
-"""Names of the classes of `LATENCY_LIMITS_US`."""
+"""Metric names of the classes of `LATENCY_LIMITS_US`."""
 SIZE_METRICS: Final = tuple(
     f"pulsar_entry_size_le_{one}"
     for one in ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb", "overflow")
@@ -97,6 +98,7 @@ REPLICATOR_FIELDS: Final = {
 
 
 def add_to_sums(sums: Counter[str], topic: Topic, stats: Mapping[str, Any]) -> None:
+    """Add a topic with these statistics to the sums of the broker."""
     sums["topics_count"] += 1
     sums["subscriptions_count"] += len(topic.subscriptions)
     sums["producers_count"] += len(stats["publishers"])
@@ -117,7 +119,7 @@ def _backlog(stats: Mapping[str, Any]) -> int:
 
 
 def add_topic(metrics: Metrics, topic: Topic, stats: Mapping[str, Any], cluster: str) -> int:
-    """Add the metrics of a topic with these statistics. Return how many subscriptions and replicators it has."""
+    """Add the metrics of a topic with these statistics. Return its number of subscriptions and replicators."""
     base_labels = {"cluster": cluster, "namespace": topic.name.full_namespace, "topic": topic.full_name}
     subscriptions = topic.subscriptions
     consumers = sum(len(one.consumers) for one in subscriptions.values())
@@ -135,10 +137,13 @@ def add_topic(metrics: Metrics, topic: Topic, stats: Mapping[str, Any], cluster:
         metrics.add_fields(SUBSCRIPTION_FIELDS, one, **labels)
         without_delayed = one["msgBacklog"] - one.get("msgDelayed", 0)
         metrics.add(
-            "pulsar_subscription_back_log_no_delayed", "Entries that are due.", without_delayed, **labels
+            "pulsar_subscription_back_log_no_delayed",
+            "Entries that are not acknowledged, without delayed ones.",
+            without_delayed,
+            **labels,
         )
         count = len(subscriptions[name].consumers)
-        metrics.add("pulsar_subscription_consumers_count", "Its consumers.", count, **labels)
+        metrics.add("pulsar_subscription_consumers_count", "Consumers of the subscription.", count, **labels)
     for remote, one in stats["replication"].items():
         labels = {**base_labels, "remote_cluster": remote}
         metrics.add_fields(REPLICATOR_FIELDS, one, **labels)
@@ -151,7 +156,7 @@ def add_topic(metrics: Metrics, topic: Topic, stats: Mapping[str, Any], cluster:
 
 
 def _add_storage(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) -> None:
-    """How entries are written and read; nothing of a topic that keeps none."""
+    """Add how entries are stored and read; nothing for a non-persistent topic."""
     if not topic.keeps_messages:
         return
     now, storing = asyncio.get_running_loop().time(), topic.metrics.storing
@@ -168,13 +173,14 @@ def _add_storage(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str])
         ("pulsar_entry_size_sum", size.total),
     ]
     for name, value in rows:
-        unit = "bytes" if "size_sum" in name else "milliseconds" if "_sum" in name else "number"
-        metrics.add(
-            name,
-            f"Of the entries stored per second: their {unit}, by the unit in its name.",
-            value,
-            **base_labels,
-        )
+        if name.endswith("_count"):
+            help_ = "Entries stored per second."
+        elif name.endswith("_sum"):
+            of = "sizes (bytes)" if "size" in name else "write latencies (ms)"
+            help_ = f"Sum of the {of} of the entries stored per second."
+        else:
+            help_ = "Entries stored per second in this class of size or latency."
+        metrics.add(name, help_, value, **base_labels)
 
 
 def _add_quotas(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) -> None:
@@ -182,8 +188,15 @@ def _add_quotas(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) 
     size_quota, age_quota = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
     limit = -1 if size_quota is None else size_quota.limit_bytes
     seconds = -1 if age_quota is None else age_quota.limit_seconds
-    metrics.add("pulsar_storage_backlog_quota_limit", "Bytes; -1: any.", limit, **base_labels)
-    metrics.add("pulsar_storage_backlog_quota_limit_time", "Seconds; -1: any.", seconds, **base_labels)
+    metrics.add(
+        "pulsar_storage_backlog_quota_limit", "Maximum backlog in bytes; -1: no limit.", limit, **base_labels
+    )
+    metrics.add(
+        "pulsar_storage_backlog_quota_limit_time",
+        "Maximum age of the backlog in seconds; -1: no limit.",
+        seconds,
+        **base_labels,
+    )
 
 
 def _add_snapshots(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str]) -> None:
@@ -191,14 +204,26 @@ def _add_snapshots(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str
         return
     summary = topic.subscriptions.replicated.summary()
     prefix = "pulsar_replicated_subscriptions"
-    metrics.add(f"{prefix}_pending_snapshots", "Under way.", summary["pending"], **base_labels)
-    metrics.add(f"{prefix}_timedout_snapshots_total", "That timed out.", summary["timed_out"], **base_labels)
+    metrics.add(
+        f"{prefix}_pending_snapshots",
+        "Snapshots of replicated subscriptions in progress.",
+        summary["pending"],
+        **base_labels,
+    )
+    metrics.add(
+        f"{prefix}_timedout_snapshots_total",
+        "Snapshots of replicated subscriptions that timed out.",
+        summary["timed_out"],
+        **base_labels,
+    )
     for name in ("started", "completed", "aborted", "superseded"):
         help_ = f"Snapshots of replicated subscriptions: {name}."
         metrics.add(f"geoemu_snapshots_{name}_total", help_, summary[name], **base_labels)
     for reason, count in sorted(summary["skipped"].items()):
         help_ = "Snapshots that were due and not begun, by reason."
         metrics.add("geoemu_snapshots_skipped_total", help_, count, reason=reason, **base_labels)
-    help_ = "Positions of other regions for subscriptions that are not replicated here."
+    help_ = (
+        "Positions from other regions that were not applied, because the subscription is not replicated here."
+    )
     not_applied = summary["updates_not_applied"]
     metrics.add("geoemu_subscription_updates_not_applied_total", help_, not_applied, **base_labels)

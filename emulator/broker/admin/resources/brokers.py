@@ -47,12 +47,12 @@ async def version(call: AdminRequest) -> Content:
 
 
 def broker_id(call: AdminRequest) -> str:
-    """The broker's id in Pulsar: host and port of its HTTP port."""
+    """Return the broker's id in Pulsar: host and port of its HTTP server."""
     return call.url.partition("://")[2]
 
 
 async def active(call: AdminRequest) -> Content:
-    """Return the region's broker. HttpError 404 for another region, whose broker has its own HTTP port."""
+    """Return the region's broker. HttpError 404 for any other cluster; another region has its own HTTP port."""
     cluster = call.names.get("cluster")
     if cluster is not None and cluster != call.region.config.region:
         raise HttpError(
@@ -186,7 +186,7 @@ _TOPIC_VERSION = Query("topicVersion", "Ignored.", str)
 
 
 async def topics(call: AdminRequest) -> Content:
-    """Return the stats of all topics, by namespace, bundle and domain."""
+    """Load all topics, and return their stats by namespace, bundle and domain."""
     found: dict[str, Any] = {}
     for topic in await call.region.every_topic():
         bundle = found.setdefault(topic.name.full_namespace, {}).setdefault(WHOLE_BUNDLE, {})
@@ -262,7 +262,7 @@ RESOURCES = (
     ),
     Resource(
         f"{_BROKERS}/configuration/runtime",
-        get=reads(runtime, "Present values of the settings that Pulsar has as well."),
+        get=reads(runtime, "Current values of the settings that Pulsar has, too."),
     ),
     Resource(
         f"{_BROKERS}/configuration/{{name}}/{{value}}",
@@ -290,10 +290,10 @@ RESOURCES = (
     ),
     Resource(
         f"{_BROKERS}/backlog-quota-check",
-        get=reads(check_quotas, "Compare all backlogs with their quotas now."),
+        get=reads(check_quotas, "Enforce the backlog quotas of all loaded topics now."),
     ),
     Resource("/status.html", get=reads(health, "`ok`: the region responds.", text=True)),
-    Resource(f"{_STATS}/topics", get=reads(topics, "Figures of all topics, by namespace.")),
+    Resource(f"{_STATS}/topics", get=reads(topics, "Stats of all topics, by namespace.")),
     Resource(f"{_STATS}/metrics", get=reads(nothing, "None: `/metrics` has them.")),
     Resource(f"{_STATS}/mbeans", get=reads(nothing, "None: a region does not run on a JVM.")),
     Resource(f"{_STATS}/bookieops", get=reads(no_bookies, "None: there are no bookies.")),

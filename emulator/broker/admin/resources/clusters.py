@@ -1,5 +1,5 @@
-"""Clusters of Pulsar's API: the regions, and cluster documents that tools store; and the checks of the clusters that a
-namespace or a topic names."""
+"""Clusters of Pulsar's API: the regions, and further clusters that tools describe; and the checks of the clusters in a
+policy of a namespace or a topic."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def _document(region: Region, name: str) -> dict[str, Any] | None:
 
 
 def cluster_document(call: AdminRequest, name: str) -> Mapping[str, Any]:
-    """Return the document of a cluster. HttpError 404 when it does not exist."""
+    """Return the document of a cluster; for a region, its addresses and the stored fields. HttpError 404 when it does
+    not exist."""
     region, stored = call.region, _document(call.region, name)
     if name == region.config.region:
         return {
@@ -102,7 +103,8 @@ def cluster_document(call: AdminRequest, name: str) -> Mapping[str, Any]:
 
 
 def _address_for_client(host: str, call: AdminRequest) -> str:
-    """Return the address at which the client reaches a peer: instead of a loopback address, the one that it used."""
+    """Return the address at which the client reaches a peer: instead of a loopback address, the one that the client
+    used for this region, unless the region has an advertised host."""
     everywhere = not call.region.config.advertised_host
     return call.local_address if everywhere and is_loopback(host) else host
 
@@ -142,7 +144,7 @@ def check_replication_clusters(region: Region, namespace: str, clusters: tuple[s
 
 
 def _check_peers(region: Region, clusters: tuple[str, ...]) -> None:
-    """Raise HttpError 409 for a list with two clusters that are declared as peer clusters of each other."""
+    """Raise HttpError 409 for a list with two clusters of which one has the other as a peer cluster."""
     for name in clusters:
         for peer in (_document(region, name) or {}).get("peerClusterNames") or ():
             if peer in clusters:
@@ -160,7 +162,8 @@ def _check_tenant_allows(region: Region, namespace: str, clusters: Collection[st
 
 
 def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> None:
-    """Raise HttpError for a list of allowed clusters that lacks a replication cluster, or names an unknown region."""
+    """Raise HttpError for a list of allowed clusters that lacks a replication cluster (400), or has an unknown region
+    (412) or one that the tenant does not allow (403)."""
     for name in allowed:
         check_region_exists(region, name)
     _check_tenant_allows(region, namespace, allowed)
@@ -207,7 +210,8 @@ async def create(call: AdminRequest) -> None:
 
 
 async def change(call: AdminRequest) -> None:
-    """Store the document of a cluster. HttpError 412 for values that differ from those of a region."""
+    """Replace the document of a cluster that is not a region. For a region nothing is stored: HttpError 412 for values
+    that differ from the present ones."""
     region, name = call.region, call.names["cluster"]
     present = cluster_document(call, name)
     if name not in regions_of(region):

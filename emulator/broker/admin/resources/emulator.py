@@ -1,5 +1,5 @@
-"""Resources that only an emulator's region has: readiness, a summary of topics, emulated links, the clock, the log
-output, clusters declared lost, explanations, and metrics."""
+"""Resources that only an emulated region has: readiness, a summary of topics, emulated links, the clock, the log
+output, clusters declared lost, explanations; and the metrics in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
 
 
 async def topics(call: AdminRequest) -> Content:
-    """Return the backlogs of all topics, and why they do not shrink: users and scenarios wait until they are 0."""
+    """Load all topics, and return their backlogs and why they do not shrink: users and scenarios wait until they are
+    0."""
     return [stats.topic_row(topic) for topic in await call.region.every_topic()]
 
 
@@ -156,7 +157,7 @@ async def metrics(call: AdminRequest) -> Content:
 
 _MILLISECONDS_MAX = 3_600_000
 Rules = Mapping[str, tuple[Callable[[object], bool], str]]
-"""Field of a body -> (whether a value is valid, the sentence for an invalid value)."""
+"""Field of a body -> (predicate for valid values, the end of the error message for others)."""
 
 
 def _fields(rules: Rules, expected: str, schema: Mapping[str, Any]) -> Body:
@@ -259,7 +260,8 @@ RESOURCES = (
         "/geoemu/v1/replication-conflicts",
         get=reads(
             conflicts,
-            "Subscriptions whose position another region sent, and that are not replicated here: it is not applied.",
+            "Subscriptions of loaded topics whose positions from another region are not applied, because they are not "
+            "replicated here.",
         ),
     ),
     Resource(
@@ -281,7 +283,7 @@ RESOURCES = (
         "/geoemu/v1/clusters/{cluster}/lost",
         get=reads(
             get_loss,
-            "Whether this cluster counts another one as lost, which region declared it, and how often.",
+            "Whether this cluster declares another one lost, by `operator` or `topology`, and how often it did.",
         ),
         put=changes(declare_lost, "Declare it lost: tombstones are not kept for it."),
         delete=changes(declare_available, "Declare it available again."),

@@ -23,7 +23,8 @@ from emulator.wire.message_metadata import read_entry, read_metadata, read_prope
 from emulator.wire.payloads import decompress
 
 PROPERTIES_BYTES_MAX: Final = 32_768
-"""Maximum size of the header with the properties, because clients limit headers; another header reports omissions."""
+"""Maximum size of the header with the properties, because clients limit headers. Larger properties are omitted, and
+another header has their size."""
 UNCOMPRESSED_BYTES_MAX: Final = 67_108_864
 _COMPRESSIONS: Final = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -44,8 +45,8 @@ async def peek(call: AdminRequest) -> Content:
 
 
 def _cursor_of_a_new_subscription(call: AdminRequest, topic: Topic) -> Cursor:
-    """Return the cursor of a new subscription that begins at the earliest message. Upstream creates the subscription at
-    the first peek; here a GET creates nothing."""
+    """Return the cursor of a new subscription that begins at the earliest message. Pulsar creates the subscription at
+    the first peek; here a GET creates nothing. HttpError 412 for the name of a replicator's cursor."""
     if call.names["subscription"].startswith("pulsar.repl."):
         raise call.subscription_not_found()
     return Cursor(topic.reading.first_entry_id - 1)
@@ -119,7 +120,7 @@ def _id(topic: Topic, position: Position) -> dict[str, int]:
 
 
 async def backlog_size(call: AdminRequest) -> Content:
-    """Estimate the bytes from a position to the end of the log, by the topic's average entry size."""
+    """Estimate the bytes from a position to the readable end of the log, by the topic's average entry size."""
     topic = await call.load_single()
     begin = reading.start_of(topic.reading, BEFORE_EVERYTHING if call.body is None else call.body.position)
     entries = topic.log.next_entry_id - topic.log.first_entry_id

@@ -125,7 +125,8 @@ async def bundle_topics(call: AdminRequest) -> Content:
 
 
 async def unsubscribe(call: AdminRequest) -> None:
-    """Delete the subscription of this name on every topic. HttpError 412 if one of them has consumers."""
+    """Delete the subscription of this name on every topic. HttpError 412 at the first one that has consumers; the ones
+    before it are deleted."""
     region, name = call.region, call.names["subscription"]
     for topic in await _every_topic(region, call.namespace()):
         subscription = topic.subscriptions.get(name)
@@ -215,7 +216,7 @@ async def delete_group(call: AdminRequest) -> None:
 
 
 async def group_members(call: AdminRequest) -> Content:
-    """Return the namespaces of all tenants that belong to an anti-affinity group."""
+    """Return the namespaces of all tenants that are in an anti-affinity group."""
     known_cluster(call)
     namespaces = call.region.policies.namespaces()
     return [one for one in namespaces if _group(call, NamespacePath(one)) == call.names["group"]]
@@ -259,7 +260,10 @@ RESOURCES = (
             Query("force", "Delete its topics as well."),
         ),
     ),
-    Resource(f"{_NAMESPACE}/topics", get=reads(topics, "Full names of the namespace's topics.", _MODE)),
+    Resource(
+        f"{_NAMESPACE}/topics",
+        get=reads(topics, "Full names of the namespace's topics in this region.", _MODE),
+    ),
     Resource("/admin/v2/persistent/{tenant}/{namespace}", get=reads(topics, "Persistent topics.")),
     Resource(
         "/admin/v2/non-persistent/{tenant}/{namespace}",
@@ -282,13 +286,13 @@ RESOURCES = (
         f"{_NAMESPACE}/{WHOLE_BUNDLE}",
         delete=changes(
             delete_bundle,
-            "Delete what is in the only bundle; 409 while it has topics.",
+            "Delete the topics of the only bundle; 409 if there are any and `force` is not set.",
             Query("force", "Delete its topics as well."),
         ),
     ),
     Resource(
         f"/admin/v2/non-persistent/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
-        get=reads(bundle_topics, "Non-persistent topics of the only bundle, while they are in memory."),
+        get=reads(bundle_topics, "Non-persistent topics of the only bundle, while they are loaded."),
     ),
     *(row for at in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _rows_of_subscriptions(at)),
 )
@@ -305,7 +309,7 @@ PROPERTIES_OF = stored_only(
         get=reads(get_property, "One property; 204 if it does not exist.", text=True),
         delete=changes(delete_property, "Remove one property and return its value."),
     ),
-    Resource(f"{_NAMESPACE}/property/{{key}}/{{value}}", put=changes(put_property, "Set one note.")),
+    Resource(f"{_NAMESPACE}/property/{{key}}/{{value}}", put=changes(put_property, "Set one property.")),
 )
 ANTI_AFFINITY_GROUPS = stored_only(
     ANTI_AFFINITY.kept,
@@ -317,7 +321,7 @@ ANTI_AFFINITY_GROUPS = stored_only(
             "Set the anti-affinity group. The body is its name, quoted as JSON or not.",
             body=policy_body(ANTI_AFFINITY, or_text=True),
         ),
-        delete=changes(delete_group, "Be in no group."),
+        delete=changes(delete_group, "Remove the namespace from its anti-affinity group."),
     ),
     Resource(
         "/admin/namespaces/{cluster}/antiAffinity/{group}",

@@ -69,7 +69,7 @@ async def delete(call: AdminRequest) -> None:
 
 
 async def wait_for_deletion(deletion: Awaitable[None]) -> None:
-    """Wait for the deletion of a topic. HttpError 412 when the topic is in use and `force` is not set."""
+    """Wait for the deletion of a topic. HttpError 412 when it is not allowed: the topic is in use, without `force`."""
     try:
         await deletion
     except ProtocolError as problem:
@@ -87,7 +87,8 @@ def topic_stats_of(call: AdminRequest, topic: Topic) -> dict[str, Any]:
 async def _each_partition(
     call: AdminRequest, stats_of: Callable[[Topic], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the metadata of the partitioned topic, and the figures of its existing partitions, by name."""
+    """Load the existing partitions. Return the metadata of the partitioned topic, and the stats of each partition, by
+    name."""
     topic, found = partitioned_topic(call)
     names, exists = partition_names(topic, found.count), call.region.directory.exists
     metadata = {"partitions": found.count, "properties": dict(found.properties)}
@@ -95,7 +96,7 @@ async def _each_partition(
 
 
 async def get_stats(call: AdminRequest) -> Content:
-    """Return the stats of the partitions, and their sum."""
+    """Return the sum of the partitions' stats and, unless `perPartition` is false, the stats of each."""
     metadata, stats_by_name = await _each_partition(call, lambda topic: topic_stats_of(call, topic))
     partitions = stats_by_name if call.query.get("perPartition", True) else {}
     return {
@@ -132,7 +133,7 @@ def _parse(raw: Any) -> Partitioned | None:
     if isinstance(raw, str) and raw.isascii() and raw.isdigit() and len(raw) < 20:
         raw = int(raw)
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
-        raise HttpError(400, f"properties: {properties!r} must be an object of texts")
+        raise HttpError(400, f"properties: {properties!r} must be an object of strings")
     try:
         return Partitioned(raw, properties)
     except ValueError as problem:
@@ -179,7 +180,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
             get=reads(
                 get_stats,
                 "Statistics of all partitions together, and of each.",
-                Query("perPartition", "Each, too."),
+                Query("perPartition", "Include the stats of each partition; true by default."),
                 *EXCLUDED,
             ),
         ),

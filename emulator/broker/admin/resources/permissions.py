@@ -62,7 +62,7 @@ async def revoke_namespace(call: AdminRequest) -> None:
 
 
 async def of_topic(call: AdminRequest) -> Content:
-    """Return the permissions of a topic, including those of its namespace."""
+    """Return the permissions of a topic by role, combined with those of its namespace."""
     of_topic = _grants_of(call, OF_TOPIC).get(str(call.topic_name()), {})
     roles = {**_grants_of(call, OF_NAMESPACE)}
     for role, actions in of_topic.items():
@@ -91,7 +91,8 @@ async def revoke_topics(call: AdminRequest) -> None:
 
 
 async def _each(call: AdminRequest, change: Callable[[AdminRequest], Awaitable[None]]) -> None:
-    """Change the permissions of each topic in the body. HttpError at the first failure; earlier changes stay."""
+    """Change the permissions of each topic and role in the body. HttpError at the first failure; earlier changes
+    stay."""
     for one in call.required_body("a list"):
         topic = TopicName.parse(one["topic"])
         tenant, namespace = topic.tenant, topic.namespace
@@ -204,7 +205,11 @@ RESOURCES = stored_only(
     ),
     Resource(
         "/admin/v2/namespaces/revokePermissionsOnTopics",
-        post=changes(revoke_topics, "Take roles' actions on several topics away.", body=_OPTIONS),
+        post=changes(
+            revoke_topics,
+            "Revoke roles' actions on several topics; stops at the first role without any.",
+            body=_OPTIONS,
+        ),
     ),
     Resource(_TOPIC, get=reads(of_topic, "Permissions by role, of the namespace and the topic.")),
     Resource(

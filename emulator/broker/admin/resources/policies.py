@@ -1,8 +1,8 @@
 """Policies of namespaces and topics: rows generated from the registry, so that each declared policy has its paths.
 
-A policy's declaration names Pulsar's paths for it; a test rejects a policy without paths. The methods that set policies
-and the paths that remove them are Pulsar's, too, and irregular. Backlog quotas of one kind and dispatch rates of one
-subscription are parts of a policy with paths of their own.
+A policy's declaration contains Pulsar's paths for it; a test rejects a policy without paths. The methods that set
+policies and the paths that remove them are Pulsar's, too, and irregular. The backlog quota of one kind and the dispatch
+rate of one subscription are parts of a policy, and have paths of their own.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ TOPIC: Final = PolicyLevel(
 
 
 def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
-    """Return the rows of all policies."""
+    """Return the rows of all policies, except those with `own_rows`."""
     rows: list[Resource] = []
     for policy in registry:
         if policy.own_rows:
@@ -156,7 +156,7 @@ def _row(
 
 
 def _check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
-    """Raise HttpError for a policy value with an invalid list of regions."""
+    """Raise HttpError for replication clusters, allowed clusters or a home region that are not valid."""
     namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
         check_replication_clusters(call.region, namespace, value)
@@ -167,7 +167,7 @@ def _check(call: AdminRequest, policy: Policy[Any], value: Any) -> None:
 
 
 async def unset_all(call: AdminRequest) -> None:
-    """Unset all policies of a topic, even if the topic was deleted (PIP-422)."""
+    """Unset all policies of a topic, in this region and in all regions, even if the topic was deleted (PIP-422)."""
     metadata, topic = call.region.metadata, call.topic_name()
     for everywhere in (True, False):
         path = call.region.policies.topic_policies_path(topic, everywhere=everywhere).text
@@ -264,14 +264,12 @@ RESOURCES = (
     _quota_row(TOPIC),
     Resource(
         f"{TOPIC.path}/{{subscription}}/dispatchRate",
-        get=reads(
-            get_rate, "The rate of one subscription. 204 where it has none of its own.", IS_GLOBAL, APPLIED
-        ),
+        get=reads(get_rate, "The rate of one subscription. 204 if it has no own rate.", IS_GLOBAL, APPLIED),
         post=changes(
             set_rate, "Set the rate of one subscription.", IS_GLOBAL, body=codec_body(DISPATCH_RATE_FORM)
         ),
         delete=changes(
-            delete_rate, "Let the subscription follow `subscriptionDispatchRate` again.", IS_GLOBAL
+            delete_rate, "Remove the rate of one subscription: `subscriptionDispatchRate` applies.", IS_GLOBAL
         ),
     ),
 )

@@ -50,8 +50,8 @@ async def all_versions(call: AdminRequest) -> Content:
 
 
 async def metadata(call: AdminRequest) -> Content:
-    """Return the location of each version. In Pulsar this is a BookKeeper ledger; here the configuration store has the
-    versions, so the ledger id is -1."""
+    """Return the location of each version since the last deletion. In Pulsar this is a BookKeeper entry; here the
+    configuration store has the versions, so the ids are -1. HttpError 404 for a topic without a schema."""
     present = call.region.schemas.of(call.topic_name()).present()
     newest = _to_json(call.region.schemas.newest(call.topic_name()))["version"]
     return {"info": _entry(newest), "index": [_entry(version.number) for version in present]}
@@ -62,7 +62,7 @@ def _entry(number: int) -> dict[str, int]:
 
 
 async def register(call: AdminRequest) -> Content:
-    """Register a schema, even if the policy does not allow clients to register schemas."""
+    """Register a schema, even if a policy does not allow clients to register schemas of the topic."""
     number = await call.region.schemas.register(call.topic_name(), _required_schema(call))
     return {"version": {"version": number}}
 
@@ -90,13 +90,14 @@ async def find_version(call: AdminRequest) -> Content:
 
 def _required_schema(call: AdminRequest) -> Schema:
     if call.body is None:
-        raise HttpError(400, "a schema is needed")
+        raise HttpError(400, "the body must be a schema")
     schema: Schema = call.body
     return schema
 
 
 def _parse(raw: Any) -> Schema | None:
-    """Return the schema of a request body. HttpError 400 for JSON that is not a schema."""
+    """Return the schema of a request body. HttpError 400 for JSON that is not a schema, 422 for text that cannot be
+    encoded."""
     if raw is None:
         return None
     if not isinstance(raw, Mapping):
@@ -106,9 +107,9 @@ def _parse(raw: Any) -> Schema | None:
         raise HttpError(400, f"type: {raw.get('type')!r} is not a schema type that can be registered")
     text, properties = raw.get("schema"), raw.get("properties")
     if not isinstance(text, str | None):
-        raise HttpError(400, "schema: must be a text")
+        raise HttpError(400, "schema: must be a string")
     if not _is_string_map(properties):
-        raise HttpError(400, "properties: must be texts by their names")
+        raise HttpError(400, "properties: must be an object of strings")
     return Schema(type_, _data(type_, text or ""), dict(properties or {}))
 
 
@@ -145,7 +146,7 @@ RESOURCES = (
         get=reads(newest, "The schema of the topic. 404: it has none."),
         post=changes(
             register,
-            "Register a schema and return its version. 409: it is incompatible.",
+            "Register a schema and return its version. 409: it is invalid or incompatible.",
             body=_BODY,
             empty=False,
         ),
@@ -153,19 +154,25 @@ RESOURCES = (
             delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE, empty=False
         ),
     ),
-    Resource(f"{_PATH}/schema/{{version}}", get=reads(by_version, "One version.")),
+    Resource(
+        f"{_PATH}/schema/{{version}}",
+        get=reads(by_version, "One version. 404: it does not exist, or is a deletion."),
+    ),
     Resource(
         f"{_PATH}/schemas", get=reads(all_versions, "All versions since the last deletion, oldest first.")
     ),
     Resource(
         f"{_PATH}/metadata",
         get=reads(
-            metadata, "Numbers of the newest and of all versions, each without a ledger. 404: it has none."
+            metadata,
+            "Numbers of the newest version and of all versions since the last deletion. 404: it has none.",
         ),
     ),
     Resource(
         f"{_PATH}/compatibility",
-        post=changes(compare, "Whether a schema is compatible.", body=_BODY, empty=False),
+        post=changes(
+            compare, "Whether a schema is compatible with the topic's schemas.", body=_BODY, empty=False
+        ),
     ),
     Resource(
         f"{_PATH}/version",

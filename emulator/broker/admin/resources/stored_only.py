@@ -30,7 +30,7 @@ NAME_CHARACTERS_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """A kind of documents. `get`, `put` and `delete` are handlers for the document that a path names."""
+    """A kind of documents. `get`, `put`, `delete_existing` and `delete` are handlers for the document in a path."""
 
     name: str
     codec: Codec[Mapping[str, Any]]
@@ -39,7 +39,7 @@ class DocumentKind:
     missing: str = ""
     """Reason of the error 404 for a document that does not exist, with placeholders for names in the path."""
     bounded: bool = True
-    """Whether the number of documents and the length of their names are limited."""
+    """Whether `store` limits the number of documents and the length of their names."""
 
     @property
     def body(self) -> Body:
@@ -231,7 +231,7 @@ async def groups(call: AdminRequest) -> Content:
 
 
 async def set_group(call: AdminRequest) -> None:
-    """Create a resource group, or change the given fields of it."""
+    """Create a resource group, or change its fields that are in the body. HttpError 412 for an invalid name."""
     if not is_valid_name(_group(call)):
         raise HttpError(412, "ResourceGroup name is not valid")
 
@@ -314,7 +314,10 @@ RESOURCES = (
         ),
     ),
     Resource(f"{_POLICIES}/brokers", get=reads(isolated_brokers, "The region's one broker.")),
-    Resource(f"{_POLICIES}/brokers/{{broker}}", get=reads(isolated_broker, "No policy is applied to it.")),
+    Resource(
+        f"{_POLICIES}/brokers/{{broker}}",
+        get=reads(isolated_broker, "The region's broker, without a policy; 404 for another one."),
+    ),
     *stored_only(
         PERSISTENCE.kept,
         Resource(_RACKS, get=reads(racks, "Racks of bookies, by group and bookie.")),
@@ -327,7 +330,7 @@ RESOURCES = (
             delete=changes(RACK.delete_existing, "Delete the rack of a bookie."),
         ),
     ),
-    Resource("/admin/v2/bookies/all", get=reads(bookies, "There are none.")),
+    Resource("/admin/v2/bookies/all", get=reads(bookies, "None: a region has no bookies.")),
     *stored_only(
         "A region is one broker: no load is balanced.",
         Resource(

@@ -26,7 +26,8 @@ READ_BYTES = 4_194_304
 
 
 async def create(call: AdminRequest) -> None:
-    """Create a subscription at the end of the log or at the id in the body, and the topic if requests may create it."""
+    """Create a subscription at the id in the body or, without one, at the end of the log. A missing topic is created if
+    policies allow that. HttpError 409 if a partition has the subscription."""
     name, message_id = call.names["subscription"], call.body
     check_subscription_name(name)
     topics = await call.load_partitions(OpenMode.CREATE)
@@ -43,6 +44,7 @@ async def create(call: AdminRequest) -> None:
 
 
 def _start_entry_id(topic: Topic, message_id: NamedId | None) -> int:
+    """Return the entry id at which a subscription begins: at a message id, or after it if it is excluded."""
     position = AFTER_EVERYTHING if message_id is None else message_id.position
     begin = reading.start_of(topic.reading, position)
     is_one = message_id is not None and position.ledger == topic.ledger_id and position.entry >= 0
@@ -83,7 +85,7 @@ async def skip_all(call: AdminRequest) -> None:
 
 
 async def expire(call: AdminRequest) -> None:
-    """Skip the messages of a subscription that are older than the seconds in the path."""
+    """Acknowledge the messages of a subscription that are older than the seconds in the path."""
     for topic, subscription in await call.subscriptions():
         await _expire(topic, subscription, _age_ms(call))
 
@@ -95,7 +97,7 @@ async def expire_everywhere(call: AdminRequest) -> None:
 
 
 async def expire_to(call: AdminRequest) -> None:
-    """Skip the messages of a subscription up to the id in the body."""
+    """Acknowledge the messages of a subscription up to the id in the body, and that message unless `isExcluded`."""
     topic, subscription = await call.subscription()
     message_id: NamedId = call.required_body("a message id")
     end_entry_id = _start_entry_id(topic, message_id._replace(is_excluded=not message_id.is_excluded))
@@ -117,7 +119,7 @@ async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None
 
 
 async def acknowledge_before(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
-    """Acknowledge all entries before `end_entry_id`, as consumers would. The cursor is durable on return."""
+    """Acknowledge all entries before `end_entry_id`, as consumers do. The cursor is durable on return."""
     subscription.move(lambda cursor: cursor.ack_cumulative(end_entry_id - 1))
     topic.subscriptions.mark_delete_moved(subscription.name)
     await subscription.persisted()
@@ -254,7 +256,7 @@ RESOURCES = (
         f"{_SUBSCRIPTION}/analyzeBacklog",
         post=reads(
             analyze,
-            f"What is in the backlog: entries, messages, markers; of {ANALYSED_ENTRIES_MAX} entries at most.",
+            f"Numbers of entries, messages and markers in the backlog, of its first {ANALYSED_ENTRIES_MAX} entries.",
             body=MESSAGE_ID,
         ),
     ),
@@ -263,7 +265,7 @@ RESOURCES = (
         get=reads(get_replicated, "Whether its position is replicated, by topic."),
         post=changes(
             set_replicated,
-            "Carry its position to other regions, and theirs here, or stop both until it is turned on again here; "
+            "Send its position to other regions and apply theirs, or stop both until this region enables it again; "
             "405 for one that is not durable.",
             body=codec_body(BOOLEAN),
         ),

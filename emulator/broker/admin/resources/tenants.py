@@ -42,7 +42,7 @@ async def delete(call: AdminRequest) -> None:
 
 
 def _validated(region: Region, tenant: Tenant | None) -> Tenant:
-    """Return a tenant. HttpError 412 if it names no cluster, or an unknown one."""
+    """Return the tenant. HttpError 412 if it has no allowed clusters, or an unknown one."""
     allowed = None if tenant is None else tenant.allowed_clusters
     if tenant is None or not allowed or not all(name.strip() for name in allowed):
         raise HttpError(412, "Clusters can not be empty")
@@ -86,7 +86,7 @@ RESOURCES = (
         "/admin/v2/tenants/{tenant}",
         get=reads(get, "Its admin roles, and the regions that its namespaces may use."),
         put=changes(create, "Create the tenant; 409 if it exists.", body=_BODY),
-        post=changes(change, "Change the tenant.", body=_BODY),
+        post=changes(change, "Replace the tenant's properties.", body=_BODY),
         delete=changes(
             delete, "Delete the tenant; 409 while it has namespaces.", Query("force", "Delete them as well.")
         ),

@@ -50,7 +50,8 @@ async def get_internal_info(call: AdminRequest) -> Content:
 
 
 async def unload(call: AdminRequest) -> None:
-    """Unload a topic and disconnect its clients; the first client that reconnects loads it again."""
+    """Unload a topic and disconnect its clients; the first client that reconnects loads it again. HttpError 404 for a
+    topic that does not exist."""
     name = str(call.topic_name())
     directory = call.region.directory
     if not directory.exists(name):
@@ -111,7 +112,8 @@ async def _existing_topics(call: AdminRequest) -> list[Topic]:
 
 
 async def truncate(call: AdminRequest) -> None:
-    """Move every subscription to the end, and trim all entries that other regions have, regardless of policies."""
+    """Move every durable subscription to the end, and trim all entries that other regions have, regardless of
+    policies."""
     for topic in await _existing_topics(call):
         await call.region.housekeeper.truncate(topic)
 
@@ -131,7 +133,7 @@ async def compact(call: AdminRequest) -> None:
 
 
 async def compaction_status(call: AdminRequest) -> Content:
-    """Return the status of compaction; of several partitions, the one that is furthest from success."""
+    """Return the status of compaction; of several partitions, the first of ERROR, RUNNING, NOT_RUN and SUCCESS."""
     compactions = [topic.compaction for topic in await call.load_partitions()]
     order = (
         CompactionStatus.ERROR,
@@ -143,7 +145,8 @@ async def compaction_status(call: AdminRequest) -> Content:
     return {"status": furthest.status.value, "lastError": furthest.last_error}
 
 
-# Properties, which users and tools choose freely. The cluster has those of partitioned topics, the region all others.
+# Properties, which users and tools choose freely. Those of partitioned topics are stored in the cluster's configuration
+# store, all others in the region's store.
 
 
 def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
@@ -237,9 +240,7 @@ def _rows(domain: str, created: str) -> tuple[Resource, ...]:
         ),
         Resource(
             f"{topic}/internal-info",
-            get=reads(
-                get_internal_info, "Stored state: the log's ledger and the position of each durable cursor."
-            ),
+            get=reads(get_internal_info, "The log's ledger, and the position of each durable cursor."),
         ),
         Resource(
             f"{topic}/unload",
@@ -275,10 +276,11 @@ RESOURCES = (
         f"{_TOPIC}/truncate",
         delete=changes(
             truncate,
-            "Let every subscription of this region pass everything, and remove what other regions have.",
+            "Move every durable subscription of this region to the end, and remove the entries that all other regions "
+            "have.",
         ),
     ),
-    Resource(f"{_TOPIC}/trim", post=changes(trim, "Trim now what retention does not keep.")),
+    Resource(f"{_TOPIC}/trim", post=changes(trim, "Trim the entries that retention does not keep now.")),
     Resource(
         f"{_TOPIC}/properties",
         get=reads(get_properties, "All properties."),
@@ -293,13 +295,15 @@ COMPACTION = (
             compaction_status,
             "NOT_RUN since the topic was loaded, RUNNING, SUCCESS or ERROR, with the last error.",
         ),
-        put=changes(compact, "Compact the topic, or all its partitions, now; 409 while compaction runs."),
+        put=changes(
+            compact, "Compact the topic, or its partitions, now; 409 if all of them are being compacted."
+        ),
     ),
 )
 LOOKUPS = (
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
-        get=Operation(bundle, "The one bundle that all topics are in.", Action.LOOK_UP, text=True),
+        get=Operation(bundle, "The only bundle of the topic's namespace.", Action.LOOK_UP, text=True),
     ),
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",

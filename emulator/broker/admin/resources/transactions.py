@@ -131,7 +131,7 @@ def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any
 
 
 def _key_fields(holder: Holder | None) -> dict[str, str | None]:
-    """Return the fields for the key of a transaction; None and "" if it was begun without a key."""
+    """Return the fields for the key of a transaction; owner "" and key None if it was begun without a key."""
     return {
         "owner": "" if holder is None else holder.owner,
         "transactionKey": None if holder is None else holder.key,
@@ -241,13 +241,13 @@ async def position_in_pending_acks(call: AdminRequest) -> Content:
 
 
 async def no_buffer_log(call: AdminRequest) -> Content:
-    """Return that the topic has no transaction buffer log: its own log contains the transaction of each entry."""
+    """Return no transaction buffer log: the topic's own log contains the transaction of each entry."""
     await _topic(call)
     return {"snapshotType": None}
 
 
 async def no_pending_ack_log(call: AdminRequest) -> Content:
-    """Return that there is no pending ack log: pending acknowledgements are rows of the region's store."""
+    """Return no pending ack log: pending acknowledgements are rows of the region's store."""
     await _pending_acks(call)
     return {"pendingAckLogStats": None}
 
@@ -313,7 +313,7 @@ def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
 
 
 _V3 = "/admin/v3/transactions"
-_COORDINATOR = Query("coordinatorId", "Of this coordinator only.", str)
+_COORDINATOR = Query("coordinatorId", "Only this coordinator.", str)
 _OF_TOPIC = "{tenant}/{namespace}/{topic}"
 
 
@@ -341,7 +341,7 @@ RESOURCES = (
     Resource(f"{_V3}/coordinators", get=reads(coordinators, "The transaction coordinators.")),
     Resource(
         f"{_V3}/coordinatorStats",
-        get=reads(coordinator_stats, "Figures of each coordinator, by its number.", _COORDINATOR),
+        get=reads(coordinator_stats, "Counters of each coordinator, by its number.", _COORDINATOR),
     ),
     Resource(
         f"{_V3}/coordinatorInternalStats/{{coordinator}}", get=reads(internal_stats, "A coordinator's log.")
@@ -384,15 +384,15 @@ RESOURCES = (
             position_in_pending_acks,
             "Whether an open transaction acknowledged an entry at a subscription: `state` is `PendingAck`, "
             "`NotInPendingAck`, `MarkDelete` or `InvalidPosition`.",
-            Query("batchIndex", "Of this message of a batch.", int),
+            Query("batchIndex", "Only this message of the batch.", int),
         ),
     ),
     Resource(
         f"{_V3}/transactionBufferInternalStats/{_OF_TOPIC}",
-        get=reads(no_buffer_log, "No log: the topic's own log holds what its transaction buffer needs."),
+        get=reads(no_buffer_log, "No log: the topic's own log contains the state of its transaction buffer."),
     ),
     Resource(
         f"{_V3}/pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
-        get=reads(no_pending_ack_log, "No log: the region's store holds pending acknowledgements."),
+        get=reads(no_pending_ack_log, "No log: the region's store contains the pending acknowledgements."),
     ),
 )

@@ -1,5 +1,5 @@
-"""Features of Pulsar that regions do not have. Queries return the actual state; changes that would have no effect are
-rejected. Nothing is stored."""
+"""Features of Pulsar that regions do not have. Queries return that there is nothing; changes that would have no effect
+are rejected. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ RESOURCES = (
     ),
     Resource(
         "/admin/v2/clusters/{cluster}/migrate",
-        get=reads(migration, "It is not migrated."),
+        get=reads(migration, "The cluster is not migrated."),
         post=changes(migrate, "412, unless `migrated` is false.", _MIGRATED, body=OBJECT),
     ),
     Resource(
