@@ -112,7 +112,7 @@ async def test_a_watch_that_is_closed_or_lost_leaves_nothing_behind() -> None:
             closed = pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
             assert (await client.ask(closed)).success.request_id == 9
             assert lists._listings
-        await until(lambda: not lists._listings and not lists._known)
+        await until(lambda: not lists._listings and not lists._listed_names)
 
 
 async def test_an_invalid_pattern_and_too_many_watchers_are_rejected() -> None:
@@ -134,7 +134,7 @@ async def test_a_watcher_that_did_not_read_gets_all_changes_at_once() -> None:
         lists = world.running["us"].directory.lists
         for topic in ("o1", "o2"):
             await create(world, topic)
-            await until(lambda topic=topic: PREFIX + topic in lists._known[NAMESPACE])
+            await until(lambda topic=topic: PREFIX + topic in lists._listed_names[NAMESPACE])
         connection.resume_writing()
         assert (await update(client))[0] == [f"{PREFIX}o1", f"{PREFIX}o2"]
 
