@@ -31,18 +31,18 @@ class StoredCursor:
     def take_changes(self) -> KeyChanges:
         puts, deletes = self._parts.take_changes()
         return KeyChanges(
-            [{self._text(part): value for part, value in step.items()} for step in puts],
-            [self._text(part) for part in deletes],
+            [{self._key_text(part): value for part, value in step.items()} for step in puts],
+            [self._key_text(part) for part in deletes],
         )
 
-    def _text(self, part: PartName | None) -> str:
+    def _key_text(self, part: PartName | None) -> str:
         key = self.key
         return key.text if part is None else CursorPartKey(key.topic, key.subscription, str(part)).text
 
     async def delete(self, store: Store) -> None:
         """Delete the stored cursor. The head is deleted first: parts without a head are ignored, but a head without its
         parts would have lost acknowledgements."""
-        for key in (self.key.text, *map(self._text, self._parts.stored_parts)):
+        for key in (self.key.text, *map(self._key_text, self._parts.stored_parts)):
             store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
 

@@ -38,7 +38,7 @@ class DispatchLoop:
         self._topic = topic = subscription.topic
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
         self._budget = DispatchBudget(topic, self, subscription.name)
-        self._reading = False
+        self._read_in_progress = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         """Timer that resumes dispatch; None: no such time is known."""
@@ -57,7 +57,7 @@ class DispatchLoop:
         """Dispatch entries that are in memory; start a read if the next ones are only in the store. Do nothing while a
         read, a seek or the commit of a cumulative acknowledgement is in progress."""
         subscription = self._subscription
-        if self._reading or subscription.closed or subscription.seeks or subscription.is_settling:
+        if self._read_in_progress or subscription.closed or subscription.seeks or subscription.is_settling:
             self._budget.leave_queue()
             return
         for _ in range(READS_PER_PUMP):
@@ -81,7 +81,7 @@ class DispatchLoop:
         read = self._budget.portion(read)
         entries = self._subscription.source.recent(read.from_entry_id, read.entries_max)
         if entries is None:
-            self._reading = True
+            self._read_in_progress = True
             self._topic.region.spawn(self._read_and_deliver(read, self._budget.reserve(read)))
             return False
         self._deliver(read, entries)
@@ -108,7 +108,7 @@ class DispatchLoop:
             self._topic.failed(failure)
             return
         finally:
-            self._reading = False
+            self._read_in_progress = False
             self._budget.release(reserved)
         if not self._subscription.closed:
             self._deliver(read, entries)
@@ -165,9 +165,9 @@ class DispatchLoop:
         before = min(dispatcher.strategy.read_entry_id, end)
         dispatched = subscription.cursor.unacked_count(before, self._topic.state.visibility.hidden)
         reasons = [dispatcher.why_not(subscription.backlog() - dispatched, dispatched, _now_ms(), wall_ms)]
-        if self._reading:
+        if self._read_in_progress:
             reasons.append(Cause.READING_MESSAGES())
-        if self._reading or isinstance(dispatcher.strategy.next(end, _now_ms(), wall_ms), Read):
+        if self._read_in_progress or isinstance(dispatcher.strategy.next(end, _now_ms(), wall_ms), Read):
             reasons.append(self._budget.why_not())
         return first_of(reasons)
 

@@ -217,10 +217,10 @@ class PendingAcksOfSubscription:
 
     def _changes(self) -> KeyChanges:
         puts, deletes = self._rows.take_changes()
-        step = {self._text(name): value for name, value in puts.items()}
-        return KeyChanges([step] if step else [], [self._text(name) for name in deletes])
+        step = {self._key_text(name): value for name, value in puts.items()}
+        return KeyChanges([step] if step else [], [self._key_text(name) for name in deletes])
 
-    def _text(self, name: RowName) -> str:
+    def _key_text(self, name: RowName) -> str:
         return PendingAckKey(self._key.topic, self._key.subscription, str(name)).text
 
     def _write_soon(self) -> None:
@@ -238,7 +238,7 @@ class PendingAcksOfSubscription:
     async def delete(self, store: Store) -> None:
         """Delete the rows of a deleted subscription, whose cursor is deleted already."""
         for name in self._rows.stored:
-            key = self._text(name)
+            key = self._key_text(name)
             store.get(key)  # after a failed write the store rejects the key until it is read (S5)
             await store.delete(key)
 

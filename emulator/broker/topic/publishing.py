@@ -97,7 +97,7 @@ class TopicPublishing:
         else:
             self._topic.subscriptions.link_lost(producer.source_region)
 
-    def slow_down(self, batch: Sequence[PendingPublish]) -> None:
+    def apply_publish_rate(self, batch: Sequence[PendingPublish]) -> None:
         """Count published entries against the publish rate. While they exceed it, the broker does not read from any
         client with a producer of the topic: the limit is the topic's, and connections have no share of their own
         (INV-79). Replicators of other regions are not throttled: their entries were acknowledged there."""

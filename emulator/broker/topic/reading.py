@@ -65,7 +65,7 @@ class TopicReading:
         self._state = state
         self._checkpoints = checkpoints
         self._metrics = metrics
-        self._failed = failed
+        self._reload_topic = failed
 
     @property
     def first_entry_id(self) -> int:
@@ -131,7 +131,7 @@ class TopicReading:
             self._checkpoints.remember_from(entry_id)
         except CheckpointDamaged as damage:
             self._checkpoints.discard().add_done_callback(lambda done: done.exception())
-            self._failed(damage)
+            self._reload_topic(damage)
             raise
 
 

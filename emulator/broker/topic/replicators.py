@@ -135,13 +135,13 @@ class Replicators(dict[str, Replicator]):
 
     def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
         """Return why entries do not pass to or from `remotes`, by region; connected regions are omitted."""
-        return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
+        return {region: cause for region in remotes if (cause := self._why_unreachable(region)) is not None}
 
     def _receives_from(self, region: str) -> bool:
         """Return whether the region's replicator is connected to this topic: snapshot responses arrive through it."""
         return any(producer.source_region == region for producer in self._topic.publishing.producers.values())
 
-    def _obstacle(self, region: str) -> ReasonRow | None:
+    def _why_unreachable(self, region: str) -> ReasonRow | None:
         """Return why snapshot requests do not reach a region, or its responses this one; None: nothing prevents
         them."""
         replicator = self.get(region)

@@ -192,11 +192,11 @@ class TopicRetention:
         """Evict messages, or reject clients' producers, if a backlog is over its quota; otherwise accept producers.
         StorageError."""
         self._ages.looked(self._topic.state.stored_end, now_ms)
-        over = self._exceeded(quotas, await self._backlog(quotas, now_ms))
-        for one in over:
+        exceeded = self._exceeded(quotas, await self._backlog(quotas, now_ms))
+        for one in exceeded:
             if one.action is QuotaAction.EVICT:
                 await self._evict(one, quotas[one.kind], now_ms)
-        self._reject_producers(over)
+        self._reject_producers(exceeded)
 
     async def _backlog(self, quotas: Quotas, now_ms: int) -> Backlog:
         topic = self._topic
@@ -212,13 +212,13 @@ class TopicRetention:
                     break
         return Backlog(size, age_ms, hold.asker)
 
-    async def _evict(self, over: Exceeded, quota: Quota, now_ms: int) -> None:
+    async def _evict(self, exceeded: Exceeded, quota: Quota, now_ms: int) -> None:
         """Evict messages from subscriptions only: replicators keep their backlog, otherwise regions would differ for
         ever (L5)."""
-        if over.kind is QuotaKind.AGE:
+        if exceeded.kind is QuotaKind.AGE:
             is_evicted = self._older_than(quota.limit_seconds * 1000, now_ms)
         else:
-            is_evicted = self._heavier_than(int(quota.limit_bytes * EVICT_TO))
+            is_evicted = self._until_backlog_bytes(int(quota.limit_bytes * EVICT_TO))
         durable = self._durable_subscriptions()
         lowest = min((one.cursor.mark_delete + 1 for one in durable), default=self._topic.state.stored_end)
         last = lowest - 1
@@ -227,12 +227,12 @@ class TopicRetention:
                 break
             last = entry.entry_id
         for subscription in durable:
-            self._skip_upto(subscription, last, over.sentence)
+            self._skip_upto(subscription, last, exceeded.sentence)
 
     def _older_than(self, age_ms: int, now_ms: int) -> Callable[[StoredEntry], bool]:
         return lambda entry: self._ages.is_older(_aged_entry(entry), age_ms, now_ms)
 
-    def _heavier_than(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
+    def _until_backlog_bytes(self, limit_bytes: int) -> Callable[[StoredEntry], bool]:
         """Return a predicate for consecutive entries, the oldest first: true until the entries after them have about
         `limit_bytes`. It counts the entries that it is called with."""
         topic = self._topic
@@ -253,13 +253,13 @@ class TopicRetention:
 
         return is_evicted
 
-    def _reject_producers(self, over: list[Exceeded]) -> None:
+    def _reject_producers(self, exceeded: list[Exceeded]) -> None:
         """Close and reject clients' producers if one of the exceeded quotas requires it; otherwise accept them again.
         Replicators of other regions are exempt: their entries were acknowledged there, and carry positions of
         replicated subscriptions, which may reduce the backlog (L5)."""
         topic = self._topic
         before = self.quota_refusal
-        self.quota_refusal = next((refusal for one in over if (refusal := one.refusal())), None)
+        self.quota_refusal = next((refusal for one in exceeded if (refusal := one.refusal())), None)
         if self.quota_refusal is None or topic.closed:
             return
         if before is None:

@@ -85,8 +85,10 @@ class Subscriptions(dict[str, Subscription]):
         of_region = self._topic.region.config.settings.max_unacked_messages_per_consumer
         limits = self.limits
         limits.delays, limits.tick_ms = delays.active, delays.tick_ms
-        limits.unacked_messages_per_consumer_max = _number(policies[UNACKED_PER_CONSUMER], of_region)
-        limits.unacked_messages_max = _number(policies[UNACKED_PER_SUBSCRIPTION], UNACKED_OF_SUBSCRIPTION_MAX)
+        limits.unacked_messages_per_consumer_max = _limit_of(policies[UNACKED_PER_CONSUMER], of_region)
+        limits.unacked_messages_max = _limit_of(
+            policies[UNACKED_PER_SUBSCRIPTION], UNACKED_OF_SUBSCRIPTION_MAX
+        )
         for subscription in self.values():
             subscription.dispatch_loop.limits_changed()
 
@@ -173,6 +175,6 @@ class Subscriptions(dict[str, Subscription]):
             self.replicated.sought(subscription)
 
 
-def _number(policy: int | None, unset: int) -> int:
+def _limit_of(policy: int | None, unset: int) -> int:
     """Return the limit of a policy, else `unset`; 0 means no limit, as in Pulsar."""
     return (unset if policy is None else policy) or sys.maxsize

@@ -220,7 +220,7 @@ class Topic:
         batch, self.publishing.batch = self.publishing.batch, []
         if not batch or self.closed:
             return
-        self.publishing.slow_down(batch)
+        self.publishing.apply_publish_rate(batch)
         fresh = [publish.data for publish in batch if not publish.duplicate]
         if fresh:
             self.publishing.issued += 1

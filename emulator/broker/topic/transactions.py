@@ -76,9 +76,9 @@ class TopicTransactions:
         """Write the marker, unless it is being written or the topic has no open message of the transaction. The future
         completes when the marker is durable, and must not be cancelled. It fails with StorageError or ProtocolError
         when the topic is unloaded, so that the outcome is unknown: then the caller retries."""
-        under_way = self._pending_markers.get(txn)
-        if under_way is not None:
-            return under_way
+        marker_stored = self._pending_markers.get(txn)
+        if marker_stored is not None:
+            return marker_stored
         if not self._topic.closed and (txn in self._topic.state.buffer.open or txn in self._admitted):
             return self._write_marker(txn, committed)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -90,11 +90,11 @@ class TopicTransactions:
         return done
 
     def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
-        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending_markers[txn] = under_way
+        marker_stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending_markers[txn] = marker_stored
         now_ms = self._topic.region.environment.wall_clock_ms()
         self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
-        return under_way
+        return marker_stored
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """Complete the futures of markers that are durable and applied to the state."""
@@ -172,7 +172,7 @@ class TopicTransactions:
         """Fail the futures of pending markers: the topic is unloaded. The markers may still become durable, so callers
         retry."""
         self._stop_timer()
-        ends, self._pending_markers = self._pending_markers, {}
-        for under_way in ends.values():
-            under_way.set_exception(StorageError(str(self._unloaded_error()), definite=False))
-            under_way.exception()  # retrieved here: the caller may be gone
+        pending, self._pending_markers = self._pending_markers, {}
+        for marker_stored in pending.values():
+            marker_stored.set_exception(StorageError(str(self._unloaded_error()), definite=False))
+            marker_stored.exception()  # retrieved here: the caller may be gone
