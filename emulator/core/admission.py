@@ -150,12 +150,14 @@ def check(
         ):
             return None
         sentence = (
-            _claimed(publisher, entry) or _impossible(entry, limits) or _too_large(entry, entry_bytes, limits)
+            _forbidden_claim(publisher, entry)
+            or _invalid_numbers(entry, limits)
+            or _too_large(entry, entry_bytes, limits)
         )
     elif type(publisher) is Peer:
-        sentence = _not_of(publisher, entry) or _marker_not_of(publisher, entry, marker)
+        sentence = _foreign_origin(publisher, entry) or _forbidden_marker(publisher, entry, marker)
         if not sentence and marker is None:
-            sentence = _impossible(entry, limits)
+            sentence = _invalid_numbers(entry, limits)
         if not sentence and entry_bytes - entry.payload_offset > limits.payload_bytes:
             sentence = _too_large(entry, entry_bytes, limits)
     else:
@@ -164,7 +166,7 @@ def check(
     return Refusal(ServerError.NotAllowedError, sentence, scope_of(publisher)) if sentence else None
 
 
-def _claimed(client: ClientProducer, entry: Scanned) -> str:
+def _forbidden_claim(client: ClientProducer, entry: Scanned) -> str:
     """Return why a client may not make the entry's claims (A1); empty when it may."""
     if entry.producer_name != client.name:
         return f"the entry names producer {entry.producer_name!r}; it was sent by {client.name!r}"
@@ -175,7 +177,7 @@ def _claimed(client: ClientProducer, entry: Scanned) -> str:
     return ""
 
 
-def _not_of(peer: Peer, entry: Scanned) -> str:
+def _foreign_origin(peer: Peer, entry: Scanned) -> str:
     """Return why the entry is not from the peer's region, or that it lacks a source position (A1); otherwise empty."""
     if entry.replicated_from != peer.region:
         return f"the entry says that it was replicated from {entry.replicated_from!r}; it was sent by {peer.region!r}"
@@ -184,7 +186,7 @@ def _not_of(peer: Peer, entry: Scanned) -> str:
     return ""
 
 
-def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
+def _forbidden_marker(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
     """Return why the peer may not send this marker (A4); empty when it may, or the entry is no marker."""
     if entry.marker_type is None:
         return ""
@@ -202,7 +204,7 @@ def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
     return ""
 
 
-def _impossible(entry: Scanned, limits: EntrySizeLimits) -> str:
+def _invalid_numbers(entry: Scanned, limits: EntrySizeLimits) -> str:
     """Return why the entry's numbers are impossible; empty when they are not. Stored, such numbers would affect all
     clients: sequence ids are signed on the wire, and acknowledging a batch takes a bit for each of its messages."""
     for name, number in (

@@ -16,11 +16,11 @@ from typing import Final
 
 PATTERN_LENGTH_MAX: Final = 1_024
 STATES_MAX: Final = 4_096
-STEPS_REMEMBERED: Final = 4_096
+STEPS_CACHED_MAX: Final = 4_096
 
 Test = Callable[[str], bool]
 """Returns whether one character matches."""
-Make = Callable[[int], int]
+StatesBuilder = Callable[[int], int]
 """Adds the states of a part of the pattern, given the state that follows it; returns the part's first state."""
 
 _CLASSES: Final[dict[str, Test]] = {
@@ -46,7 +46,7 @@ class TopicPattern:
         """State -> following states. A state without a test is passed without a character."""
         self._end = self.add_state(None)
         # As upstream: the domain in a pattern selects persistent or non-persistent topics and is not matched.
-        begins = self.add_state(None, _Parser(text.rpartition("://")[2], self).whole()(self._end))
+        begins = self.add_state(None, _Parser(text.rpartition("://")[2], self).parse()(self._end))
         self._begin = self._closure((begins,))
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
@@ -72,7 +72,7 @@ class TopicPattern:
             if test is not None and test(char):
                 passed += self._next[state]
         after = self._closure(passed)
-        if len(self._steps) >= STEPS_REMEMBERED:
+        if len(self._steps) >= STEPS_CACHED_MAX:
             self._steps.clear()
         self._steps[states, char] = after
         return after
@@ -95,7 +95,7 @@ class TopicPattern:
         self._next.append(following)
         return len(self._tests) - 1
 
-    def lead(self, state: int, *following: int) -> None:
+    def set_following(self, state: int, *following: int) -> None:
         self._next[state] = following
 
 
@@ -105,46 +105,46 @@ class _Parser:
     def __init__(self, text: str, owner: TopicPattern) -> None:
         self._text = text
         self._at = 0
-        self._state, self._lead = owner.add_state, owner.lead
+        self._state, self._set_following = owner.add_state, owner.set_following
         self._depth = 0
 
-    def whole(self) -> Make:
-        made = self._alternatives()
+    def parse(self) -> StatesBuilder:
+        parsed = self._alternatives()
         if self._at < len(self._text):
-            raise self._wrong("a ) without its (")
-        return made
+            raise self._error("a ) without its (")
+        return parsed
 
-    def _wrong(self, why: str) -> ValueError:
+    def _error(self, why: str) -> ValueError:
         return ValueError(f"pattern {self._text!r}, at {self._at}: {why}")
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _take(self) -> str:
+    def _next_char(self) -> str:
         char = self._peek()
         if not char:
-            raise self._wrong("it ends too early")
+            raise self._error("it ends too early")
         self._at += 1
         return char
 
-    def _takes(self, text: str) -> bool:
+    def _skip(self, text: str) -> bool:
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
         return True
 
-    def _alternatives(self) -> Make:
+    def _alternatives(self) -> StatesBuilder:
         choices = [self._sequence()]
-        while self._takes("|"):
+        while self._skip("|"):
             choices.append(self._sequence())
         if len(choices) == 1:
             return choices[0]
         return lambda after: self._state(None, *[make(after) for make in choices])
 
-    def _sequence(self) -> Make:
-        parts: list[Make] = []
+    def _sequence(self) -> StatesBuilder:
+        parts: list[StatesBuilder] = []
         if self._depth == 0:
-            self._takes("^")
+            self._skip("^")
         while (char := self._peek()) and char not in "|)":
             if char == "$" and self._depth == 0 and self._text[self._at + 1 : self._at + 2] in ("", "|"):
                 self._at += 1
@@ -158,12 +158,12 @@ class _Parser:
 
         return make
 
-    def _atom(self) -> Make:
-        if self._takes("\\Q"):
+    def _atom(self) -> StatesBuilder:
+        if self._skip("\\Q"):
             literal, end, _ = self._text[self._at :].partition("\\E")
             self._at += len(literal) + len(end) if end else len(literal)
             return self._literal(literal)
-        char = self._take()
+        char = self._next_char()
         if char == "(":
             return self._group()
         if char == "[":
@@ -173,13 +173,13 @@ class _Parser:
         if char == "\\":
             return self._one(self._escape())
         if char in "*+?{^$":
-            raise self._wrong(f"{char!r} has no meaning here")
+            raise self._error(f"{char!r} has no meaning here")
         return self._one(lambda found: found == char)
 
-    def _one(self, test: Test) -> Make:
+    def _one(self, test: Test) -> StatesBuilder:
         return lambda after: self._state(test, after)
 
-    def _literal(self, text: str) -> Make:
+    def _literal(self, text: str) -> StatesBuilder:
         def make(after: int) -> int:
             for char in reversed(text):
                 after = self._state(char.__eq__, after)
@@ -187,83 +187,83 @@ class _Parser:
 
         return make
 
-    def _group(self) -> Make:
-        if self._takes("?") and not self._takes(":"):
-            raise self._wrong("a group with look-around, a name or flags is not supported")
+    def _group(self) -> StatesBuilder:
+        if self._skip("?") and not self._skip(":"):
+            raise self._error("a group with look-around, a name or flags is not supported")
         self._depth += 1
-        made = self._alternatives()
+        parsed = self._alternatives()
         self._depth -= 1
-        if not self._takes(")"):
-            raise self._wrong("a ( without its )")
-        return made
+        if not self._skip(")"):
+            raise self._error("a ( without its )")
+        return parsed
 
     def _escape(self) -> Test:
-        char = self._take()
+        char = self._next_char()
         if char.lower() in _CLASSES:
             test = _CLASSES[char.lower()]
             return test if char.islower() else _opposite(test)
         if char.isalnum():
-            raise self._wrong(f"\\{char} is not offered")
+            raise self._error(f"\\{char} is not offered")
         return lambda found: found == char
 
     def _class(self) -> Test:
-        negated, tests = self._takes("^"), list[Test]()
-        while not tests or not self._takes("]"):  # a leading "]" is a member
+        negated, tests = self._skip("^"), list[Test]()
+        while not tests or not self._skip("]"):  # a leading "]" is a member
             tests.append(self._member())
         return _opposite(_any_of(tests)) if negated else _any_of(tests)
 
     def _member(self) -> Test:
-        first = self._take()
+        first = self._next_char()
         if first == "\\":
             return self._escape()
         if first in "[&" and self._peek() == first:
-            raise self._wrong("a class within a class is not supported")
+            raise self._error("a class within a class is not supported")
         if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
             self._at += 1
-            last = self._take()
+            last = self._next_char()
             if last == "\\" or last < first:
-                raise self._wrong(f"not a range: {first}-{last}")
+                raise self._error(f"not a range: {first}-{last}")
             return lambda char: first <= char <= last
         return lambda char: char == first
 
-    def _repeated(self, part: Make) -> Make:
+    def _repeated(self, part: StatesBuilder) -> StatesBuilder:
         while (char := self._peek()) and char in "*+?{":
             self._at += 1
-            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(char) or self._counts()
-            part = self._times(part, least, most)
+            minimum, maximum = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(char) or self._counts()
+            part = self._times(part, minimum, maximum)
             if self._peek() == "?":  # lazy
                 self._at += 1
         return part
 
     def _counts(self) -> tuple[int, int | None]:
         inside, end, _ = self._text[self._at :].partition("}")
-        least, comma, most = inside.partition(",")
-        if not end or not least.isdecimal() or (most and not most.isdecimal()) or len(inside) > 9:
-            raise self._wrong("not a number of repetitions")
+        minimum, comma, maximum = inside.partition(",")
+        if not end or not minimum.isdecimal() or (maximum and not maximum.isdecimal()) or len(inside) > 9:
+            raise self._error("not a number of repetitions")
         self._at += len(inside) + 1
-        return int(least), int(most) if most else None if comma else int(least)
+        return int(minimum), int(maximum) if maximum else None if comma else int(minimum)
 
-    def _times(self, part: Make, least: int, most: int | None) -> Make:
-        if max(least, most or 0) > STATES_MAX or (most is not None and most < least):
-            raise self._wrong("not a number of repetitions")
+    def _times(self, part: StatesBuilder, minimum: int, maximum: int | None) -> StatesBuilder:
+        if max(minimum, maximum or 0) > STATES_MAX or (maximum is not None and maximum < minimum):
+            raise self._error("not a number of repetitions")
 
         def make(after: int) -> int:
-            if most is None:
+            if maximum is None:
                 # The part of a loop leads back to the loop's state, which must exist before the part's states.
                 end = self._loop(part, after)
             else:
                 end = after
-                for _ in range(most - least):
+                for _ in range(maximum - minimum):
                     end = self._state(None, part(end), after)
-            for _ in range(least):
+            for _ in range(minimum):
                 end = part(end)
             return end
 
         return make
 
-    def _loop(self, part: Make, after: int) -> int:
+    def _loop(self, part: StatesBuilder, after: int) -> int:
         loop = self._state(None)
-        self._lead(loop, part(loop), after)
+        self._set_following(loop, part(loop), after)
         return loop
 
 

@@ -91,15 +91,15 @@ class HttpExchange(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._take(data)
+        self._receive(data)
 
     def eof_received(self) -> None:
-        self._take(b"")
+        self._receive(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc or h11.RemoteProtocolError("closed without a response"))
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         try:
             self._http.receive_data(data)
             while not self._response.done():

@@ -42,8 +42,8 @@ def single_entry(
     if is_plain and _has_only_a_payload(message):
         return plain_entry(producer_name, message.sequence_id, publish_time_ms, message.payload)
     metadata = _metadata(producer_name, publish_time_ms, message, schema_version)
-    _describe(metadata, message)
-    _address(metadata, message)
+    _set_message_fields(metadata, message)
+    _set_single_message_fields(metadata, message)
     if txn is not None:
         metadata.txnid_most_bits, metadata.txnid_least_bits = txn
     payload = sealed(metadata, _compressed(metadata, message.payload, compression), seal)
@@ -63,8 +63,8 @@ def chunk_entries(
     """Return the entries of a message that is too large for one, all with its sequence id and one uuid. Each is
     encrypted separately."""
     metadata = _metadata(producer_name, publish_time_ms, message, b"")
-    _describe(metadata, message)
-    _address(metadata, message)
+    _set_message_fields(metadata, message)
+    _set_single_message_fields(metadata, message)
     payload = _compressed(metadata, message.payload, compression)
     # The schema version may differ when the chunks are encoded again; it must not change their number.
     overhead_bytes = CHUNK_OVERHEAD_BYTES + (0 if seal is None else seal.more_bytes)
@@ -122,15 +122,15 @@ def _has_only_a_payload(message: Outgoing) -> bool:
 def _metadata(
     producer_name: str, publish_time_ms: int, first: Outgoing, schema_version: bytes
 ) -> pb.MessageMetadata:
-    made = pb.MessageMetadata(
+    metadata = pb.MessageMetadata(
         producer_name=producer_name, sequence_id=first.sequence_id, publish_time=publish_time_ms
     )
     if schema_version:
-        made.schema_version = schema_version
-    return made
+        metadata.schema_version = schema_version
+    return metadata
 
 
-def _address(metadata: pb.MessageMetadata, message: Outgoing) -> None:
+def _set_single_message_fields(metadata: pb.MessageMetadata, message: Outgoing) -> None:
     """Set the fields that only a message outside of batches has."""
     metadata.replicate_to.extend(message.replicate_to)
     if message.deliver_at_ms is not None:
@@ -139,12 +139,12 @@ def _address(metadata: pb.MessageMetadata, message: Outgoing) -> None:
 
 def _batched(message: Outgoing) -> bytes:
     metadata = pb.SingleMessageMetadata(payload_size=len(message.payload), sequence_id=message.sequence_id)
-    _describe(metadata, message)
+    _set_message_fields(metadata, message)
     head = metadata.SerializeToString()
     return len(head).to_bytes(4, "big") + head + message.payload
 
 
-def _describe(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, message: Outgoing) -> None:
+def _set_message_fields(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, message: Outgoing) -> None:
     if message.key is not None:
         metadata.partition_key = message.key
     if message.event_time_ms is not None:

@@ -120,10 +120,10 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
         usual = _read_usual(metadata)
         if UnknownFieldSet(usual):
             lean = _read_lean(metadata)
-            _take_usual(info, lean, metadata, end)
-            _take_rare(info, lean, metadata)
+            _set_usual_fields(info, lean, metadata, end)
+            _set_rare_fields(info, lean, metadata)
         else:
-            _take_usual(info, usual, metadata, end)
+            _set_usual_fields(info, usual, metadata, end)
             info.replicate_to, info.marker_type, info.chunk_id, info.num_chunks = (), None, None, 0
             info.deliver_at_time_ms = None
             info.txn = None
@@ -139,9 +139,9 @@ def read_entry(data: bytes, *, verify: bool = False) -> EntryDetails:
         metadata = data[start:end]
         details = _new_details(EntryDetails)
         lean = _read_all(metadata)
-        _take_usual(details, lean, metadata, end)
-        _take_rare(details, lean, metadata)
-        _take_details(details, lean, metadata)
+        _set_usual_fields(details, lean, metadata, end)
+        _set_rare_fields(details, lean, metadata)
+        _set_details(details, lean, metadata)
         return details
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
@@ -199,7 +199,7 @@ def sticky_key(data: bytes) -> bytes:
         return key
 
 
-def _take_usual(
+def _set_usual_fields(
     info: EntryInfo,
     lean: pb.LeanUsualEntry | pb.LeanEntry | pb.LeanMetadata,
     metadata: bytes,
@@ -239,7 +239,7 @@ def _take_usual(
     info.source_position = source_position(lean.properties) if may_have_position else None
 
 
-def _take_rare(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, metadata: bytes) -> None:
+def _set_rare_fields(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, metadata: bytes) -> None:
     marker_type, chunk_id = lean.marker_type, lean.chunk_id
     info.replicate_to = tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else ()
     info.marker_type = None if marker_type == ABSENT_I32 else marker_type
@@ -251,7 +251,7 @@ def _take_rare(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, metadata: 
     lean.uuid.decode()
 
 
-def _take_details(details: EntryDetails, lean: pb.LeanMetadata, metadata: bytes) -> None:
+def _set_details(details: EntryDetails, lean: pb.LeanMetadata, metadata: bytes) -> None:
     partition_key = lean.partition_key
     details.partition_key = None if partition_key == _NO_KEY else partition_key.decode()
     details.partition_key_is_base64 = lean.partition_key_b64_encoded

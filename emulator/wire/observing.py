@@ -52,19 +52,17 @@ def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetai
     ProtocolError when the entry cannot be read."""
     info = read_entry(entry)
     payload = earlier_chunks + entry[info.payload_offset :]
-    opened = _opened(info, payload)
+    plain = _plain_payload(info, payload)
     if not info.is_batch:
         whole = read_metadata(entry)
-        return info, [
-            _message(NO_BATCH, info.sequence_id, payload if opened is None else opened, whole, opened)
-        ]
-    if opened is None:
+        return info, [_message(NO_BATCH, info.sequence_id, payload if plain is None else plain, whole, plain)]
+    if plain is None:
         sealed = [
             ObservedMessage(index, info.sequence_id + index, payload, None, {}, 0, None, is_open=False)
             for index in range(info.num_messages)
         ]
         return info, sealed
-    return info, list(_of_batch(info, opened))
+    return info, list(_of_batch(info, plain))
 
 
 def read_chunk(entry: bytes) -> tuple[str, bytes, bool] | None:
@@ -88,7 +86,7 @@ def _message(
     number: int,
     payload: bytes,
     metadata: pb.MessageMetadata | pb.SingleMessageMetadata,
-    opened: bytes | None,
+    plain: bytes | None,
 ) -> ObservedMessage:
     key: str | bytes | None = metadata.partition_key if metadata.HasField("partition_key") else None
     if key is not None and metadata.partition_key_b64_encoded:
@@ -101,11 +99,11 @@ def _message(
         properties={pair.key: pair.value for pair in metadata.properties},
         event_time_ms=metadata.event_time,
         ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
-        is_open=opened is not None,
+        is_open=plain is not None,
     )
 
 
-def _opened(info: EntryDetails, payload: bytes) -> bytes | None:
+def _plain_payload(info: EntryDetails, payload: bytes) -> bytes | None:
     if info.is_encrypted:
         return None
     try:

@@ -242,7 +242,7 @@ def with_messages(data: bytes, staying: Collection[int]) -> bytes:
         if index in staying:
             parts += _sized(single.SerializeToString()), message
         else:
-            parts.append(_GONE)
+            parts.append(_REMOVED_MESSAGE)
     plain = b"".join(parts)
     if details.compression:
         metadata.uncompressed_size = len(plain)
@@ -266,4 +266,6 @@ def _sized(metadata: bytes) -> bytes:
     return len(metadata).to_bytes(4, "big") + metadata
 
 
-_GONE: Final = _sized(pb.SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString())
+_REMOVED_MESSAGE: Final = _sized(
+    pb.SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString()
+)

@@ -14,8 +14,8 @@ POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
 _POSITION_KEY_FIELD: Final = length_delimited(1, POSITION_KEY)
 _POSITION_PAIR: Final = _POSITION_KEY_FIELD + tag(2, 2)
 _TEXT_AT: Final = len(_POSITION_PAIR) + 1
-_LEAST: Final = BEFORE_EVERYTHING.entry
-_MOST: Final = AFTER_EVERYTHING.entry
+_MIN: Final = BEFORE_EVERYTHING.entry
+_MAX: Final = AFTER_EVERYTHING.entry
 
 
 def source_position(properties: Sequence[bytes]) -> Position | None:
@@ -40,7 +40,7 @@ def _position_in(pair: bytes) -> Position | None:
 def _position(text: bytes) -> Position:
     ledger_text, _, entry_text = text.partition(b":")
     ledger, entry = int(ledger_text), int(entry_text)
-    if not (_LEAST <= ledger <= _MOST and _LEAST <= entry <= _MOST):
+    if not (_MIN <= ledger <= _MAX and _MIN <= entry <= _MAX):
         raise Malformed(f"not a position: {text!r}")
     return new_tuple(Position, (ledger, entry))
 

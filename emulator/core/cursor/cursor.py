@@ -230,9 +230,9 @@ class Cursor:
             return True
         if self.held is None:
             return False
-        return self.held.holds(entry_id) or self._bits_left(entry_id) == 0
+        return self.held.holds(entry_id) or self._unacked_bits(entry_id) == 0
 
-    def _bits_left(self, entry_id: int) -> int | None:
+    def _unacked_bits(self, entry_id: int) -> int | None:
         """Return the messages of a batch that no acknowledgement covers, one bit each; None: all. Acknowledgements of
         open transactions count."""
         left = self.open_bits.get(entry_id)
@@ -246,7 +246,7 @@ class Cursor:
     def ack_set_of(self, entry_id: int) -> tuple[int, ...] | None:
         """Return the messages of a batch that no acknowledgement covers, as signed 64-bit words for the wire; None: the
         entry is not partly acknowledged. Acknowledgements of open transactions count."""
-        bits = self._bits_left(entry_id)
+        bits = self._unacked_bits(entry_id)
         return None if bits is None else words_of(bits)
 
     def next_unacked(self, from_entry_id: int) -> int:

@@ -79,7 +79,7 @@ class CursorChanges(NamedTuple):
     """Parts to delete once the puts are durable."""
 
 
-class _Claim(NamedTuple):
+class _NewestState(NamedTuple):
     """State that is read from the newest stored value only. Compares by `write`."""
 
     write: int
@@ -96,7 +96,7 @@ class CursorParts:
         """Parts that are stored or being written."""
         self._writes = 0
         """Number of the newest write."""
-        self._head_last = False
+        self._writes_head_last = False
         """Whether the stored head has format 1: it is replaced only after the parts are durable."""
 
     # Writing.
@@ -113,22 +113,22 @@ class CursorParts:
         head: dict[PartName | None, bytes] = {None: self._head()} if cursor.head_changed else {}
         parts: dict[PartName | None, bytes] = {}
         for number in sorted(cursor.changed_parts):
-            if not self._is_passed(number):
+            if not self._is_below_mark_delete(number):
                 name = PartName(cursor.generation, number)
                 parts[name] = self._part(number)
                 self._stored.add(name)
-        puts = [parts, head] if self._head_last else [parts | head]
+        puts = [parts, head] if self._writes_head_last else [parts | head]
         deletes = sorted(
             name
             for name in self._stored
-            if name.generation != cursor.generation or self._is_passed(name.number)
+            if name.generation != cursor.generation or self._is_below_mark_delete(name.number)
         )
         self._stored.difference_update(deletes)
-        self._head_last, cursor.head_changed = False, False
+        self._writes_head_last, cursor.head_changed = False, False
         cursor.changed_parts.clear()
         return CursorChanges([one for one in puts if one], deletes)
 
-    def _is_passed(self, number: int) -> bool:
+    def _is_below_mark_delete(self, number: int) -> bool:
         return (number + 1) << PART_BITS <= self.cursor.mark_delete + 1
 
     def _head(self) -> bytes:
@@ -192,17 +192,19 @@ class CursorParts:
         cursor.properties = _texts(state.get("properties", {}))
         cursor.replication_disabled = bool(state.get("replication_disabled", False))
         cursor.unapplied = _unapplied(state.get("unapplied", {}))
-        claim = _Claim(_int(state["write"]), _int(state["highest_acked"]), bool(state["ahead_of_peers"]))
+        newest = _NewestState(
+            _int(state["write"]), _int(state["highest_acked"]), bool(state["ahead_of_peers"])
+        )
         self = cls(cursor)
         self._stored.update(parts)
         acked: dict[int, int] = {}
         for name, data in parts.items():
-            if name.generation == cursor.generation and not self._is_passed(name.number):
-                claim = max(claim, _decode_part(data, name.number, acked, cursor.open_bits))
+            if name.generation == cursor.generation and not self._is_below_mark_delete(name.number):
+                newest = max(newest, _decode_part(data, name.number, acked, cursor.open_bits))
         cursor.restore(acked)
         for entry_id in [one for one in cursor.open_bits if cursor.is_acked(one)]:
             del cursor.open_bits[entry_id]
-        self._writes, cursor.highest_acked, cursor.ahead_of_peers = claim
+        self._writes, cursor.highest_acked, cursor.ahead_of_peers = newest
         cursor.version, cursor.head_changed = 0, False
         return self
 
@@ -224,7 +226,7 @@ class CursorParts:
         cursor.generation, cursor.version = cursor.newest_generation, 0
         self = cls(cursor)
         self._stored.update(parts)
-        self._head_last = True
+        self._writes_head_last = True
         return self
 
 
@@ -262,7 +264,7 @@ def _encode_batch(offset: int, bits: int) -> bytes:
     return _BATCH.pack(offset, length) + bits.to_bytes(length, "little")
 
 
-def _decode_part(data: bytes, number: int, acked: dict[int, int], open_bits: dict[int, int]) -> _Claim:
+def _decode_part(data: bytes, number: int, acked: dict[int, int], open_bits: dict[int, int]) -> _NewestState:
     """Decode a part into `acked` (part -> one bit per id) and `open_bits`."""
     version, write, highest_acked, ahead_of_peers, form = _PART_HEAD.unpack_from(data)
     if version != FORMAT_VERSION:
@@ -283,11 +285,11 @@ def _decode_part(data: bytes, number: int, acked: dict[int, int], open_bits: dic
         at += _BATCH.size
         open_bits[(number << PART_BITS) + offset] = int.from_bytes(_slice(data, at, length), "little")
         at += length
-    return _Claim(write, highest_acked, bool(ahead_of_peers))
+    return _NewestState(write, highest_acked, bool(ahead_of_peers))
 
 
 def _slice(data: bytes, at: int, length: int) -> bytes:
-    piece = data[at : at + length]
-    if len(piece) != length:
+    part = data[at : at + length]
+    if len(part) != length:
         raise ValueError("a part ends early")
-    return piece
+    return part

@@ -33,7 +33,7 @@ class FailureDetector:
         """Return whether the peer counts as dead at the end of an interval."""
         if self._heard:
             self._heard, self._silent = False, 0
-            self._calm_down()
+            self._count_calm_interval()
             return False
         self._silent, self._calm = self._silent + 1, 0
         if self._silent < self.intervals_allowed:
@@ -41,7 +41,7 @@ class FailureDetector:
         self._silent, self.intervals_allowed = 0, min(2 * self.intervals_allowed, INTERVALS_MAX)
         return True
 
-    def _calm_down(self) -> None:
+    def _count_calm_interval(self) -> None:
         self._calm += 1
         if self._calm == CALM_INTERVALS:
             self._calm, self.intervals_allowed = 0, max(1, self.intervals_allowed // 2)

@@ -84,17 +84,17 @@ class Drops:
         self._before = 0
 
     def count(self, messages: int, now_ms: int) -> None:
-        self._turn(now_ms)
+        self._advance_window(now_ms)
         self.total += messages
         self._in_window += messages
 
     def rate(self, now_ms: int) -> float:
         """Return the dropped messages per second."""
-        self._turn(now_ms)
+        self._advance_window(now_ms)
         part_of_before = 1 - now_ms % WINDOW_MS / WINDOW_MS
         return (self._in_window + self._before * part_of_before) * 1000 / WINDOW_MS
 
-    def _turn(self, now_ms: int) -> None:
+    def _advance_window(self, now_ms: int) -> None:
         window = now_ms // WINDOW_MS
         if window == self._window:
             return

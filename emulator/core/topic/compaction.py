@@ -45,8 +45,8 @@ class LatestOfKeys:
         self._incomplete: set[str] = set()
         """Names of chunked messages whose last chunk was not read."""
         self._first_opaque: int | None = None
-        self._held_bytes = 0
-        self._held_bytes_max = keys_bytes_max
+        self._keys_bytes = 0
+        self._keys_bytes_max = keys_bytes_max
 
     def __len__(self) -> int:
         return len(self._newest)
@@ -59,7 +59,7 @@ class LatestOfKeys:
                 self._first_opaque = entry_id
             return
         if chunk is not None and not chunk.is_last:
-            self._hold(chunk.of, chunk.of in self._incomplete)
+            self._count_key(chunk.of, chunk.of in self._incomplete)
             self._incomplete.add(chunk.of)
             return
         chunks_of = ""
@@ -68,16 +68,16 @@ class LatestOfKeys:
             self._incomplete.discard(chunks_of)
         for index, message in enumerate(messages):
             if message.key is not None and not message.is_gone:
-                self._hold(message.key, message.key in self._newest)
+                self._count_key(message.key, message.key in self._newest)
                 self._newest[message.key] = _Newest(entry_id, index, message.deletes, chunks_of)
 
-    def _hold(self, text: str, is_known: bool) -> None:
+    def _count_key(self, text: str, is_known: bool) -> None:
         if is_known:
             return
-        self._held_bytes += len(text) + KEY_OVERHEAD_BYTES
-        if self._held_bytes > self._held_bytes_max:
+        self._keys_bytes += len(text) + KEY_OVERHEAD_BYTES
+        if self._keys_bytes > self._keys_bytes_max:
             raise TooManyKeys(
-                f"more than {len(self._newest):,} keys need more than the {self._held_bytes_max:,} bytes that a "
+                f"more than {len(self._newest):,} keys need more than the {self._keys_bytes_max:,} bytes that a "
                 "compaction may use"
             )
 
@@ -86,9 +86,9 @@ class LatestOfKeys:
         messages, chunk = entry.messages, entry.chunk
         if messages is None or (chunk is not None and chunk.of in self._incomplete):
             return None
-        there = [index for index, message in enumerate(messages) if not message.is_gone]
-        stay = [index for index in there if self._stays(entry_id, index, messages[index].key, chunk)]
-        return None if stay == there and there else stay
+        present = [index for index, message in enumerate(messages) if not message.is_gone]
+        stay = [index for index in present if self._stays(entry_id, index, messages[index].key, chunk)]
+        return None if stay == present and present else stay
 
     def _stays(self, entry_id: int, index: int, key: str | None, chunk: MessageChunk | None) -> bool:
         if key is None:

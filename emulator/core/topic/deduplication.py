@@ -102,13 +102,13 @@ class ProducerDeduplication:
             if compared <= progress.pushed:
                 return _DUPLICATE
         if not is_chunk_not_last:
-            self._used(name, progress).pushed = last
+            self._touch(name, progress).pushed = last
         return _ACCEPT
 
     def persisted(self, name: str, highest_sequence_id: int) -> None:
         """Note that all messages up to this sequence id are durable. Called for live appends, and when the log is read
         again after a start."""
-        progress = self._used(name, self._progress.get(name))
+        progress = self._touch(name, self._progress.get(name))
         if highest_sequence_id > progress.persisted:
             progress.persisted = highest_sequence_id
             if highest_sequence_id > progress.pushed:
@@ -119,7 +119,7 @@ class ProducerDeduplication:
         progress = self._progress.get(name)
         return -1 if progress is None else progress.persisted
 
-    def _used(self, name: str, progress: _Progress | None) -> _Progress:
+    def _touch(self, name: str, progress: _Progress | None) -> _Progress:
         """Mark a name as the most recently used. `progress`: its sequence ids; None: the name is new."""
         if progress is None:
             progress = self._progress[name] = _Progress(-1)
@@ -234,15 +234,15 @@ class ChunkTracker:
         """Return whether the chunk is new. A new one counts as admitted from here on, durable or not."""
         if chunk.is_behind(self._admitted.get(producer)) or chunk.is_behind(self._stored.get(producer)):
             return False
-        self._count(self._admitted, producer, chunk)
+        self._record(self._admitted, producer, chunk)
         return True
 
     def stored(self, producer: str, chunk: ChunkInfo) -> None:
         """Note that a chunk is durable. Called for live appends, and when the log is read again after a start."""
         if not chunk.is_behind(self._stored.get(producer)):
-            self._count(self._stored, producer, chunk)
+            self._record(self._stored, producer, chunk)
 
-    def _count(self, newest: OrderedDict[str, ChunkInfo], producer: str, chunk: ChunkInfo) -> None:
+    def _record(self, newest: OrderedDict[str, ChunkInfo], producer: str, chunk: ChunkInfo) -> None:
         before = newest.pop(producer, None)
         if chunk.follows(before) and chunk.number < chunk.chunks - 1:
             newest[producer] = chunk

@@ -164,15 +164,15 @@ class LogHolds:
     """All holds on one log."""
 
     def __init__(self) -> None:
-        self._askers: dict[str, HoldSource] = {}
+        self._sources: dict[str, HoldSource] = {}
 
     def add(self, kind: str, asker: HoldSource) -> None:
         """Register a source of holds, one per kind: cursors, replicators, compaction, transactions."""
-        assert kind not in self._askers, f"{kind} is registered already"
-        self._askers[kind] = asker
+        assert kind not in self._sources, f"{kind} is registered already"
+        self._sources[kind] = asker
 
     def __iter__(self) -> Iterator[LogHold]:
-        for asker in self._askers.values():
+        for asker in self._sources.values():
             yield from asker()
 
     def first(self, end_entry_id: int) -> LogHold:

@@ -204,7 +204,7 @@ class TopicState:
             for first, last in ended.runs:
                 self.visibility.hide_aborted(first, last, entry_id)
         if self.readable_end > before:
-            self.visibility.vouch_from(before)
+            self.visibility.mark_unwritten_from(before)
             newest = self.visibility.hidden.last_absent(before, self.readable_end - 1)
             if newest >= 0:
                 self.last_data = LastData(newest, UNKNOWN_MESSAGES)
@@ -256,19 +256,19 @@ class TopicState:
         """Apply an update of `source` with our position `own_entry_id` and the regions `named` to a subscription's
         cursor: acknowledge the entries that it may (INV-5), and the markers that directly follow."""
         first = cursor.mark_delete + 1
-        unvouched = self.unvouched(first, own_entry_id, {source, *named})
-        unseen = chain(self.unseen_by(source, own_entry_id, first=first, never=never), unvouched)
+        possibly_unseen = self.possibly_unseen(first, own_entry_id, {source, *named})
+        unseen = chain(self.unseen_by(source, own_entry_id, first=first, never=never), possibly_unseen)
         applied = apply(cursor, own_entry_id, self.readable_end - 1, unseen)
         if applied is Applied.MOVED:
             cursor.ack_hidden(self.visibility.hidden)
         return applied
 
-    def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
+    def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
         """Yield the ids from `first` to the newest message of a region that the update does not name, at most
         `own_entry_id`. Such a region was not in the namespace when the snapshot was taken: its messages may not have
         reached the sender of the update (INV-5)."""
-        strangers = [last for region, last in self.last_of.items() if region not in named]
-        upto = min(own_entry_id, max(strangers, default=-1))
+        last_ids = [last for region, last in self.last_of.items() if region not in named]
+        upto = min(own_entry_id, max(last_ids, default=-1))
         hidden = self.visibility.hidden
         return (entry_id for entry_id in range(first, upto + 1) if entry_id not in hidden)
 

@@ -59,7 +59,7 @@ class Visibility:
         for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
             self._touch(min(last, (number + 1 << PART_BITS) - 1), marker_entry_id + 1)
 
-    def vouch_from(self, entry_id: int) -> None:
+    def mark_unwritten_from(self, entry_id: int) -> None:
         """Mark the parts from this id on as unwritten. They were written while a transaction was open there, and
         covered fewer ids than the log had."""
         first = entry_id >> PART_BITS

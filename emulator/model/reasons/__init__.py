@@ -45,15 +45,15 @@ REASON_ROWS: Final[tuple[ReasonRow, ...]] = tuple(
     for row in vars(part).values()
     if isinstance(row, ReasonRow)
 )
-_ORDER: Final = {row.name: place for place, row in enumerate(REASON_ROWS)}
+_ORDER: Final = {row.name: rank for rank, row in enumerate(REASON_ROWS)}
 
 
 def first_of(reasons: Iterable[Reason]) -> Reason:
     """Return the reason whose row comes first in the table; of several with one row, the first given."""
-    return min(filter(None, reasons), key=_place, default=NO_REASON)
+    return min(filter(None, reasons), key=_rank, default=NO_REASON)
 
 
-def _place(reason: Reason) -> int:
+def _rank(reason: Reason) -> int:
     assert reason.cause is not None
     return _ORDER[reason.cause.name]
 

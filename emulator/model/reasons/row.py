@@ -52,7 +52,7 @@ class ReasonRow:
 
     def __reduce__(self) -> tuple[Callable[[str], ReasonRow], tuple[str]]:
         """Copy and unpickle by name, so that a copy is the row of the table, even in another process."""
-        return _named, (self.name,)
+        return _row_named, (self.name,)
 
     def __call__(self, **details: object) -> Reason:
         """Return the reason with these details. Raises TypeError unless they are exactly those that the row names."""
@@ -107,5 +107,5 @@ def _shown(detail: object) -> object:
     return line if len(line) <= DETAIL_CHARACTERS_MAX else f"{line[:DETAIL_CHARACTERS_MAX]}…"
 
 
-def _named(name: str) -> ReasonRow:
+def _row_named(name: str) -> ReasonRow:
     return _BY_NAME[name]

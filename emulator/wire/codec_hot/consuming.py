@@ -110,7 +110,7 @@ def decode_message(command: bytes) -> MessageMeta:
             position.partition,
             message.redelivery_count,
             # Access to an empty repeated field is slow; the tag's byte may also be part of another field.
-            tuple(message.ack_set) or None if _holds_ack_set(command) else None,
+            tuple(message.ack_set) or None if _may_have_ack_set(command) else None,
             None if epoch == ABSENT_U64 else epoch,
         ),
     )
@@ -120,7 +120,7 @@ _MESSAGE_ACK_SET_TAG: Final = tag(4)[0]
 _MESSAGE_ACK_SET_PACKED_TAG: Final = tag(4, 2)[0]
 
 
-def _holds_ack_set(command: bytes) -> bool:
+def _may_have_ack_set(command: bytes) -> bool:
     return _MESSAGE_ACK_SET_TAG in command or _MESSAGE_ACK_SET_PACKED_TAG in command
 
 

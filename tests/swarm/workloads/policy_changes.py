@@ -79,5 +79,5 @@ def draw(random: Random, plan: Plan) -> Plan:
 class _AbsentRegionAcknowledged(TopicState):
     """An update acknowledges messages of a region that was not in the namespace when its snapshot was taken."""
 
-    def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
+    def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
         return iter(())
