@@ -1,17 +1,16 @@
 """The failure detector of a link: how long the peer may send nothing before it counts as dead.
 
-The shell sends a PING at every interval. A peer that sends nothing for an interval counts as dead. On a slow link,
-however, the PING may be queued behind too many bytes for a response to arrive in time. The link would then be dropped,
-all entries sent again, and the next PING queued behind the same bytes, for ever. So each time a silent link is dropped
-the next connection is allowed twice as many intervals. The allowance shrinks after many intervals in a row with
-traffic.
+The link sends a PING at every interval. At first, a peer that sends nothing for one interval counts as dead. On a slow
+link, however, the PING may be queued behind too many bytes for a response to arrive in time. The link would then be
+dropped, all entries sent again, and the next PING queued behind the same bytes, for ever. So each time a peer counts as
+dead the next connection is allowed twice as many intervals, and half as many after CALM_INTERVALS with traffic.
 """
 
 from __future__ import annotations
 
 INTERVALS_MAX = 64
 CALM_INTERVALS = 20
-"""Number of intervals in a row with traffic after which the allowance is halved."""
+"""Number of consecutive intervals with traffic after which the allowance is halved."""
 
 
 class FailureDetector:
@@ -30,7 +29,7 @@ class FailureDetector:
         self._heard = True
 
     def interval_over(self) -> bool:
-        """Return whether the peer counts as dead at the end of an interval."""
+        """End an interval. Returns whether the peer counts as dead; if so, the allowance is doubled."""
         if self._heard:
             self._heard, self._silent = False, 0
             self._count_calm_interval()

@@ -1,6 +1,4 @@
-"""Rates, distributions and drop counts of the broker's statistics.
-
-Counters only count; a rate is computed when the statistics are read."""
+"""Rates, distributions and drop counts of the broker's statistics. Rates are computed when the statistics are read."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MARK_SECONDS = 10.0
-"""A rate that is read regularly covers the last 10 to 20 seconds; otherwise a longer time."""
+"""Minimum time between two marks. A rate that is read often covers the last 10 to 20 seconds, others more."""
 
 
 class Rate:
@@ -22,7 +20,7 @@ class Rate:
         self._mark = self._newer = (now_seconds, 0)
 
     def per_second(self, count: int, now_seconds: float) -> float:
-        """Return the rate. `count`: present value of the counter."""
+        """Return the rate since the mark, and move the mark. `count`: present value of the counter."""
         if now_seconds - self._newer[0] >= MARK_SECONDS:
             self._mark, self._newer = self._newer, (now_seconds, count)
         seconds = now_seconds - self._mark[0]
@@ -30,10 +28,14 @@ class Rate:
 
 
 class PerSecond(NamedTuple):
+    """The rates of a distribution."""
+
     classes: list[float]
-    """Rate of each class; the last class has the figures above the last limit."""
+    """Figures per second in each class; the last class has the figures above the last limit."""
     times: float
+    """Figures per second."""
     total: float
+    """Sum of the figures per second."""
 
 
 class Distribution:
@@ -114,7 +116,7 @@ class UnsentEntries:
         self._entries.append((entry_id, messages))
 
     def take_before(self, entry_id: int) -> int:
-        """Remove the entries with a smaller id and return their number of messages."""
+        """Remove the entries with a smaller id and return the number of their messages."""
         messages = 0
         while self._entries and self._entries[0][0] < entry_id:
             messages += self._entries.popleft()[1]

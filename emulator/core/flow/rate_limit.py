@@ -1,7 +1,7 @@
 """Rate limits: token buckets that may be overdrawn once, so that the average rate holds for portions of any size.
 
-The tokens of one period may be used at once. An overdraft (a batch, a large message) must be refilled before any more
-tokens are taken. A slow operation (a read from a disk) reserves the tokens of its messages first: other operations
+The tokens of one period may be used at once. After an overdraft (by a batch, a large message) no more tokens are taken
+until it is refilled. A slow operation (a read from a disk) first reserves the tokens of its messages: other operations
 cannot use them, and the bucket does not refill them. The bytes of a read are unknown in advance, so under a limit of
 bytes one read runs at a time. Tasks that share a limit wait in a `FairQueue`.
 """
@@ -30,11 +30,11 @@ UNLIMITED: Final = RateLimit(0, 0, 1)
 
 
 READ_MS: Final = 10.0
-"""Time after which an operation that waits for a running read tries again, unless it was woken before."""
+"""Wait that is returned while only a running read delays the next operation."""
 
 
 FOLLOW_MS: Final = 1_000.0
-"""Interval at which a relative rate is computed, and the longest wait under one."""
+"""Interval at which a relative rate is computed again, and maximum wait under one."""
 
 Published = Callable[[], tuple[float, float]]
 """Returns the present publish rate: messages and bytes per second."""
@@ -64,14 +64,14 @@ class _Bucket:
         self._at_ms = now_ms
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a token is left; 0: one is left now."""
+        """Return the time until a whole token is available; 0: one is available now."""
         self._fill(now_ms)
         # Wait for a whole token: rounding could make a shorter wait end too early, followed by waits of no time.
         return 0.0 if self._left >= 1 else (1 - self._left) / self._per_ms
 
     @property
     def whole(self) -> int:
-        """Number of whole tokens left, at least 1."""
+        """Number of whole tokens available, but at least 1."""
         return max(1, int(self._left))
 
     def take(self, amount: int, now_ms: float) -> None:
@@ -79,7 +79,7 @@ class _Bucket:
         self._left -= amount
 
     def reserve(self, amount: int, now_ms: float) -> int:
-        """Reserve up to `amount` tokens and return how many were reserved."""
+        """Reserve up to `amount` of the available tokens and return how many were reserved."""
         self._fill(now_ms)
         reserved = max(0, min(amount, int(self._left)))
         self._left -= reserved
@@ -96,7 +96,7 @@ class Throttle:
     """Enforces one rate limit."""
 
     def __init__(self, rate: RateLimit, now_ms: float, published: Published | None = None) -> None:
-        """`published` is used for a relative rate only."""
+        """`published` returns the publish rate; it is used for a relative rate only."""
         self.rate = rate
         self._published = published if rate.relative else None
         self._followed_ms = now_ms - FOLLOW_MS
@@ -106,7 +106,7 @@ class Throttle:
         """Number of running reads."""
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a message may be sent; 0: one may be sent now."""
+        """Return the time after which the caller checks again whether a message may be sent; 0: one may be sent now."""
         self._follow(now_ms)
         of_read = READ_MS if self._bytes is not None and self._reads else 0.0
         budgets = (self._messages, self._bytes)
@@ -123,7 +123,7 @@ class Throttle:
                 budget.add_per_second(more, now_ms)
 
     def portion(self, entries_max: int) -> int:
-        """Return how many of `entries_max` entries may be sent at once, if each has one message."""
+        """Return how many of `entries_max` entries may be sent at once, if each has one message; at least 1."""
         return entries_max if self._messages is None else min(entries_max, self._messages.whole)
 
     def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
@@ -134,13 +134,12 @@ class Throttle:
             self._bytes.take(size_bytes, now_ms)
 
     def reserve(self, messages: int, now_ms: float) -> int:
-        """Begin a read: reserve up to `messages` and return how many were reserved. `take` takes their bytes after the
-        read."""
+        """Begin a read: reserve tokens for up to `messages`, not for bytes. Returns how many were reserved."""
         self._reads += 1
         return 0 if self._messages is None else self._messages.reserve(messages, now_ms)
 
     def release(self, messages: int, now_ms: float) -> None:
-        """End a read: return its reserved messages. The caller then takes those that it sends."""
+        """End a read: return its reserved tokens. The caller then takes those of the messages that it sends."""
         self._reads -= 1
         if self._messages is not None:
             self._messages.release(messages, now_ms)
@@ -163,7 +162,7 @@ class QueuedTask(Protocol):
     """A task in a `FairQueue`."""
 
     def schedule(self) -> None:
-        """Run the task soon: it may be next. It must use its turn or leave the queue."""
+        """Run the task soon, because it may be the next one. It must use its turn or leave the queue."""
         ...
 
 

@@ -1,15 +1,15 @@
-"""Compaction: of each key only the newest message stays (docs/components/compaction.md).
+"""Compaction: only the newest message of each key stays (docs/components/compaction.md).
 
-Compaction has two phases. Between them `LatestOfKeys` is the only state; it grows with the keys, not the messages.
+Compaction has two phases. `LatestOfKeys` is the only state between them; it grows with the keys, not the messages.
 
     phase one   every entry, in log order:  `note`     record the newest message of each key
     phase two   the same entries again:     `staying`  select the entry's messages that stay
 
 A message without a key stays. A message whose payload is null or empty deletes its key: no message of the key stays,
-not even the deletion. A deletion stays only behind an entry that cannot be parsed (an encrypted batch, for example):
-that entry may hold a value of the key, and what was deleted must not come back (INV-33).
+not even the deletion. A deletion stays only after an entry that cannot be parsed (an encrypted batch, for example),
+because that entry may contain a value of the key, and deleted values must not reappear (INV-33).
 
-The chunks of a message are one message, complete with its last chunk. An incomplete one stays.
+The chunks of a message count as one message, which is complete with its last chunk. An incomplete message stays.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 from emulator.model.values import KeyedEntry, MessageChunk
 
 KEYS_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Maximum memory of the keys of one compaction. Beyond it compaction fails, and the topic stays as it is."""
+"""Maximum memory of the keys of one compaction. Beyond it the compaction fails and changes nothing."""
 KEY_OVERHEAD_BYTES: Final = 250
 """Memory of a key besides its text; tracemalloc measured 205 to 235."""
 
 
 class TooManyKeys(ValueError):
-    """The topic has too many keys; the message contains their number and the limit."""
+    """The keys of a topic exceed the maximum memory; the message contains their number and the limit."""
 
 
 class _Newest(NamedTuple):
@@ -45,6 +45,7 @@ class LatestOfKeys:
         self._incomplete: set[str] = set()
         """Names of chunked messages whose last chunk was not read."""
         self._first_opaque: int | None = None
+        """Id of the first entry that cannot be parsed."""
         self._keys_bytes = 0
         self._keys_bytes_max = keys_bytes_max
 
@@ -52,7 +53,8 @@ class LatestOfKeys:
         return len(self._newest)
 
     def note(self, entry_id: int, entry: KeyedEntry) -> None:
-        """Record an entry in phase one, in log order. Raises TooManyKeys when the keys exceed the maximum memory."""
+        """Record an entry in phase one, in log order. Raises TooManyKeys when keys and names of incomplete messages
+        exceed the maximum memory."""
         messages, chunk = entry.messages, entry.chunk
         if messages is None:
             if self._first_opaque is None:

@@ -1,7 +1,7 @@
 """Deduplication: storing each message once, by three maps per topic.
 
-*Has this producer sent the message before?* (`ProducerDeduplication`) A producer numbers its messages; after a lost
-connection it resends all messages without a receipt. The map has two numbers per producer name:
+*Has this producer sent the message before?* (`ProducerDeduplication`) A producer numbers its messages; after it has
+lost its connection it resends all messages without a receipt. The map has two numbers per producer name:
 
     persisted   highest durable sequence id
     pushed      highest admitted sequence id, durable or not. Invariant: pushed >= persisted
@@ -9,7 +9,7 @@ connection it resends all messages without a receipt. The map has two numbers pe
     ────────────┤ persisted ├─── in flight ───┤ pushed ├────────▶ sequence ids
       DUPLICATE                DUPLICATE                  ACCEPT
 
-A duplicate of a message in flight must not be acknowledged before that message is durable. The shell ensures this: it
+A duplicate of a message in flight must not be acknowledged before that message is durable. The broker ensures this: it
 acknowledges a duplicate only after all earlier appends. Upstream responds to such a send with an error instead.
 
 *Has this region's replicator sent the entry before?* (`SourceWatermarks`) A replicator sends its log in order and,
@@ -19,9 +19,9 @@ here, so that each takes effect once.
 *Is this chunk stored already?* (`ChunkTracker`) A chunk of an incomplete message is stored once, even where the topic
 does not deduplicate.
 
-The outcome of a failed append is unknown. The shell then drops these objects with the topic and rebuilds them: from the
-last checkpoint (`from_json`), then by `persisted`, `advance` and `stored` for every entry stored since. So their state
-does not depend on the age of the checkpoint. An admission cannot be undone, on purpose.
+The outcome of a failed append is unknown. The broker then unloads the topic with these objects and rebuilds them: from
+the last checkpoint (`from_json`), then by `persisted`, `advance` and `stored` for every entry stored since. So their
+state does not depend on the age of the checkpoint. An admission is never undone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def last_sequence_id(sequence_id: int, highest_sequence_id: int, messages: int) 
     """Return the sequence id of the last message of an entry.
 
     The C++ client, and all clients built on it, omit `highest_sequence_id`. Ids of one producer grow, so the last one
-    is at least `sequence_id + messages - 1`, which is exact if the client assigns the ids.
+    is at least `sequence_id + messages - 1`; it is equal if the client library assigns the ids.
     """
     assert messages > 0, "an entry has at least one message"
     last = sequence_id + messages - 1
@@ -85,14 +85,15 @@ class ProducerDeduplication:
     def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
     ) -> PublishVerdict:
-        """Check one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less than
-        sequence_id for a single message) or a chunk. An accepted publish counts as pushed from here on.
+        """Decide about one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; for a single
+        message the latter is lower) or a chunk. An accepted publish counts as pushed from here on, except chunks before
+        the last one.
 
-        A batch is a duplicate only when all its messages are. A batch that only overlaps known ids is stored (from an
-        application that resends from its own checkpoint, batched differently). Upstream acknowledges and drops it,
-        losing its new messages, but no acknowledged publish may be lost (`drops_overlaps`).
+        A batch is a duplicate only when all its messages are. A batch that only overlaps known ids is stored: an
+        application that resends from its own checkpoint may batch differently. Upstream acknowledges and drops such a
+        batch and loses its new messages (`drops_overlaps`), but no acknowledged publish may be lost.
 
-        All chunks of a message carry its sequence id, which is recorded with the last one only. So a known id means a
+        All chunks of a message have its sequence id, which is recorded with the last one only. So a known id means a
         complete message, of which every chunk is a duplicate; before that none is.
         """
         last = highest_sequence_id if highest_sequence_id > sequence_id else sequence_id
@@ -106,7 +107,7 @@ class ProducerDeduplication:
         return _ACCEPT
 
     def persisted(self, name: str, highest_sequence_id: int) -> None:
-        """Note that all messages up to this sequence id are durable. Called for live appends, and when the log is read
+        """Note that all messages up to this sequence id are durable. Called for new entries, and when the log is read
         again after a start."""
         progress = self._touch(name, self._progress.get(name))
         if highest_sequence_id > progress.persisted:
@@ -185,8 +186,8 @@ class SourceWatermarks:
 
 
 PRODUCERS_MAX: Final = 10_000
-"""Maximum number of producers with an incomplete message, per topic. Beyond it the least recent one is forgotten: its
-chunks may then be stored twice."""
+"""Maximum number of producers with an incomplete message, per topic. Beyond it the one with the oldest newest chunk is
+forgotten: its chunks may then be stored twice."""
 
 
 class ChunkInfo(NamedTuple):
@@ -210,15 +211,15 @@ class ChunkInfo(NamedTuple):
 
 
 class ChunkTracker:
-    """The stored chunks of the incomplete messages of one topic (INV-92). Per producer it records the newest chunk of
-    an unbroken sequence from the first on, of the producer's current message only.
+    """The admitted and stored chunks of the incomplete messages of one topic (INV-92). For each producer it records
+    only the newest chunk of its current message, if all earlier chunks of the message were recorded before.
 
     A client splits a large message into chunks and publishes them one by one. When its connection breaks in between it
-    resends all chunks without a receipt, which may be stored already. A chunk stored twice loses the whole message:
-    the C++ client, and all clients built on it, discard a message when a chunk is out of order.
+    resends all chunks without a receipt, which may be stored already. If a chunk is stored twice, the whole message is
+    lost: the C++ client, and all clients built on it, discard a message when a chunk is out of order.
 
         chunks of one message      0 ── 1 ── 2 ── 3 ── 4
-                                   └ stored ─┘    the last one completes it: from then on its sequence id suffices
+                                   └ stored ─┘    the last one completes the message, which is then forgotten here
                                   sent again: drop
 
     Chunks belong to one message if producer name, sequence id, publish time and number of chunks are equal. A restarted
@@ -238,7 +239,7 @@ class ChunkTracker:
         return True
 
     def stored(self, producer: str, chunk: ChunkInfo) -> None:
-        """Note that a chunk is durable. Called for live appends, and when the log is read again after a start."""
+        """Note that a chunk is durable. Called for new entries, and when the log is read again after a start."""
         if not chunk.is_behind(self._stored.get(producer)):
             self._record(self._stored, producer, chunk)
 

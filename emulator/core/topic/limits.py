@@ -1,7 +1,7 @@
 """Limits of a topic: numbers of producers, consumers and subscriptions, and the rate at which one consumer subscribes.
 
 Errors have Pulsar's codes, so that clients know whether to retry. Each consumer has a budget of subscribes that refills
-with time. A full budget is forgotten, so memory is bounded by the consumers of one period, and by `CONSUMERS_MAX`.
+with time. A budget that was not used for one period is full and is forgotten; at most `CONSUMERS_MAX` are stored.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ class TopicLimits(NamedTuple):
     subscriptions: int = 0
 
     def check_producers(self, present: int, topic: str) -> None:
-        """Raise ProtocolError when one more producer exceeds the limit. The other checks are alike."""
+        """Raise ProtocolError when one more producer would exceed the limit."""
         if 0 < self.producers <= present:
             raise ProtocolError(
                 ServerError.ProducerBusy, f"Topic {topic!r} reached max producers limit: {self.producers}"
             )
 
     def check_consumers(self, of_topic: int, of_subscription: int, topic: str) -> None:
+        """Raise ProtocolError when one more consumer would exceed a limit."""
         if 0 < self.consumers <= of_topic:
             raise ProtocolError(
                 ServerError.ConsumerBusy, f"Topic {topic!r} reached max consumers limit: {self.consumers}"
@@ -40,6 +41,7 @@ class TopicLimits(NamedTuple):
             )
 
     def check_subscriptions(self, present: int, topic: str) -> None:
+        """Raise ProtocolError when one more subscription would exceed the limit."""
         if 0 < self.subscriptions <= present:
             raise ProtocolError(
                 ServerError.NotAllowedError,
@@ -60,7 +62,8 @@ class SubscribeRateLimiter:
         """Consumer -> (budget, time of last use), least recently used first, so that each admission takes O(1)."""
 
     def admit(self, consumer: tuple[str, str, int], rate: RateLimit, now_ms: float) -> bool:
-        """Return whether a consumer may subscribe now, and take that from its budget."""
+        """Return whether a consumer may subscribe now; if so, its budget is reduced by one. `consumer`: (host, name,
+        id). A changed rate resets all budgets."""
         if rate != self._rate:
             self._rate = rate
             self._budgets.clear()
@@ -76,7 +79,7 @@ class SubscribeRateLimiter:
         return True
 
     def _forget(self, now_ms: float) -> None:
-        """Forget budgets that are full again, and the least recently used ones beyond `CONSUMERS_MAX`."""
+        """Forget budgets that are full again, and the least recently used ones until there is room for one more."""
         full_before_ms = now_ms - self._rate.period_seconds * 1000
         while self._budgets:
             _, used_ms = next(iter(self._budgets.values()))

@@ -1,10 +1,9 @@
-"""Trimming and skipping of entries: retention, TTL and backlog quotas (docs/components/life.md, L2 to L5).
+"""Rules for trimming and skipping entries: retention, TTL and backlog quotas (docs/components/life.md, L2 to L5).
 
-    log    ├── trimmed ──┼── kept by retention ──┼── still needed ──▶ end
-           first       floor                   need
+    log    ├── trimmed ──┼── kept by retention ──┼── held (`LogHolds`) ──▶ end
 
-Each pass checks entries in log order, from the oldest on, and ends with the first one that stays. So it checks all
-entries that it trims, and one more.
+A pass checks entries in log order, from the oldest on, and ends with the first one that stays. So it checks all entries
+that it trims, and one more.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from emulator.core.policies.lifetime import (
 from emulator.errors import ProtocolError, ServerError
 
 EVICT_TO: float = 0.9
-"""Fraction of its quota to which an eviction reduces a backlog, as upstream."""
+"""Fraction of its quota to which an eviction reduces a backlog; upstream's value."""
 
 
 LOOKS_MAX: Final = 512
-"""Maximum number of remembered checks of a log."""
+"""Maximum number of recorded ends of a log."""
 AGE_PARTS: Final = 16
 """Precision of ages: an entry with a future publish time may count as younger by this fraction (1/16) of its age."""
 
@@ -45,22 +44,22 @@ class AgedEntry(NamedTuple):
 
 
 class Ages:
-    """The ages of the entries of one log. An age counts from the publish time; if that is in the future, from when the
-    entry was first known to be stored. Otherwise the entry would block the trimming of later entries for ever."""
+    """The ages of the entries of one log. An age counts from the publish time; if that is in the future, from the first
+    time at which the entry is known to have been stored. Otherwise such an entry would block trimming for ever."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int]] = []
-        """(end of the log, time) of earlier checks; both ascend. All entries below the end were stored by that time."""
+        """Recorded (end of the log, time); both ascend. All entries below the end were stored by that time."""
 
     def looked(self, end_entry_id: int, now_ms: int) -> None:
-        """Record the present end of the log. Without it the age of an entry counts from its first check."""
+        """Record the end of the log at a time. Without a record the age of an entry counts from its first check."""
         if not self._ends or self._ends[-1][0] < end_entry_id:
             self._ends.append((end_entry_id, now_ms))
             if len(self._ends) > LOOKS_MAX:
                 self._thin_out(now_ms)
 
     def _thin_out(self, now_ms: int) -> None:
-        """Thin out old checks: the older a kept check, the further it is from the next one."""
+        """Remove records: the older a remaining one, the longer the time to the next one may be."""
         ends, kept = self._ends, self._ends[:1]
         for one, following in pairwise(ends[1:]):
             if (following[1] - kept[-1][1]) * AGE_PARTS > now_ms - one[1]:
@@ -68,6 +67,7 @@ class Ages:
         self._ends = [*kept, ends[-1]][-LOOKS_MAX:]
 
     def published_ms(self, entry: AgedEntry, now_ms: int) -> int:
+        """Return the time from which an entry's age counts. Records the entry, if its publish time is in the future."""
         if entry.published_ms <= now_ms:
             return entry.published_ms
         self.looked(entry.entry_id + 1, now_ms)
@@ -79,7 +79,7 @@ class Ages:
 
 
 class Trimming:
-    """One pass over a log's oldest entries that decides how many are trimmed."""
+    """One pass over a log's oldest entries, which decides how many are trimmed."""
 
     def __init__(self, retention: Retention, ages: Ages, *, now_ms: int, size_bytes: int) -> None:
         """`size_bytes`: size of the whole log."""
@@ -89,7 +89,8 @@ class Trimming:
         self._left_bytes = size_bytes
 
     def goes(self, entry: AgedEntry) -> bool:
-        """Return whether the oldest remaining entry is trimmed. If not, the next one is not checked."""
+        """Return whether the oldest remaining entry is trimmed, and count it. The caller stops at the first one that is
+        not."""
         minutes, megabytes = self._retention
         too_old = minutes >= 0 and self._ages.is_older(entry, minutes * MS_PER_MINUTE, self._now_ms)
         too_much = megabytes >= 0 and self._left_bytes > megabytes * BYTES_PER_MEGABYTE
@@ -115,6 +116,8 @@ class Backlog(NamedTuple):
 
 
 class Exceeded(NamedTuple):
+    """An exceeded quota."""
+
     kind: QuotaKind
     action: QuotaAction
     sentence: str
@@ -150,11 +153,11 @@ def exceeded(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
 
 
 class LogHold(NamedTuple):
-    """A component that needs the log from an id on."""
+    """The need of a component for all entries from an id on."""
 
     entry_id: int
     asker: str
-    """Description of the component for users: subscription `billing`, replicator to `eu`."""
+    """Description of the component for users, such as "subscription billing" or "replicator to eu"."""
 
 
 HoldSource = Callable[[], Iterable[LogHold]]
@@ -166,15 +169,15 @@ class LogHolds:
     def __init__(self) -> None:
         self._sources: dict[str, HoldSource] = {}
 
-    def add(self, kind: str, asker: HoldSource) -> None:
+    def add(self, kind: str, source: HoldSource) -> None:
         """Register a source of holds, one per kind: cursors, replicators, compaction, transactions."""
         assert kind not in self._sources, f"{kind} is registered already"
-        self._sources[kind] = asker
+        self._sources[kind] = source
 
     def __iter__(self) -> Iterator[LogHold]:
-        for asker in self._sources.values():
-            yield from asker()
+        for source in self._sources.values():
+            yield from source()
 
     def first(self, end_entry_id: int) -> LogHold:
-        """Return the lowest hold; the log's end when no component needs an entry."""
+        """Return the hold with the lowest id; one at the log's end when there is none."""
         return min(self, default=LogHold(end_entry_id, "no component"))

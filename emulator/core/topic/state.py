@@ -1,11 +1,10 @@
-"""State derived from one topic's log, as pure code: admit, fold, checkpoint (docs/components/topic-state.md, TS1 to
-TS3).
+"""State derived from one topic's log: admission, folding, checkpoints (docs/components/topic-state.md, TS1 to TS3).
 
     claimed ──check──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
                        `admit`                       `fold`
 
 `admit` compares a new entry with all admitted ones, durable or not. Admission is never undone: when an append fails,
-the whole state is dropped and folded again from the stored log. `fold` is the same code for live appends and for the
+the whole state is discarded and folded again from the stored log. `fold` is the same code for new entries and for the
 replay after a start. Folding an entry twice changes nothing, so a replay may begin too early, but never too late.
 
 A checkpoint has a head and parts. S1 promises no order across keys, so a reader may find any mix of old and new ones.
@@ -70,7 +69,7 @@ class LastData(NamedTuple):
 
 
 UNKNOWN_MESSAGES: Final = 0
-"""Number of messages of an entry that became visible after it was stored, at the end of a transaction."""
+"""`LastData.messages` of an entry that became readable only at the end of a transaction."""
 
 
 _new_tuple: Final = tuple.__new__
@@ -91,6 +90,7 @@ class TopicState:
     ) -> None:
         self.region = region
         self.deduplicates = deduplicates
+        """Whether the sequence ids of client producers are checked."""
         self._deduplication_type, self._watermarks_type = deduplication, watermarks
         self.deduplication = deduplication()
         self.chunk_tracker = ChunkTracker()
@@ -121,8 +121,8 @@ class TopicState:
     # Admitting.
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
-        """Whether an entry that passed `core.admission.check` is new here. False: it was admitted before, and is
-        acknowledged after all earlier appends."""
+        """Admit an entry that passed `core.admission.check`. Returns False when it was admitted before: the caller does
+        not store it, and acknowledges it after all earlier appends."""
         if isinstance(publisher, Peer):
             assert facts.source_position is not None, "`check` requires it"
             if not self.admitted_watermarks.accepts(publisher.region, facts.source_position):
@@ -139,15 +139,15 @@ class TopicState:
         return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_chunk(facts))
 
     def _admit_chunk(self, facts: EntryFacts) -> bool:
-        """Whether a chunk is new. No chunk is stored twice, whether or not the topic deduplicates (INV-92)."""
+        """Admit a chunk; False: it was admitted before. Applies whether or not the topic deduplicates (INV-92)."""
         chunk = _chunk(facts)
         return chunk is None or self.chunk_tracker.admit(facts.producer_name, chunk)
 
     # Folding.
 
     def fold(self, entry_id: int, facts: EntryFacts) -> None:
-        """Fold a durable entry into the state. Skipped ids will never have an entry: an external log uses some ids for
-        its own records."""
+        """Fold a durable entry into the state. Skipped ids are hidden, because they never have an entry: an external
+        log uses some ids for its own records."""
         if entry_id >= self.stored_end:
             if entry_id > self.stored_end:
                 self.visibility.hide_range(self.stored_end, entry_id - 1)
@@ -178,7 +178,7 @@ class TopicState:
                 self.chunk_tracker.stored(facts.producer_name, chunk)
 
     def _fold_unreadable(self, entry_id: int, facts: EntryFacts) -> None:
-        """Fold an entry of a transaction, or one behind the first message of an open transaction. A replicated entry
+        """Fold an entry of a transaction, or one after the first message of an open transaction. A replicated entry
         belongs to no transaction here."""
         if facts.txn is None or facts.replicated_from is not None:
             if self.buffer.open_from is None:
@@ -220,7 +220,7 @@ class TopicState:
         self.stored_end = max(self.stored_end, first_entry_id)
 
     def forget_producers(self) -> None:
-        """Forget all sequence ids and check none from here on: deduplication is turned on or off."""
+        """Forget all sequence ids and check none until `deduplicates` is set: deduplication is turned on or off."""
         drops_overlaps = self.deduplication.drops_overlaps
         self.deduplicates = False
         self.deduplication = self._deduplication_type()
@@ -253,8 +253,9 @@ class TopicState:
         never: Callable[..., bool] = never_reaches,
         apply: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update,
     ) -> Applied:
-        """Apply an update of `source` with our position `own_entry_id` and the regions `named` to a subscription's
-        cursor: acknowledge the entries that it may (INV-5), and the markers that directly follow."""
+        """Apply an update of region `source` to a subscription's cursor: acknowledge the entries up to `own_entry_id`
+        that reached the sender (INV-5), and the markers that directly follow. `named`: regions whose positions the
+        update contains."""
         first = cursor.mark_delete + 1
         possibly_unseen = self.possibly_unseen(first, own_entry_id, {source, *named})
         unseen = chain(self.unseen_by(source, own_entry_id, first=first, never=never), possibly_unseen)
@@ -264,9 +265,9 @@ class TopicState:
         return applied
 
     def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
-        """Yield the ids from `first` to the newest message of a region that the update does not name, at most
-        `own_entry_id`. Such a region was not in the namespace when the snapshot was taken: its messages may not have
-        reached the sender of the update (INV-5)."""
+        """Yield the ids from `first` to the newest message of any region that the update does not name, at most
+        `own_entry_id`. The topic was not replicated to such a region when the snapshot was taken, so its messages may
+        not have reached the sender of the update (INV-5)."""
         last_ids = [last for region, last in self.last_of.items() if region not in named]
         upto = min(own_entry_id, max(last_ids, default=-1))
         hidden = self.visibility.hidden

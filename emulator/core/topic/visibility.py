@@ -2,11 +2,11 @@
 
     hidden       markers, messages of aborted transactions, and ids without an entry: no consumer receives them, and
                  they do not count as backlog
-    restricted   (origin, regions that the producer named) -> ids of entries that no other region receives
+    restricted   (origin, regions that the producer named) -> ids of the entries that no other region receives
 
-Both are sets of ids in parts of 4,096 (`core.cursor.id_set`). A changed part is written, and dropped from memory when
+Both are sets of ids in parts of 4,096 (`core.cursor.id_set`). A changed part is written, and removed from memory when
 it is durable and every cursor is beyond it (`forget_below`). Before a cursor moves below the parts in memory the
-missing parts are loaded (`missing_parts`, `remember`), so memory always has the parts from the lowest cursor on.
+missing parts are loaded (`missing_parts`, `remember`), so all parts from the lowest cursor on are in memory.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ class Visibility:
             self._touch(min(last, (number + 1 << PART_BITS) - 1), marker_entry_id + 1)
 
     def mark_unwritten_from(self, entry_id: int) -> None:
-        """Mark the parts from this id on as unwritten. They were written while a transaction was open there, and
-        covered fewer ids than the log had."""
+        """Mark the changed parts from the part of this id on as unwritten. They may have been written while a
+        transaction was open, and then cover fewer ids than the log has."""
         first = entry_id >> PART_BITS
         self._unwritten.update(number for number in self._changed if number >= first)
 
     def restrict(self, entry_id: int, audience: Audience) -> None:
+        """Record that only the regions of an audience receive an entry."""
         ids = self.restricted.get(audience)
         if ids is None:
             ids = self.restricted[audience] = IdSet()
@@ -79,7 +80,7 @@ class Visibility:
         self._unwritten.add(number)
 
     def forget_below(self, lowest_needed: int) -> None:
-        """Drop durable parts from memory that lie below `lowest_needed`, the lowest cursor."""
+        """Remove durable parts from memory that lie below `lowest_needed`, the lowest cursor."""
         number = self.known_from >> PART_BITS
         while (number + 1) << PART_BITS <= lowest_needed and number not in self._unwritten | self._writing:
             number += 1
@@ -107,7 +108,8 @@ class Visibility:
         return dict(self._changed)
 
     def take_unwritten(self, end: int) -> dict[int, bytes]:
-        """Return the parts to write, complete for all ids below `end`. The caller reports the `outcome` of each."""
+        """Return the changed parts, complete for all ids below `end`, and mark them as being written. The caller
+        reports the `outcome` of each."""
         numbers, self._unwritten = sorted(self._unwritten), set()
         self._writing.update(numbers)
         return {number: self._part(number, end) for number in numbers}
@@ -166,5 +168,5 @@ class Visibility:
             ) from None
 
     def restored(self, number: int, changed: int) -> None:
-        """Note that a part was loaded whose checkpoint head has this end of the log."""
+        """Note that a part was loaded. `changed`: end of the log when it last changed, from the checkpoint's head."""
         self._changed[number] = changed
