@@ -51,7 +51,7 @@ def learned(folder: Path, path: str, value: Any, *, revision: int = 1) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def test_runs_that_were_told_the_same_differ_in_nothing(tmp_path: Path) -> None:
+def test_runs_with_the_same_configuration_have_no_differences(tmp_path: Path) -> None:
     one = run(tmp_path / "1", BrokerSettings(), 5.0, 1000)
     other = run(tmp_path / "2", BrokerSettings(), 5.0, 2000)
     for folder in (one, other):
@@ -60,7 +60,7 @@ def test_runs_that_were_told_the_same_differ_in_nothing(tmp_path: Path) -> None:
     assert "have the same configuration" in differences_as_text([], one, other)
 
 
-def test_settings_links_and_policies_are_told(tmp_path: Path) -> None:
+def test_diff_compares_settings_links_and_policies(tmp_path: Path) -> None:
     one = run(tmp_path / "1", BrokerSettings(), 5.0, 1000)
     other = run(tmp_path / "2", BrokerSettings(topic_idle_ms=7), 9.0, 1000, log="memory")
     learned(one, NAMESPACE, {"policies": {"deduplication": False}})
@@ -81,7 +81,7 @@ def test_settings_links_and_policies_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_the_verb_says_it_by_its_exit_code(tmp_path: Path) -> None:
+def test_the_exit_code_of_diff_shows_whether_runs_differ(tmp_path: Path) -> None:
     one = run(tmp_path / "1", BrokerSettings(), 5.0, 1000)
     other = run(tmp_path / "2", BrokerSettings(), 6.0, 1000)
     done = geoemu("diff", str(one), str(other), "--json", folder=tmp_path)

@@ -65,7 +65,7 @@ def test_an_exception_ends_everything_and_stays_what_it_was(folder: Path) -> Non
     assert living(folder / "run") == []
 
 
-async def test_it_works_inside_of_somebody_s_event_loop_and_names_what_was_meant(folder: Path) -> None:
+async def test_the_library_works_inside_a_running_event_loop_and_suggests_names(folder: Path) -> None:
     with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
         assert geoemu.attach(folder / "run").url("us-west") == geo.url("us-west")
         with pytest.raises(geoemu.GeoemuError, match="did you mean us-east"):

@@ -141,7 +141,7 @@ def test_what_a_drill_needs_is_not_all_that_the_tests_need(done_for_run: ModuleT
     assert not done_for_run.is_done("test")
 
 
-def test_whether_a_goal_is_set_up_can_be_asked_without_setting_it_up(
+def test_setup_reports_whether_a_goal_is_set_up_without_setting_it_up(
     done_for_run: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert done_for_run.main(["--is-done", "run"]) == 0
@@ -162,7 +162,7 @@ def stopped_by_the_disk(setup: ModuleType, capfd: pytest.CaptureFixture[str]) ->
     return complained
 
 
-def test_a_folder_that_is_read_only_is_told_before_anything_is_fetched(
+def test_setup_reports_a_read_only_folder_before_it_downloads_packages(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
@@ -173,7 +173,7 @@ def test_a_folder_that_is_read_only_is_told_before_anything_is_fetched(
     )
 
 
-def test_a_disk_that_is_too_full_is_told_before_anything_is_fetched(
+def test_setup_reports_a_full_disk_before_it_downloads_packages(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
@@ -196,7 +196,7 @@ typing-inspection urllib3
 """
 
 
-def test_pip_tells_what_it_does(setup: ModuleType) -> None:
+def test_setup_prints_the_progress_of_pip(setup: ModuleType) -> None:
     reader = setup.PipReader()
     lines = [
         "Collecting pyspark==4.3.0 (from -r pins.txt (line 1))",
@@ -220,7 +220,7 @@ ERROR: Could not find a version that satisfies the requirement rich==15 (from ve
 """
 
 
-def test_without_a_network_it_says_so_in_one_line(setup: ModuleType) -> None:
+def test_setup_reports_a_missing_network_in_one_line(setup: ModuleType) -> None:
     sentence = setup.pip_sentence(setup.Done(1, NO_NETWORK * 20))
     assert sentence == (
         "pip cannot reach the package registry (name resolution). Check the network, or set a proxy (HTTPS_PROXY) "
@@ -236,7 +236,9 @@ def test_another_failure_of_pip_is_shown(setup: ModuleType) -> None:
     )
 
 
-def test_what_takes_long_says_so(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_setup_prints_the_progress_of_a_long_command(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The program continues only after its progress was printed."""
     go_on = tmp_path / "go on"
     os.mkfifo(go_on)
@@ -301,7 +303,7 @@ def test_an_interrupted_set_up_ends_with_one_line(number: signal.Signals, tmp_pa
     assert not Path(f"/proc/{hanging}").exists()
 
 
-def test_an_older_python_is_told_which_is_needed(tmp_path: Path) -> None:
+def test_setup_reports_the_required_python_version(tmp_path: Path) -> None:
     """Before Python parses a line that it does not understand."""
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\ncase "$2" in *print*) echo 3.6.9;; *) exit 1;; esac\n')
@@ -330,7 +332,7 @@ def test_the_lock_pins_every_package_with_hashes_and_names_no_address() -> None:
     assert all("==" in line and line.endswith("\\") for line in packages)
 
 
-def test_make_without_a_goal_tells_the_goals() -> None:
+def test_make_without_a_goal_lists_the_goals() -> None:
     done = subprocess.run(
         ["make", "-C", str(SCRIPT.parent.parent)], capture_output=True, text=True, check=True, timeout=20
     )
@@ -379,7 +381,7 @@ def test_the_first_verdict_does_not_wait_for_spark(bare: Path) -> None:
     assert planned(bare, "run", "ARGS=--json")[0] == "scripts/setup run"
 
 
-def test_once_spark_is_there_it_tells_every_verdict(bare: Path) -> None:
+def test_spark_computes_every_verdict_once_it_is_installed(bare: Path) -> None:
     (bare / "scripts" / "setup").write_text('#!/bin/sh\n[ "$*" = "--is-done run" ]\n')
     first, second = planned(bare, "run")
     assert first == "scripts/setup run"

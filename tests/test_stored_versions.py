@@ -61,12 +61,12 @@ def test_an_older_topology_is_refused() -> None:
 
 @pytest.mark.parametrize("read", [RegionConfig.from_json, Topology.from_json])
 @pytest.mark.parametrize("text", ["{}", "[]", "null", '{"version": null}'])
-def test_what_says_no_version_is_refused(read: Callable[[str], object], text: str) -> None:
+def test_a_file_without_a_version_is_rejected(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(ValueError, match="has version None"):
         read(text)
 
 
-def test_the_page_tells_the_versions_as_they_are() -> None:
+def test_the_page_lists_the_current_versions() -> None:
     text = (ROOT / "docs" / "components" / "stored-state.md").read_text()
     known = {
         "RUN_VERSION": RUN_VERSION,

@@ -83,7 +83,7 @@ async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
         await region.stop()
 
 
-async def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
+async def test_lookups_return_the_address_for_the_side_of_the_client() -> None:
     async with _region_with_two_ways_in() as (region, _):
         inside = int(region.clients.internal_url.rpartition(":")[2])
         assert await looked_up(region.clients.service_port) == "pulsar://127.0.0.1:16650"

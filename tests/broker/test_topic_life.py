@@ -227,7 +227,9 @@ async def test_an_unused_topic_is_deleted() -> None:
         assert not us.directory.exists(TOPIC)
 
 
-async def test_subscriptions_keep_a_topic_unless_they_have_caught_up_and_the_policy_says_so() -> None:
+async def test_subscriptions_keep_an_inactive_topic_unless_the_policy_deletes_topics_without_backlog() -> (
+    None
+):
     async with regions("us", housekeeping_interval_ms=3_600_000) as world:
         us = world.running["us"]
         async with world.client("us") as client:

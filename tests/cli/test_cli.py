@@ -127,7 +127,7 @@ def test_a_scenario_about_a_region_that_is_not_there_starts_nothing(tmp_path: Pa
     ],
     ids=" ".join,
 )
-def test_where_there_is_no_run_it_says_how_to_start_one(tmp_path: Path, typed: list[str]) -> None:
+def test_a_command_without_a_run_prints_how_to_start_one(tmp_path: Path, typed: list[str]) -> None:
     done = geoemu(*typed, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"no run in {tmp_path}: start one with `geoemu up`, or name a --run-dir\n"

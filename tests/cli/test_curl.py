@@ -19,7 +19,7 @@ from tests.cli.test_runs import CURRENT, geoemu, typed
 from tests.runtimes.fixtures import end_all, wait_until, write_topology
 
 
-def test_what_is_asked_is_one_command_for_a_shell() -> None:
+def test_a_request_is_printed_as_one_shell_command() -> None:
     url = "http://127.0.0.1:8080"
     assert as_curl(url, CurlRequest("GET", "/a?b=c")) == f"curl --silent --show-error '{url}/a?b=c'"
     assert as_curl(url, CurlRequest("PUT", "/clock", {"ahead_ms": -2})) == (
@@ -65,7 +65,9 @@ def done_by_shell(printed: str) -> list[str]:
 @pytest.mark.real
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_if_asked(folder: Path) -> None:
+def test_the_printed_curl_command_has_the_effect_of_the_verb_and_regions_print_json_on_request(
+    folder: Path,
+) -> None:
     typed(folder, "up", "--detach", "--log-format", "json")
     answers = [json.loads(one) for one in done_by_shell(typed(folder, "status", "--curl"))]
     assert [one["ready"] for one in answers[:3]] == [True, True, True]

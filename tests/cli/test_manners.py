@@ -88,7 +88,9 @@ def test_a_folder_without_a_run_is_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_what_takes_long_says_so(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spinner_prints_the_progress_of_a_long_task(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reading, writing = os.pipe()
 
     class Screen(io.StringIO):

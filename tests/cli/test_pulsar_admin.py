@@ -20,7 +20,7 @@ def test_a_region_that_there_is_not() -> None:
         tools.run_pulsar_admin(STATUS, "mars", ["clusters", "list"])
 
 
-def test_without_a_java_it_says_how_else_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pulsar_admin_without_java_suggests_curl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(
         Refused, match=r"needs Java, which is not installed.*curl http://127\.0\.0\.1:2/admin/v2/clusters"
@@ -28,7 +28,9 @@ def test_without_a_java_it_says_how_else_to_ask(monkeypatch: pytest.MonkeyPatch)
         tools.run_pulsar_admin(STATUS, "us", ["clusters", "list"])
 
 
-def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pulsar_admin_without_maven_reports_that_maven_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/java" if name == "java" else None)
     with pytest.raises(Refused, match=r"Maven \(mvn\) is not installed"):

@@ -381,7 +381,7 @@ def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signa
     wait_until(lambda: mentioned(str(folder)) == [], "actors and Spark end by themselves")
 
 
-def test_sealing_says_what_it_found(folder: Path) -> None:
+def test_seal_reports_the_state_of_each_history(folder: Path) -> None:
     typed(folder, "up", "--detach")
     history = folder / CURRENT / "history" / "shop.jsonl"
     writer = HistoryWriter(history, "shop")

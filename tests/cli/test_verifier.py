@@ -80,7 +80,7 @@ def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> N
     assert (verdict.output, verdict.exit_code) == ("x" * 200_000 + "\n", 1)
 
 
-def test_a_program_that_ended_early_says_why() -> None:
+def test_the_output_of_a_verifier_that_ended_early_is_reported() -> None:
     async def scenario() -> VerifierResult:
         return await (await WaitingVerifier.start(program("sys.exit('no Java')"))).verify()
 

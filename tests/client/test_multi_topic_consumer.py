@@ -250,7 +250,9 @@ async def test_a_pattern_without_topics_waits_for_the_first_one(world: World, cl
     assert await receiving == ["x", "y", "z"]
 
 
-async def test_a_pattern_is_followed_again_after_the_region_was_away(world: World, client: Client) -> None:
+async def test_a_pattern_consumer_follows_new_topics_again_after_the_region_was_down(
+    world: World, client: Client
+) -> None:
     consumer = several(await client.subscribe(pattern(), "s", initial_position=EARLIEST_POSITION))
     await restart(world, 2)
     await publish(client, f"{ORDERS}-a", "a")

@@ -47,7 +47,7 @@ async def test_messages_go_round_all_partitions_and_all_know_the_producer_by_one
     assert owners(world) == [[]] * 3
 
 
-async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(
+async def test_the_broker_creates_a_topic_with_the_number_of_partitions_in_the_namespace_policy(
     world: World, client: Client
 ) -> None:
     partitioned = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}

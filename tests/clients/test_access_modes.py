@@ -168,7 +168,7 @@ async def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(scene: S
 
 
 @clients()
-async def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(scene: Scene) -> None:
+async def test_a_frozen_owner_is_replaced_after_the_keep_alive_time_of_its_namespace(scene: Scene) -> None:
     """With a probe every second, it is replaced after two (real Pulsar, with a probe every 30 s: a minute)."""
     await scene.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
     waiting = await owner_and_waiter(scene, owner="owner")

@@ -169,7 +169,7 @@ async def test_a_confirmed_acknowledgement_survives_a_crash(scene: Scene) -> Non
 
 
 @clients("python")
-async def test_a_pattern_finds_what_comes_after_the_region_was_away(scene: Scene) -> None:
+async def test_a_pattern_consumer_finds_topics_created_after_the_region_was_down(scene: Scene) -> None:
     program = scene.program
     await publish(program, "rx-0", topic="rx-0")
     await program.subscribe(None, pattern="persistent://public/default/rx-.*", type="Shared")

@@ -39,7 +39,9 @@ async def test_messages_go_through_all_partitions_and_come_once(scene: Scene) ->
     assert topics == {f"{ORDERS}-partition-{index}" for index in range(3)}
 
 
-async def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(scene: Scene) -> None:
+async def test_the_broker_creates_a_topic_with_the_number_of_partitions_in_the_namespace_policy(
+    scene: Scene,
+) -> None:
     creation = AutoCreation(True, 2)
     await scene.region.policies.set(NamespacePath("public/default"), AUTO_TOPIC_CREATION, creation)
     topics = await sent_and_received(scene.program)

@@ -56,7 +56,7 @@ def test_a_pattern_without_a_domain_fits_too_and_so_does_the_name_of_the_whole_t
         *("(?!a)b", "(?i)a", r"(a)\1", r"\bx", r"\p{L}", "a^b", "a$b", "[z-a]", "a" * PATTERN_LENGTH_MAX),
     ],
 )
-def test_what_is_no_pattern_or_not_offered_is_said(pattern: str) -> None:
+def test_an_invalid_or_unsupported_pattern_is_rejected_with_a_reason(pattern: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         TopicPattern(f"{PREFIX}{pattern}")
 

@@ -206,7 +206,7 @@ def test_kill_9_during_load_neither_loses_nor_duplicates_messages(
     assert_spark_says_valid(run, tmp_path)
 
 
-def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away_and_ends(
+def test_a_paused_and_replaced_region_disconnects_its_clients_and_ends_when_it_resumes(
     run: ComposeRuntime, tmp_path: Path
 ) -> None:
     """Follows docs/CONTAINERS.md. After the pause the region acknowledges none of its client's requests. `start` makes

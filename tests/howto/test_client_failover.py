@@ -42,7 +42,7 @@ def assert_there_and_back(report: dict[str, Any], folder: Path) -> None:
     assert gap.endswith("later, in us-west.")
 
 
-def test_the_client_of_the_page_goes_away_and_comes_back_by_itself(folder: Path) -> None:
+def test_the_client_of_the_page_fails_over_and_back_by_itself(folder: Path) -> None:
     (folder / "billing.py").write_text(on_the_page(PAGE, "file: billing.py"))
     report = run_scenario(folder)
     assert_there_and_back(report, folder)

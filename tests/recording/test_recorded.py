@@ -98,7 +98,9 @@ def test_a_number_of_the_program_s_own_is_the_one_that_is_stored(recording: Reco
     assert recording.lines("publish", "asked")[2]["replicate_to"] == ["__local__"]
 
 
-def test_a_second_life_goes_on_where_the_region_says_that_the_first_one_stopped(recording: Recording) -> None:
+def test_a_reopened_producer_continues_from_the_last_sequence_id_that_the_region_returns(
+    recording: Recording,
+) -> None:
     for _ in range(2):
         producer = recording.client.create_producer(recording.topic, producer_name="shop")
         producer.send(b"one")
@@ -271,7 +273,9 @@ def test_a_client_that_switches_regions_by_itself_is_recorded_no_more_and_leaves
     assert recording.lines("receive") == []
 
 
-def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording: Recording) -> None:
+def test_the_recorder_rejects_a_partitioned_topic_that_the_verifier_could_not_check(
+    recording: Recording,
+) -> None:
     """The client library does not expose the producers and sequence ids of its messages."""
     recording.live.make_partitioned("us-east", recording.topic, 3)
     for use in (

@@ -342,7 +342,9 @@ def test_an_image_that_was_built_from_other_sources_is_used_with_a_warning(
     assert (tmp_path / "run" / "compose.yaml").exists()
 
 
-def test_a_region_that_cannot_start_says_why_and_nothing_is_left(run_dir: Path, tmp_path: Path) -> None:
+def test_a_region_that_cannot_start_reports_its_exit_code_and_leaves_no_container(
+    run_dir: Path, tmp_path: Path
+) -> None:
     runtime = ComposeRuntime.create(small_topology(tmp_path), tmp_path / "run")
     (tmp_path / "run" / "regions" / "us-west" / "log.sqlite").write_text("no database " * 1000)
     with pytest.raises(RuntimeFailure, match="us-west ended with exit code 2"):

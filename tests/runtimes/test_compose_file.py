@@ -126,7 +126,7 @@ def test_a_region_may_not_be_called_like_anothers_kafka(tmp_path: Path) -> None:
         kafka_owners(clashing, ComposeSettings())
 
 
-def test_the_verdict_is_a_service_that_is_started_only_when_asked_for(tmp_path: Path) -> None:
+def test_the_verifier_is_a_service_that_compose_starts_only_with_its_profile(tmp_path: Path) -> None:
     """It reads everything, writes its report, and needs the Kafkas and no region."""
     services = yaml.safe_load(compose_file(plan(tmp_path, "kafka")))["services"]
     assert [name for name, service in services.items() if "profiles" in service] == ["verify"]

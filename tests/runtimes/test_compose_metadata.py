@@ -30,7 +30,7 @@ def identity(store: Path) -> str:
         return str(dict(connection.execute("SELECT key, value FROM meta"))["identity"])
 
 
-def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_share_is_judged(
+def test_the_verifier_checks_shared_metadata_after_a_clock_skew_and_a_lost_store_in_containers(
     tmp_path: Path,
 ) -> None:
     need_containers("region")

@@ -43,7 +43,9 @@ async def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) 
 
 
 @pytest.mark.within(DEADLINE_SECONDS)
-async def test_a_store_that_was_moved_away_is_noticed_and_no_new_one_is_made(tmp_path: Path) -> None:
+async def test_a_region_rejects_changes_after_its_store_was_moved_and_creates_no_new_one(
+    tmp_path: Path,
+) -> None:
     """No acknowledged change is lost: changes are rejected meanwhile, and a restart needs the store."""
     runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
     await runtime.up()

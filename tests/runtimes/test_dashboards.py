@@ -68,7 +68,7 @@ STOCK = (
 is what a region does not have: BookKeeper's ledgers, ZooKeeper, the JVM, bundles and load reports."""
 
 
-def test_the_dashboard_asks_what_its_panels_say() -> None:
+def test_each_panel_of_the_dashboard_has_its_query_and_its_place() -> None:
     shown = json.loads(board("small"))
     assert [one["targets"][0]["expr"] for one in shown["panels"]] == [panel.query for panel in PANELS]
     assert len({(one["gridPos"]["x"], one["gridPos"]["y"]) for one in shown["panels"]}) == len(PANELS)

@@ -65,7 +65,9 @@ def test_a_renamed_file_is_a_change(sources: Path) -> None:
     assert sources_digest(sources, "region") != before
 
 
-def test_the_sentence_says_what_to_type(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sentence_contains_the_command_that_rebuilds_the_image(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = "x:local was not built from the present sources and is used unchanged: "
     other = {SOURCES_LABEL: "other"}
     command = f"`cd {sources}; bash compose/images.sh region` rebuilds it"

@@ -149,7 +149,7 @@ def test_a_name_that_means_another_address_than_loopback_needs_permission(
 # --- addresses that clients get -------------------------------------------------------------------------
 
 
-def test_a_region_with_a_name_is_shown_by_it_and_asked_at_its_address(tmp_path: Path) -> None:
+def test_a_region_is_shown_with_its_host_name_and_requested_at_its_address(tmp_path: Path) -> None:
     """Clients built on the C++ library refuse `pulsar://[::1]:6650` and need a name."""
     topology = with_regions(listening_on(small_topology(tmp_path), "::1"), host="six.example")
     ProcessRuntime.create(topology, tmp_path / "run")

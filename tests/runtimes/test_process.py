@@ -208,7 +208,7 @@ async def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_c
     assert received_links(runtime.run_dir, "us-west") == [["us-east", "us-west", "cut"]]
 
 
-async def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_thaws(
+async def test_a_region_that_was_paused_during_a_cut_applies_the_cut_when_it_resumes(
     runtime: ProcessRuntime,
 ) -> None:
     await runtime.pause("us-east")

@@ -148,7 +148,7 @@ def test_a_record_that_this_version_cannot_read_is_refused(tmp_path: Path, text:
         find_run(tmp_path)
 
 
-def test_where_there_is_no_run_the_message_says_how_to_start_one(tmp_path: Path) -> None:
+def test_the_message_for_a_missing_run_contains_the_command_that_starts_one(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"no run in .*: start one with `geoemu up`"):
         find_run(None, tmp_path)
     with pytest.raises(Refused, match=r"no run in .*: start one with `geoemu up`"):

@@ -153,7 +153,7 @@ async def test_a_history_held_by_a_process_that_left_the_group_is_not_waited_for
     assert is_closed(path), "it is closed at the end of the run, when no process holds it any more"
 
 
-async def test_a_history_is_closed_when_the_last_process_of_the_group_lets_go(tmp_path: Path) -> None:
+async def test_a_history_is_closed_when_the_last_process_of_the_group_releases_it(tmp_path: Path) -> None:
     path = tmp_path / "history" / "shop.jsonl"
 
     programs = Programs()
@@ -288,7 +288,7 @@ def test_a_run_that_ends_at_once_notices_a_program_that_fails_at_once(tmp_path: 
         (lambda: PretendedGroup(obeys=False), ("stop: {program: shop, within: 9s}",)),
     ],
 )
-def test_an_end_that_a_step_asked_for_fails_no_run(
+def test_a_run_does_not_fail_when_a_step_ends_a_program(
     tmp_path: Path, make: Callable[[], PretendedGroup], steps: Sequence[str]
 ) -> None:
     result = run_of(tmp_path, make, "begin: all", *steps)
@@ -310,7 +310,7 @@ def test_a_run_fails_when_a_program_fails_as_it_stops(tmp_path: Path, steps: Seq
     assert "with exit code 5; see " in (result.failure or "no failure")
 
 
-def test_an_exit_code_is_asked_for_once(tmp_path: Path) -> None:
+def test_a_step_that_requires_an_exit_code_accepts_it_once(tmp_path: Path) -> None:
     steps = (
         "begin: all",
         "wait_until: {program: shop, exit_code: 3}",

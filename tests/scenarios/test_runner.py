@@ -288,7 +288,7 @@ def test_drain_waits_for_backlogs_of_regions_and_subscriptions(harness: Scenario
         ),
     ],
 )
-def test_a_drain_that_does_not_end_says_what_is_left(
+def test_a_drain_that_times_out_reports_the_remaining_backlog(
     harness: ScenarioHarness, change: dict[str, object], sentence: str
 ) -> None:
     place = "eu-central" if "backlogs" in change else "us-east"
@@ -399,7 +399,7 @@ def test_an_observer_with_a_bug_does_not_go_unnoticed(harness: ScenarioHarness) 
         harness.run("wait: 2s")
 
 
-def test_clocks_are_set_and_regions_are_asked_at_the_same_time(harness: ScenarioHarness) -> None:
+def test_steps_set_clocks_and_send_admin_requests_to_regions(harness: ScenarioHarness) -> None:
     harness.answers = lambda region, method: (
         (200, b'{"limit": 1, "more": 2}') if method == "GET" else (204, b"")
     )

@@ -361,7 +361,7 @@ steps:
         ("wait_until: {region: mars, get: /a, is: 1}", "must be a region of the topology"),
     ],
 )
-def test_what_may_not_be_asked_of_regions(step: str, complaint: str) -> None:
+def test_invalid_steps_with_admin_requests_are_rejected(step: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(complaint)):
         parse_scenario(
             "name: race\ntopic: persistent://public/default/orders\nactors:\n  producers:"

@@ -37,7 +37,7 @@ def problems(*steps: str, task: str = TASK) -> str:
     return "\n".join(map(str, refused.value.problems))
 
 
-def test_a_task_reads_the_scenario_s_topic_and_takes_part_like_everybody() -> None:
+def test_a_task_reads_the_topic_of_the_scenario_and_has_the_steps_of_an_actor() -> None:
     scenario = parse(
         "begin: all", "wait_until: {subscription: s, exists_in: us-east}", "finish: tasks", "drain: 1s"
     )
@@ -109,7 +109,7 @@ def test_invalid_entries_are_refused(task: str, complaint: str) -> None:
     assert complaint in problems("begin: all", task=task)
 
 
-def test_progress_says_what_a_task_has_done() -> None:
+def test_progress_shows_the_counts_of_a_task() -> None:
     (part, _) = (one for one in parse("begin: tasks").parts if isinstance(one, TaskSpec))
     first = Counts(region="us-east", received=5, processed=3, repeated=1, fenced=True)
     assert describe_counts(part, first) == "3 processed, 5 received, 1 redelivered, 1 fenced"

@@ -54,7 +54,7 @@ def region(name: str, admin_url: str, state: str = "running") -> RegionStatus:
     return RegionStatus(name, "americas", state, "pulsar://", admin_url, 1)  # type: ignore[arg-type]
 
 
-def test_a_region_is_asked_for_what_it_owes_and_what_is_unread(admin_url: str) -> None:
+def test_a_region_returns_its_replication_backlogs_and_unacknowledged_messages(admin_url: str) -> None:
     (topic,) = asyncio.run(read_topics_over_http(region("us-east", admin_url)))
     assert topic == TopicStatus(
         topic=ORDERS,

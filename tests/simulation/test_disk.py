@@ -304,7 +304,7 @@ async def test_a_store_belongs_to_the_disk_until_it_is_closed(simulation: Simula
     assert await disk.open_store() is not store
 
 
-def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_let_go_all_the_same():
+def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_removed():
     """A caller whose trim failed trims again, and nothing is left to remove: the size must not stay as it was."""
 
     async def scenario(simulation: Simulation, disk: SimulatedDisk) -> None:

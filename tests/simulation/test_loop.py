@@ -238,7 +238,7 @@ class TestEndings:
                 (0.0, "us", "oops")
             ]
 
-    def test_a_programs_own_exception_handler_is_asked(self):
+    def test_the_loop_calls_the_exception_handler_of_the_program(self):
         received: list[str] = []
 
         async def program() -> None:
@@ -301,7 +301,9 @@ class TestAsyncio:
             await asyncio.to_thread(lambda: 1 / 0)
         assert seen == [(number, threading.get_ident()) for number in range(20)]
 
-    async def test_threadsafe_calls_are_calls_and_other_threads_are_turned_away(self, simulation: Simulation):
+    async def test_threadsafe_calls_run_and_calls_from_other_threads_are_rejected(
+        self, simulation: Simulation
+    ):
         loop = asyncio.get_running_loop()
         called = asyncio.Event()
         loop.call_soon_threadsafe(called.set)

@@ -171,7 +171,7 @@ async def test_a_kafka_that_never_responds_is_reported_in_one_sentence():
         await open_kafka("eu", "127.0.0.1:1", {"open_timeout_ms": 50})
 
 
-async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
+async def test_closing_does_not_wait_for_ever_for_an_unavailable_kafka(
     server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ):
     """An unacknowledged write fails, and may or may not be stored."""

@@ -55,7 +55,7 @@ def test_every_invariant_they_name_is_on_the_page() -> None:
             assert f"| {invariant} |" in INVARIANTS
 
 
-def test_each_takes_something_away() -> None:
+def test_each_mutant_changes_the_program() -> None:
     for mutant in MUTANTS:
         assert mutant.patch(AS_SHIPPED) != AS_SHIPPED, mutant.name
 

@@ -104,7 +104,7 @@ def test_a_marker_has_upstreams_number_and_payload(
     assert data[scan_entry(data).payload_offset :] == payload.SerializeToString()
 
 
-def test_the_number_is_in_field_20_and_not_where_the_proposal_says() -> None:
+def test_the_marker_type_is_in_field_20_and_not_in_the_field_of_the_proposal() -> None:
     metadata = read_metadata(encode_marker(SNAPSHOT, 1)[0])
     assert pb.MessageMetadata.DESCRIPTOR.fields_by_number[20].name == "marker_type"
     assert metadata.HasField("marker_type")

@@ -93,7 +93,7 @@ def test_reading_is_not_guarded(method: str) -> None:
     assert refusal(method, "evil.example", "http://evil.example") == 0
 
 
-def test_the_refusal_tells_which_option_to_set() -> None:
+def test_the_response_names_the_option_to_set() -> None:
     with pytest.raises(HttpError, match=r"'evil' is not a name of region us.*192\.168\.7\.20.*admin_hosts"):
         GUARD.check(RequestHead("PUT", "/", {"host": "evil"}))
 

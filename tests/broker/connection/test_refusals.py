@@ -202,7 +202,7 @@ async def test_a_refused_send_or_acknowledgement_names_its_topic(
     assert f"topic {ORDERS}, NotAllowedError" in line
 
 
-async def test_an_acknowledgement_of_an_unknown_consumer_gets_the_response_it_asks_for() -> None:
+async def test_the_broker_rejects_an_acknowledgement_of_an_unknown_consumer() -> None:
     """Its client would wait for ever. An acknowledgement without a request id may have crossed the close of its
     consumer on the wire."""
     async with regions("us") as world, raw_client(world) as client:

@@ -67,7 +67,9 @@ async def test_a_reader_that_never_returns_after_a_seek_is_removed(world: World)
 
 
 @pytest.mark.within(120)
-async def test_the_position_of_two_seeks_is_kept_while_the_reader_is_away(world: World) -> None:
+async def test_the_broker_stores_the_position_of_two_seeks_while_the_reader_is_disconnected(
+    world: World,
+) -> None:
     """The second seek, by an administrator, ended the subscription, and the reader came back at another position."""
     client = world.client("us")
     await (await client.producer(TOPIC)).send(b"x")

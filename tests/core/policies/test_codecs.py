@@ -77,6 +77,6 @@ def test_the_forms_are_those_that_tools_send(policy, sent, kept) -> None:  # typ
         (BACKLOG_QUOTAS, {"weight": {"limit": 1, "policy": "producer_exception"}}, ValueError),
     ],
 )
-def test_what_cannot_be_meant_is_said(policy, sent, problem) -> None:  # type: ignore[no-untyped-def]
+def test_an_invalid_policy_value_is_rejected_with_a_reason(policy, sent, problem) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(problem):
         policy.codec.decode(sent)

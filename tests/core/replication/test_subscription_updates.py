@@ -198,7 +198,7 @@ def test_a_subscription_that_only_followed_sends_no_update_until_it_is_ahead():
         pytest.param(snapshot_at(30), {"a": 12}, 12, False, id="reaches no snapshot of ours"),
     ],
 )
-def test_an_update_that_moves_us_causes_our_own_only_when_that_says_more(
+def test_a_received_update_causes_an_own_update_only_if_the_own_one_contains_later_positions(
     ours: Snapshot, sent: dict[str, int], mark_delete: int, is_news: bool
 ) -> None:
     """Region b sent every region's position to a; a had a snapshot of its own."""

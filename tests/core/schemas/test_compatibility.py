@@ -160,7 +160,7 @@ def test_a_native_schema_keeps_its_root_message() -> None:
         b'{"type":"array","items":' * (DEPTH_MAX + 1) + b'"int"' + b"}" * (DEPTH_MAX + 1),
     ],
 )
-def test_what_is_no_avro_is_said(data: bytes) -> None:
+def test_an_invalid_avro_schema_is_rejected_with_a_reason(data: bytes) -> None:
     with pytest.raises(BadSchema):
         parse_avro(data)
 
@@ -259,7 +259,7 @@ UNFORESEEN: list[Any] = [
 
 
 @pytest.mark.parametrize("described", UNFORESEEN, ids=lambda described: json.dumps(described)[:80])
-def test_what_the_library_does_not_expect_is_said_and_not_our_failure(described: Any) -> None:
+def test_schemas_that_the_avro_library_does_not_expect_cause_no_unexpected_error(described: Any) -> None:
     odd = Schema(SchemaType.AVRO, json.dumps(described).encode())
     for old, new in ((odd, odd._replace(data=odd.data + b" ")), (odd, record("x")), (record("x"), odd)):
         with contextlib.suppress(BadSchema, Incompatible):
@@ -293,7 +293,7 @@ def test_halves_are_separated_again(key: bytes, value: bytes) -> None:
 
 
 @given(st.binary(max_size=20))
-def test_what_is_no_pair_is_said(data: bytes) -> None:
+def test_invalid_data_of_a_key_value_schema_is_rejected(data: bytes) -> None:
     try:
         key, value = split_data(data)
     except BadSchema:
@@ -325,6 +325,6 @@ def test_versions_since_the_last_deletion_count() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"{}", b'{"type":"AVRO","at_ms":1}', b'{"type":"X","at_ms":1}']
 )
-def test_what_is_no_version_is_said(value: bytes) -> None:
+def test_an_invalid_schema_version_is_rejected_with_a_reason(value: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         Version.decode(0, value)

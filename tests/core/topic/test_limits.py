@@ -35,7 +35,9 @@ def test_another_rate_begins_anew_and_no_rate_admits_every_consumer(limiter: Sub
     assert len(limiter) == 0
 
 
-def test_a_consumer_that_stayed_away_for_a_period_is_forgotten(limiter: SubscribeRateLimiter) -> None:
+def test_the_limiter_forgets_a_consumer_that_did_not_subscribe_for_a_period(
+    limiter: SubscribeRateLimiter,
+) -> None:
     limiter.admit(ME, TWICE_IN_TEN_SECONDS, 0)
     limiter.admit(OTHER, TWICE_IN_TEN_SECONDS, 10_000)
     assert len(limiter) == 1

@@ -154,7 +154,7 @@ def test_what_is_new_is_decided_by_what_was_admitted() -> None:
     assert state.admit(Peer("ap"), at)
 
 
-def test_what_every_cursor_has_passed_is_let_go_once_it_is_durable(state: TopicState) -> None:
+def test_entries_that_every_cursor_has_passed_are_released_once_durable(state: TopicState) -> None:
     """And it is loaded again before a cursor goes back there."""
     for entry_id in range(3 * PART_IDS):
         marker = 10 if entry_id % 2 else None

@@ -181,7 +181,7 @@ def test_traffic_that_the_tap_cannot_parse_is_an_omission(live: LiveRun) -> None
     assert "cannot parse the traffic" in said["detail"]
 
 
-def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> None:
+def test_a_publish_through_the_tap_waits_until_its_region_is_restarted(tapping: Tapping) -> None:
     producer = tapping.client("eu-central").create_producer(tapping.topic, producer_name="shop")
     producer.send(b"before")
     tapping.live.do("kill", "eu-central")

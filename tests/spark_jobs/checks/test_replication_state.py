@@ -101,7 +101,7 @@ def test_a_subscription_of_one_region_is_not_reported(engine: QueryEngine) -> No
 
 
 @pytest.mark.parametrize(("lost", "grows"), [(["c"], True), ([], False)])
-def test_after_a_loss_the_sentence_says_why_the_number_grows(lost: list[str], grows: bool) -> None:
+def test_after_a_loss_the_sentence_explains_the_growing_number(lost: list[str], grows: bool) -> None:
     told = replication_state_result(
         [SubscriptionState("s", TOPIC, "a", {"b": 12})],
         lost,

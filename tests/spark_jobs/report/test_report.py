@@ -277,7 +277,7 @@ class TestTimes:
             (3.0, 9.0, "cut", None),
         ]
 
-    def test_a_gap_is_as_long_as_its_figure_says(self) -> None:
+    def test_the_timeline_shows_a_gap_with_the_length_of_its_figure(self) -> None:
         gap = {"at_ms": 1000.4, "until_ms": 1075.6, "region": "a", "other_region": "b", "subscription": "s"}
         (told,) = make_timeline(("a",), {}, 0.0, 9000.0, [], [], [gap]).gaps
         assert duration_text(told.seconds) == duration_text((1075.6 - 1000.4) / 1000) == "75 ms"

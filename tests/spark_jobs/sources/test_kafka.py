@@ -108,7 +108,7 @@ async def test_an_empty_region(log: RegionLog) -> None:
     assert kafka.read_heads(log) == [LogHead(TOPIC, FIRST, 0)]
 
 
-def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
+def test_an_unavailable_or_empty_kafka_is_reported_as_damage(
     log: RegionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka, "_TIMEOUT_MS", 200)

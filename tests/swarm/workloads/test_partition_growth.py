@@ -43,7 +43,7 @@ def give(into: Ledger, number: int, *, topic: str = FIRST, key: str = "k") -> No
     into.standing["billing"].give(topic, "w", number, key)
 
 
-def test_what_was_acknowledged_after_a_subscription_stood_is_owed_to_it() -> None:
+def test_a_subscription_must_receive_messages_acknowledged_after_its_creation() -> None:
     reported = ledger()
     publish(reported, 0, at=0.5)
     publish(reported, 1, taken=False)
@@ -56,7 +56,7 @@ def test_what_was_acknowledged_after_a_subscription_stood_is_owed_to_it() -> Non
     assert list(reported.lost()) == []
 
 
-def test_nothing_is_owed_to_a_subscription_that_never_stood_nor_of_a_former_life_of_a_topic() -> None:
+def test_a_subscription_need_not_receive_messages_of_an_earlier_incarnation_of_a_topic() -> None:
     reported = ledger(since=None)
     publish(reported, 0)
     assert reported.is_given
@@ -127,7 +127,7 @@ def test_keys_are_hashed_as_java_hashes_them() -> None:
     assert [java_hash(key) for key in ("", "a", "ac", "polygenelubricants")] == [0, 97, 3_106, 0]
 
 
-def test_every_program_says_that_it_came_to_its_end() -> None:
+def test_every_program_reports_that_it_completed() -> None:
     """Every program reports its result: no check detects a program that is still waiting."""
     for seed in range(1, 6):
         outcome = run_seed(NAME, seed)

@@ -26,7 +26,7 @@ def test_nothing_that_is_needed_goes_and_the_disks_are_given_back() -> None:
         assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
 
 
-def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
+def test_every_region_trims_at_once_and_no_fault_changes_its_clock() -> None:
     """Every namespace has retention 0, and no fault changes a clock or a program; some programs use two regions."""
     plans = [draw(trimming.WORKLOAD.name, seed) for seed in range(60)]
     for plan in plans:
