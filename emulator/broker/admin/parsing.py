@@ -99,7 +99,7 @@ def limit_properties(properties: Mapping[str, str], kind: str) -> Mapping[str, s
 # Message ids, in the form of Pulsar's tools.
 
 
-class NamedId(NamedTuple):
+class RequestedMessageId(NamedTuple):
     """A message id in a request: of a message, or of an end of the log."""
 
     position: Position
@@ -115,11 +115,11 @@ def message_id_json(position: Position, partition: int) -> dict[str, int]:
     return {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": partition}
 
 
-def _message_id(raw: Any) -> NamedId | None:
+def _message_id(raw: Any) -> RequestedMessageId | None:
     if raw is None:
         return None
     if isinstance(raw, str) and raw in ENDS:
-        return NamedId(ENDS[raw], -1, False, {})
+        return RequestedMessageId(ENDS[raw], -1, False, {})
     if not isinstance(raw, dict):
         raise HttpError(400, "a message id is a JSON object with ledgerId and entryId")
     excluded = any(_flag(raw, name) for name in _EXCLUDED)
@@ -127,7 +127,7 @@ def _message_id(raw: Any) -> NamedId | None:
     if not isinstance(properties, dict) or not all(isinstance(one, str) for one in properties.values()):
         raise HttpError(400, "properties: must be a JSON object of texts")
     position = Position(_number(raw, "ledgerId"), _number(raw, "entryId"))
-    return NamedId(position, _number(raw, "batchIndex"), excluded, properties)
+    return RequestedMessageId(position, _number(raw, "batchIndex"), excluded, properties)
 
 
 def _number(raw: dict[str, Any], name: str) -> int:

@@ -198,13 +198,13 @@ class Policies:
         if found is not None:
             return found
         by_scope = {
-            Scope.BROKER: self.set_at(BROKER_POLICIES_PATH),
-            Scope.NAMESPACE: self.set_at(NamespacePath(namespace)),
+            Scope.BROKER: self.stored_policies(BROKER_POLICIES_PATH),
+            Scope.NAMESPACE: self.stored_policies(NamespacePath(namespace)),
         }
         if topic is not None:
             by_scope[Scope.TOPIC] = {
-                **self.set_at(self.topic_policies_path(topic, everywhere=True)),
-                **self.set_at(self.topic_policies_path(topic, everywhere=False)),
+                **self.stored_policies(self.topic_policies_path(topic, everywhere=True)),
+                **self.stored_policies(self.topic_policies_path(topic, everywhere=False)),
             }
 
         def invalid(policy: Policy[Any], problem: ValueError) -> None:
@@ -243,7 +243,7 @@ class Policies:
             else RegionTopicPoliciesPath(self._region, policy_topic)
         )
 
-    def set_at(self, path: StoredKey) -> Mapping[str, Any]:
+    def stored_policies(self, path: StoredKey) -> Mapping[str, Any]:
         """Return the policies in the document at a path, by name, as JSON."""
         return self._documents.get(path.text, {})
 

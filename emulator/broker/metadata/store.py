@@ -129,9 +129,10 @@ class Metadata:
         mirror (M1).
 
         `expected`: the version that the path must have; -1: the path must not exist. Conflict contains the current
-        version. StorageError has `definite` set if the change was certainly not made. For shared paths: `is_seed` marks
-        a value from the topology, which any other change outranks; `touched` names elements that count as set even if
-        their value stays the same.
+        version; if changes are published before they are made, the change may still take effect. StorageError has
+        `definite` set if the change was certainly not made. For shared paths: `is_seed` marks a value from the
+        topology, which any other change outranks; `touched` names elements that count as set even if their value stays
+        the same.
         """
         if self.shared is None or not self.shared.covers(path):
             revision = await self._medium.write(path, value, expected)

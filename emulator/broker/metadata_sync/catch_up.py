@@ -170,8 +170,10 @@ class CatchUp:
         here, to, is_whole = state.settings.here.cluster, request.source, not request.vector
         declared, seen_to = state.losses.of(to).times, state.losses.all_seen_to
         answers = [
-            messages.CatchUpResponse(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
-            for part, its in enumerate(parts)
+            messages.CatchUpResponse(
+                here, to, number, part, count, vector, part_events, is_whole, declared, seen_to
+            )
+            for part, part_events in enumerate(parts)
         ]
         await self._channel.publish([messages.encode(answer) for answer in answers])
         self._metrics.answers += 1

@@ -89,13 +89,13 @@ class ClusterState:
         return read_pending(self.metadata.get(SYNC_PENDING_PATH.text))
 
     @property
-    def settled(self) -> int:
+    def decided_sequence(self) -> int:
         """The number up to which each own change is applied, or never will be."""
         return settled(self.clock, self.prepared)
 
     def vector(self) -> dict[str, int]:
-        """Return the version vector of this cluster; its own events count up to `settled`."""
-        clock = replace(self.clock, sequence=self.settled)
+        """Return the version vector of this cluster; its own events count up to `decided_sequence`."""
+        clock = replace(self.clock, sequence=self.decided_sequence)
         return vector_of(self.metadata.get(SYNC_APPLIED_PATH.text), clock, self.settings.here.cluster)
 
     def shared_paths(self) -> list[str]:
@@ -144,15 +144,15 @@ class Tombstones:
         if not self._paths or now < self._next_check or not state.settings.here.rule.has_tombstones:
             return
         self._next_check = now + TOMBSTONES_SECONDS
-        mine = state.vector()
-        known = {
+        own_vector = state.vector()
+        other_vectors = {
             cluster: merged(state.vector_of_peer(cluster), reported.get(cluster, {}))
             for cluster in state.losses.expected
         }
-        checked_with = (mine, known, len(self._paths), tuple(undecided))
+        checked_with = (own_vector, other_vectors, len(self._paths), tuple(undecided))
         if checked_with == self._checked_with:
             return
-        is_removable = self._removable(mine, known)
+        is_removable = self._removable(own_vector, other_vectors)
         ready = (
             path for path in self._paths if path not in undecided and self._has_removable(path, is_removable)
         )
@@ -169,11 +169,13 @@ class Tombstones:
         for path in paths:
             self.note(state.record(path))
 
-    def _removable(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[SyncStamp], bool]:
+    def _removable(
+        self, own_vector: Vector, other_vectors: Mapping[str, Vector]
+    ) -> Callable[[SyncStamp], bool]:
         """Return the predicate for removable tombstones. Removing one advances the clock to its time, which is
         forbidden for times too far in the future (INV-81)."""
         settings = self._state.settings
-        is_removable = removable_tombstones(mine, known)
+        is_removable = removable_tombstones(own_vector, other_vectors)
         latest_ms = settings.wall_clock_ms() + settings.here.clock_ahead_ms_max
         return lambda stamp: stamp.time_ms <= latest_ms and is_removable(stamp)
 

@@ -149,7 +149,7 @@ class LocalChanges:
         """Publish the unpublished changes that are made; if changes are published before they are made, only after
         UNPUBLISHED_SECONDS. StorageError, ProtocolError."""
         outbox, state = self._outbox, self._state
-        due, upto = outbox.due, state.settled
+        due, upto = outbox.due, state.decided_sequence
         if not due and outbox.published >= upto:
             self._due_since = None
             return

@@ -136,8 +136,10 @@ class EventInbox:
     ) -> Callable[[ConfigurationRows], MergeCounts]:
         counts: list[MergeCounts] = []
         completed = [answer for answer in batch.answered if self._record_part(answer)]
-        whole = [(answer, frozenset(self._stamps_of(answer))) for answer in completed if answer.is_whole]
-        paths = shared_paths() if whole else []
+        whole_answers = [
+            (answer, frozenset(self._stamps_of(answer))) for answer in completed if answer.is_whole
+        ]
+        paths = shared_paths() if whole_answers else []
 
         def work(transaction: MetadataTransaction) -> None:
             counts.append(transaction.apply(batch.events))
@@ -147,15 +149,15 @@ class EventInbox:
                     transaction.advance({origin: pack.upto})
             for answer in filter(self._may_apply, completed):
                 transaction.advance(answer.vector)
-            for answer, kept in whole:
+            for answer, stamps in whole_answers:
                 for path in paths:
-                    transaction.reconcile(path, kept, answer.vector)
+                    transaction.reconcile(path, stamps, answer.vector)
 
         in_transaction = self._settings.transaction(work)
 
         def work_on_rows(rows: ConfigurationRows) -> MergeCounts:
             in_transaction(rows)
-            for answer, _ in whole:
+            for answer, _ in whole_answers:
                 note_seen(rows, answer.source, answer.declared)
             for answer in completed:
                 if self.recoveries.get(answer.source) == answer.number:

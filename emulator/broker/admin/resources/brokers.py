@@ -109,7 +109,7 @@ async def dynamic_values(call: AdminRequest) -> Content:
 
 def _dynamic(region: Region) -> dict[str, str]:
     """Return the dynamic settings that were changed, with their values as text."""
-    stored = region.policies.set_at(BROKER_POLICIES_PATH)
+    stored = region.policies.stored_policies(BROKER_POLICIES_PATH)
     return {
         name: _value_as_text(policy, stored[policy.name])
         for name, policy in DYNAMIC.items()

@@ -52,7 +52,7 @@ _ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
 async def get(call: AdminRequest) -> Content:
     region = call.region
-    policies = region.policies.set_at(call.namespace_path())
+    policies = region.policies.stored_policies(call.namespace_path())
     return namespace_document.written(policies, REGISTRY, region.config.region)
 
 
@@ -102,7 +102,7 @@ async def unload(call: AdminRequest) -> None:
 
 
 async def get_bundles(call: AdminRequest) -> Content:
-    policies = call.region.policies.set_at(call.namespace_path())
+    policies = call.region.policies.stored_policies(call.namespace_path())
     return namespace_document.written(policies, REGISTRY, "")["bundles"]
 
 
@@ -154,7 +154,9 @@ async def _every_topic(region: Region, namespace: str) -> list[Topic]:
 
 
 def _properties(call: AdminRequest) -> Mapping[str, str]:
-    found: Mapping[str, str] = call.region.policies.set_at(call.namespace_path()).get(PROPERTIES.name, {})
+    found: Mapping[str, str] = call.region.policies.stored_policies(call.namespace_path()).get(
+        PROPERTIES.name, {}
+    )
     return found
 
 
@@ -198,7 +200,7 @@ async def delete_property(call: AdminRequest) -> Content:
 
 
 def _group(call: AdminRequest, namespace: NamespacePath) -> Any:
-    return call.region.policies.set_at(namespace).get(ANTI_AFFINITY.name)
+    return call.region.policies.stored_policies(namespace).get(ANTI_AFFINITY.name)
 
 
 async def get_group(call: AdminRequest) -> Content:

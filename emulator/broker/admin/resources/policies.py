@@ -111,7 +111,7 @@ def _row(
         if call.flag("applied"):
             value = level.effective(call, policy)
             return policy.unset if value is None else policy.codec.encode(value)
-        return call.region.policies.set_at(path).get(policy.name, policy.unset)
+        return call.region.policies.stored_policies(path).get(policy.name, policy.unset)
 
     async def set_(call: AdminRequest) -> None:
         path, value = level.stored_at(call), call.body
@@ -228,7 +228,11 @@ async def get_rate(call: AdminRequest) -> Content:
         applied = policies.of_topic(call.topic_name())
         rate = applied[DISPATCH_RATES_BY_SUBSCRIPTION].get(name) or applied[SUBSCRIPTION_DISPATCH_RATE]
         return DISPATCH_RATE_FORM.encode(rate)
-    return policies.set_at(call.topic_policies_path()).get(DISPATCH_RATES_BY_SUBSCRIPTION.name, {}).get(name)
+    return (
+        policies.stored_policies(call.topic_policies_path())
+        .get(DISPATCH_RATES_BY_SUBSCRIPTION.name, {})
+        .get(name)
+    )
 
 
 async def set_rate(call: AdminRequest) -> None:

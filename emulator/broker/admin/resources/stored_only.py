@@ -246,13 +246,13 @@ async def delete_group(call: AdminRequest) -> None:
     await GROUP.get(call)
     policies, name = call.region.policies, _group(call)
     for namespace in policies.namespaces():
-        if policies.set_at(NamespacePath(namespace)).get(RESOURCE_GROUP.name) == name:
+        if policies.stored_policies(NamespacePath(namespace)).get(RESOURCE_GROUP.name) == name:
             raise HttpError(412, f"ResourceGroup {name} is in use by namespace {namespace}")
     await GROUP.delete(call)
 
 
 async def group_of_namespace(call: AdminRequest) -> Content:
-    return call.region.policies.set_at(call.namespace_path()).get(RESOURCE_GROUP.name)
+    return call.region.policies.stored_policies(call.namespace_path()).get(RESOURCE_GROUP.name)
 
 
 async def join_group(call: AdminRequest) -> None:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.broker.admin.http import HttpError
-from emulator.broker.admin.parsing import MESSAGE_ID, PROPERTIES_BODY, NamedId, codec_body, whole_number
+from emulator.broker.admin.parsing import (
+    MESSAGE_ID,
+    PROPERTIES_BODY,
+    RequestedMessageId,
+    codec_body,
+    whole_number,
+)
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.messages import nth_unacked
@@ -43,7 +49,7 @@ async def create(call: AdminRequest) -> None:
         await subscription.persisted()
 
 
-def _start_entry_id(topic: Topic, message_id: NamedId | None) -> int:
+def _start_entry_id(topic: Topic, message_id: RequestedMessageId | None) -> int:
     """Return the entry id at which a subscription begins: at a message id, or after it if it is excluded."""
     position = AFTER_EVERYTHING if message_id is None else message_id.position
     begin = reading.start_of(topic.reading, position)
@@ -99,7 +105,7 @@ async def expire_everywhere(call: AdminRequest) -> None:
 async def expire_to(call: AdminRequest) -> None:
     """Acknowledge the messages of a subscription up to the id in the body, and that message unless `isExcluded`."""
     topic, subscription = await call.subscription()
-    message_id: NamedId = call.required_body("a message id")
+    message_id: RequestedMessageId = call.required_body("a message id")
     end_entry_id = _start_entry_id(topic, message_id._replace(is_excluded=not message_id.is_excluded))
     await acknowledge_before(topic, subscription, end_entry_id)
 
