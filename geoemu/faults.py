@@ -20,8 +20,8 @@ class Faults:
     """The methods of `Geo` that change regions and links. Each returns when its effect is complete.
 
     Methods for regions take names of regions, or `cluster` for all regions of a cluster; they raise TypeError without
-    either. All methods raise RuntimeFailure if the change does not complete, a name is not in the run or the run has
-    ended.
+    either. All methods raise RuntimeFailure if the change does not complete or a name is not in the run; `start`,
+    `restart` and `lose` also if the run has ended.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -128,7 +128,7 @@ class Background:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the thread and return its result. On an interruption (Ctrl-C), cancel the coroutine, and
-        raise when its cleanup is complete."""
+        raise KeyboardInterrupt when its cleanup is complete."""
         over = threading.Event()
 
         async def watched() -> T:

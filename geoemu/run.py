@@ -135,8 +135,8 @@ class Geo(Faults):
     def drain(self, within: str = "10s") -> None:
         """Wait until replication between all regions that are not lost has caught up.
 
-        `within`: maximum time, as a duration such as `10s`. Raises RuntimeFailure with a backlog that is not replicated
-        by then, or a region that does not respond.
+        `within`: maximum time, as a duration such as `10s`. Raises RuntimeFailure after that time, with a backlog that
+        is not replicated or a region that does not respond.
         """
         deadline = time.monotonic() + seconds_in(within)
         while (backlog := self._unreplicated()) is not None:

@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a run. The outcome `unknown` is not a success."""
+    """The verdict on a run; only `is_valid` means success."""
 
     outcome: Outcome
     findings: tuple[Finding, ...]

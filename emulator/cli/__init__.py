@@ -2,10 +2,11 @@
 
 Exit codes, of every verb:
 
-    0     what the verb says has happened; for `check`: the files are fine; for `run` and `verify`: valid
-    1     it was tried and failed; for `run` and `verify`: invalid
-    2     what was typed or written cannot be done, and nothing was; for `run` and `verify`: unknown
-    130   interrupted; what had been started was taken down
+    0     success; for `run` and `verify`: valid
+    1     failure; for `run` and `verify`: invalid or a limit was missed; for `diff`: the runs differ; for `explain`: no
+          region knows the name; for `simulate`: a seed failed
+    2     wrong usage or a refused request, which changed nothing; for `run` and `verify`: unknown
+    130   interrupted; what the command had started was stopped
 
 Results go to standard output, everything else to standard error.
 """
@@ -23,12 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb and exit."""
     from emulator.cli.verbs import app
 
-    # A verb that must tidy up first listens itself; any other one ends as on Ctrl-C.
+    # A verb that has to stop regions installs its own handlers; SIGTERM ends any other one like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(arguments, prog_name="geoemu")
     except SystemExit as end:
-        # Typer turns an interruption that no verb took care of into a silent exit.
+        # Typer converts a KeyboardInterrupt that no verb handled to an exit without a message.
         if end.__context__ is not None and isinstance(end.__context__.__cause__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
         raise

@@ -1,4 +1,4 @@
-"""`python -m emulator.cli`: the command where it was not installed."""
+"""Run the command as `python -m emulator.cli`, where `geoemu` is not installed."""
 
 from emulator.cli import main
 

@@ -1,4 +1,4 @@
-"""The command itself, and what its verbs share: opening a run, preconditions, interruption."""
+"""The Typer application, and functions that its verbs share: opening a run, preconditions, interruption."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ Change = Callable[[Runtime], Awaitable[None]]
 
 
 def open_run_of(run_dir: Path | None) -> Runtime:
-    """The run that a verb means. Refused if there is none."""
+    """Open the run in a directory, or the latest run of the current folder. Raises Refused if there is none."""
     from emulator.runtimes.opening import open_run
 
     return open_run(run_dir)
 
 
 def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
-    """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
+    """Execute a change of a run, then record it as a fact in the operator's history, which the verdict takes into
+    account. Raises Refused if the run has ended."""
     from emulator.runtimes.opening import operator_history
 
     run = open_run_of(run_dir)
@@ -73,25 +74,24 @@ _IS_SO: dict[str, frozenset[RegionState]] = {
     "pause": frozenset({"paused"}),
     "resume": frozenset({"running"}),
 }
-"""Verb -> the states in which nothing is left to do."""
+"""Verb -> the states of a region that it does not change."""
 LOST: Final = "lost; other regions wait for it while replication_clusters name it"
-"""What a region is that `lose` killed."""
+"""Description of a region that `lose` killed, in the output of verbs."""
 _DEAD: frozenset[RegionState] = frozenset({"killed", "lost"})
 
 
 def refuse_ended(status: RunStatus) -> None:
-    """Nothing happens any more to a run that has ended."""
+    """Raise Refused if the run has ended: it cannot be changed any more."""
     if status.ended:
         raise Refused(f"the run in {status.run_dir} has ended: start a new one with `geoemu up`")
 
 
 def nothing_to_do(verb: str, region: str, state: RegionState) -> str | None:
-    """Why `verb` would change nothing, as a sentence; None: it has something to do.
+    """Return why `verb` would not change a region in `state`, as a sentence; None: it would. Raises Refused if a killed
+    or lost region is to be stopped.
 
-    Runtimes accept verbs whose effect is there already. A user wants to know that the region had been dead before, and
-    the history must not have a fault that never was.
-
-    :raises Refused: if the region is in a state in which what the verb says cannot happen
+    Runtimes accept verbs that change nothing. But the user must see that nothing changed, and the history must not
+    contain a fault that did not happen.
     """
     if verb == "stop" and state in _DEAD:
         raise Refused(f"{region} is {state} and cannot be stopped; `geoemu start {region}` starts it again")
@@ -103,7 +103,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """The signals that asked this process to end."""
+    """Counts the signals that request the end of this process."""
 
     def __init__(self) -> None:
         self._times = 0
@@ -126,7 +126,7 @@ class Interruption:
 
 @contextmanager
 def interruption() -> Iterator[Interruption]:
-    """Inside, signals that would end this process are noted instead."""
+    """Within the `with` block, count SIGINT, SIGTERM and SIGHUP instead of ending this process."""
     loop = asyncio.get_running_loop()
     signals = Interruption()
     for number in _SIGNALS:

@@ -1,4 +1,4 @@
-"""The requests of a verb to regions, as calls of curl that a user can read, change and paste."""
+"""Print the requests of a verb to regions as curl commands, which a user can read, change and paste."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from emulator.runtimes.contract import RegionStatus, Runtime
 
 @dataclass(frozen=True, slots=True)
 class CurlRequest:
-    """One call of a region's HTTP port."""
+    """One request to a region's HTTP port."""
 
     method: str
     target: str
@@ -28,7 +28,7 @@ class CurlRequest:
 
 
 def as_curl(admin_url: str, request: CurlRequest) -> str:
-    """The command, for a shell."""
+    """Return the curl command for a shell."""
     words = ["curl", "--silent", "--show-error"]
     if request.method != "GET":
         words += ["--request", request.method]
@@ -38,7 +38,8 @@ def as_curl(admin_url: str, request: CurlRequest) -> str:
 
 
 async def as_curls(run: Runtime, request: CurlRequest, regions: Iterable[str] | None = None) -> list[str]:
-    """One line for each of these regions; None: all of the run. ConfigurationError for a region that is not in it."""
+    """Return a line for each of these regions; None: all regions of the run. Raises ConfigurationError for an unknown
+    region."""
     wanted = None if regions is None else {run.topology.region(name).name for name in regions}
     found = (await run.status()).regions
     return [_line(region, request) for region in found if wanted is None or region.name in wanted]
@@ -57,8 +58,8 @@ def print_link_curls(
     one_way: bool,
     shaped: Callable[[LinkStatus], LinkShape],
 ) -> None:
-    """Print the commands that change links: one for each end of each link. `ends` None: all links. Refused for a link
-    that there is not."""
+    """Print the commands that change links: one for each end of each link. `ends` None: all links. Raises Refused if
+    there is no such link."""
     status = asyncio.run(open_run_of(run_dir).status())
     regions = {region.name: region for region in status.regions}
     wanted = None if ends is None else {ends} if one_way else {ends, ends[::-1]}
@@ -72,7 +73,7 @@ def print_link_curls(
 
 
 def _line(region: RegionStatus, request: CurlRequest) -> str:
-    """A comment for a region that cannot be asked."""
+    """Return the command for a region; for one without an address, a comment."""
     if not region.admin_url:
         return f"# {region.name} is {region.state} and has no address"
     return as_curl(region.admin_url, request)

@@ -1,5 +1,5 @@
-"""`geoemu explain` and `geoemu diff`: the state of one thing in every region, and how the configurations of two runs
-differ."""
+"""`geoemu explain` and `geoemu diff`: the state of a topic, subscription or link in every region, and the differences
+between the configurations of two runs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ class RegionResponse:
     problem: str = ""
     """Why there is no explanation."""
     is_unknown_there: bool = False
-    """The region answered that it knows no such thing."""
+    """The region responded that it does not know the name."""
 
 
 async def ask_regions(
     run: Runtime, kind: str, words: Sequence[str], only: str | None
 ) -> list[RegionResponse]:
-    """Ask every region, or `only` one. ConfigurationError when the kind, the name or the region is not known."""
+    """Return the explanations of every region, or of `only` one. Raises ConfigurationError if the kind or the region is
+    unknown, or if no region knows the name."""
     _check(kind, words)
     status = await run.status()
     if only is not None:
@@ -60,8 +61,8 @@ async def ask_regions(
 
 
 def _is_about(kind: str, words: Sequence[str], said: RegionResponse) -> bool:
-    """Whether the answer of a region says something of the thing. A link begins in one region: of the other one only
-    matters that it is down. No region replicates to itself."""
+    """Return whether to show a region's response. The source of a link always is shown, its target unless it does not
+    know the link, and other regions never. The target of a replication is shown unless it does not know it."""
     if kind == "link":
         return said.region == words[0] or (said.region == words[1] and not said.is_unknown_there)
     return kind != "replication" or said.region != words[1] or not said.is_unknown_there
@@ -74,7 +75,7 @@ def _with_conflicts(answers: Sequence[RegionResponse]) -> list[RegionResponse]:
 
 
 def _each_once(refusals: Sequence[RegionResponse]) -> list[str]:
-    """Equal responses of several regions are printed once."""
+    """Return the problems of regions, equal ones of several regions once."""
     by_words: dict[str, list[RegionResponse]] = {}
     for one in refusals:
         by_words.setdefault(one.problem.removeprefix(f"region {one.region} has "), []).append(one)
@@ -99,7 +100,7 @@ def _refused(value: str, rule: str, suggestion: str | None = None) -> Configurat
 
 
 def request_of(kind: str, words: Sequence[str]) -> CurlRequest:
-    """What each region is asked. ConfigurationError when the kind or the name is not known."""
+    """Return the request to each region. Raises ConfigurationError if the kind or the form of the name is invalid."""
     _check(kind, words)
     return CurlRequest("GET", _target(kind, " ".join(words)))
 
@@ -129,8 +130,8 @@ CONFLICTS = "/geoemu/v1/replication-conflicts"
 
 
 async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
-    """Subscriptions whose position one region sends and another one does not apply, as the running regions report
-    them."""
+    """Return the subscriptions whose position one region sends and another one does not apply, as the running regions
+    report them."""
     running = [region for region in status.regions if region.state == "running"]
     found = await asyncio.gather(*map(_conflicts_in, running))
     return [conflict for conflicts in found for conflict in conflicts]
@@ -145,7 +146,7 @@ async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
 
 
 def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[RegionResponse]) -> str:
-    """For programs."""
+    """Return the responses as JSON."""
     return json.dumps(
         {
             "kind": kind,
@@ -162,7 +163,7 @@ def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[RegionR
 
 
 def explanations_as_text(said: Sequence[RegionResponse]) -> str:
-    """For people. Equal responses of several regions are printed once."""
+    """Return the responses as text, equal ones of several regions once."""
     by_words: dict[tuple[str, ...], list[str]] = {}
     for one in said:
         by_words.setdefault(tuple(_lines(one)), []).append(one.region)
@@ -174,7 +175,7 @@ def explanations_as_text(said: Sequence[RegionResponse]) -> str:
 
 
 def _lines(said: RegionResponse) -> list[str]:
-    """Without the region."""
+    """Return the lines of a response, without the name of the region."""
     one = said.explanation
     if one is None:
         return [said.problem]
@@ -189,7 +190,8 @@ def _lines(said: RegionResponse) -> list[str]:
 
 
 def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incomplete: str) -> list[str]:
-    """Words that may come next in the name of a thing of the run; none if no region responds."""
+    """Return the words that may follow `typed` in a name that a region of the run knows. Raises Refused if there is no
+    run."""
 
     async def ask() -> list[list[str]]:
         status = await open_run(run_dir).status()
@@ -215,7 +217,7 @@ def _complete_kind(incomplete: str) -> list[str]:
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Words of names that the regions of the run know."""
+    """Return the words that may come next; none without a run."""
     kind, typed = context.params.get("kind"), context.params.get("name") or ()
     try:
         return complete_name(context.params.get("run_dir"), kind or "", list(typed), incomplete)
@@ -276,18 +278,20 @@ def diff(
 
 ABSENT = "-"
 POLICY_KINDS = ("tenant/", "namespace/", "topic-policies/", "broker-policies/", "partitioned-topic/")
-"""What regions learn of, and a person decides."""
+"""Prefixes of the metadata paths that users change."""
 
 
 class ConfigDifference(NamedTuple):
     what: str
     one: Any
-    """None: not there."""
+    """Value in the first run; None: it has none."""
     other: Any
+    """Value in the second run; None: it has none."""
 
 
 def differences(one: Path, other: Path) -> list[ConfigDifference]:
-    """Sorted by what differs. Refused when a folder holds no run."""
+    """Return the differences between the configurations of two runs, sorted by name. Raises Refused if a folder
+    contains no run."""
     first, second = facts(one), facts(other)
     return [
         ConfigDifference(what, first.get(what), second.get(what))
@@ -297,7 +301,7 @@ def differences(one: Path, other: Path) -> list[ConfigDifference]:
 
 
 def facts(run_dir: Path) -> dict[str, Any]:
-    """The configuration of a run, by name."""
+    """Return the configuration of a run: name -> value."""
     directory = RunDirectory(run_dir)
     found: dict[str, Any] = {"runtime": directory.read().runtime}
     topology = _topology(run_dir / "topology.json")
@@ -323,7 +327,7 @@ def _topology(file: Path) -> Topology:
 
 
 def _policies(cluster: str, file: Path) -> Iterator[tuple[str, Any]]:
-    """As the region learned them last."""
+    """Yield (name, value) of a cluster's policies, from the changelog of a region: their latest values there."""
     for path, document in _last_values(file).items():
         kind, _, place = path.partition("/")
         policies = document.get("policies", {}) if isinstance(document, dict) else {}
@@ -340,13 +344,13 @@ def _last_values(file: Path) -> Mapping[str, Any]:
         return found
     for line in file.read_text(errors="replace").splitlines():
         try:
-            signals = json.loads(line)
-            path = signals.get("path", "")
+            change = json.loads(line)
+            path = change.get("path", "")
             if not path.startswith(POLICY_KINDS):
                 continue
-            value = None if signals["value"] is None else json.loads(signals["value"])
+            value = None if change["value"] is None else json.loads(change["value"])
         except (ValueError, KeyError, AttributeError, TypeError):
-            continue  # the last line of a region that was killed may be half a line
+            continue  # the last line of a killed region may be incomplete
         if value is None:
             found.pop(path, None)
         else:
@@ -355,7 +359,7 @@ def _last_values(file: Path) -> Mapping[str, Any]:
 
 
 def differences_as_text(found: list[ConfigDifference], one: Path, other: Path) -> str:
-    """One line a difference."""
+    """Return one line for each difference, or a sentence if there is none."""
     if not found:
         return f"{one} and {other} have the same configuration"
     return "\n".join(f"{each.what}: {_shown(each.one)} | {_shown(each.other)}" for each in found)

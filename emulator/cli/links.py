@@ -1,4 +1,4 @@
-"""Verbs that change links between regions, and their clocks."""
+"""Verbs that change links between regions, and the clocks of regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs take, and how the shell completes them."""
+"""Options and arguments that several verbs have, and their completion in the shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emulator.runtimes.opening import RUNTIMES
 
 
 def _complete_region(context: typer.Context, incomplete: str) -> list[str]:
-    """Regions of the run that the verb is about, without those that were typed already."""
+    """Return the regions of the run in `--run-dir` that match, without those that were typed already."""
     try:
         regions = find_run(context.params.get("run_dir")).read().regions
     except GeoemuError:
@@ -29,7 +29,7 @@ def _complete_region(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
-    """Clusters of the run that the verb is about."""
+    """Return the clusters of the run in `--run-dir` that match."""
     try:
         regions = find_run(context.params.get("run_dir")).read().regions
     except GeoemuError:
@@ -146,7 +146,7 @@ def _milliseconds(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """A time as people write it; a bare number is seconds."""
+    """Return the seconds of a duration; a number without a unit is seconds."""
     try:
         return float(text) if text.replace(".", "", 1).isdigit() else seconds_in(text)
     except ValueError as problem:

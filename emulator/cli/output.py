@@ -1,4 +1,4 @@
-"""What verbs print: tables with colours on a terminal, plain aligned lines everywhere else."""
+"""Print the status of runs: tables with colours on a terminal, plain aligned lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _GONE = frozenset({"stopped", "killed", "lost"})
 
 
 def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> None:
-    """A run, for people. `conflicts`: subscriptions that only some regions replicate."""
+    """Print the status of a run as text. `conflicts`: subscriptions whose position one region sends and another one
+    does not apply."""
     rows = [
         (
             region.name,
@@ -48,7 +49,8 @@ def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) 
 
 
 def _show_links(status: RunStatus) -> None:
-    """Links that a fault changed; a link whose end is gone carries nothing, whatever was declared."""
+    """Print the links that are not up or not as declared; if there are none, the regions that are down, because no link
+    reaches them."""
     gone = [region.name for region in status.regions if region.state in _GONE]
     disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:
@@ -60,7 +62,7 @@ def _show_links(status: RunStatus) -> None:
 
 
 def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    """A run, for programs. Other programs rely on these keys."""
+    """Return the status of a run as JSON values. Other programs rely on the keys."""
     return {
         "run": str(status.run_dir),
         "regions": [
@@ -89,7 +91,7 @@ def _speed(shape: LinkShape) -> str:
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Cells that name a state are coloured."""
+    """Print a table. On a terminal, cells that are a region's state are coloured."""
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
         for row in (headings, *rows):

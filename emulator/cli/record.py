@@ -13,6 +13,7 @@ from emulator.cli.output import show_table
 from emulator.runtimes.contract import Runtime
 
 POLL_SECONDS = 0.25
+"""Interval at which a tap checks whether its run has ended."""
 
 
 @app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")
@@ -48,7 +49,7 @@ def seal(
 
 
 async def tap_run(run: Runtime, name: str) -> None:
-    """Record on the wire until interrupted, or until the run ends."""
+    """Record clients with a tap until this process is interrupted or the run ends. Raises Refused if it has ended."""
     from emulator.recording.tap.tap import Tap, open_tap_history
 
     status = await run.status()

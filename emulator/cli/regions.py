@@ -1,4 +1,4 @@
-"""Verbs that change what a region is: killed, lost, stopped, paused, and back."""
+"""Verbs that change the states of regions: kill, lose, stop, start, restart, pause, resume."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _change_regions(
     verb: str,
     outcome: str,
 ) -> None:
-    """Change all of them at once. A region that is not in the run is refused before anything is done. One that
-    is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
+    """Change regions concurrently, and record each change. Raises Refused for an unknown region before any change. A
+    region that the verb does not change gets a message and no record: a recorded kill would undo a loss."""
     from emulator.runtimes.opening import operator_history, regions_meant
 
     if bool(regions) == (cluster is not None):
@@ -112,7 +112,7 @@ def _change_regions(
 
 
 async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
-    """The regions that `verb` changes; of the others it says why not."""
+    """Return the regions that `verb` changes; print why it does not change the others."""
     status = await run.status()
     refuse_ended(status)
     states = {region.name: region.state for region in status.regions}

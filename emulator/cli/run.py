@@ -1,4 +1,4 @@
-"""Verbs of a whole run: start it, print its state, end it."""
+"""Verbs for a whole run: check its topology, start it, print its state and logs, end it."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def down(run_dir: RunDir = None) -> None:
 
     async def end() -> str:
         was_over = (await run.status()).ended
-        await run.down()  # also ends regions that were started by hand
+        await run.down()  # in an ended run, this stops regions that a user started without geoemu
         return "had already ended" if was_over else "has ended"
 
     print(f"the run in {run.run_dir} {asyncio.run(end())}")
@@ -168,11 +168,12 @@ def _count(things: tuple[object, ...], noun: str) -> str:
 
 
 LOOK_SECONDS = 0.25
-"""How often a run in the foreground is looked at."""
+"""Interval at which a run in the foreground is checked for changed regions and its end."""
 
 
 async def start_run(runtime: Runtime, *, stay: bool) -> int:
-    """The exit code."""
+    """Start a run; with `stay`, print state changes until it is interrupted or ended by another command, and stop it.
+    Return the exit code."""
     with interruption() as signals:
         began = time.monotonic()
         with spinner("starting", sys.stderr):
@@ -198,7 +199,7 @@ async def start_run(runtime: Runtime, *, stay: bool) -> int:
 
 
 async def _unless_interrupted(signals: Interruption, work: Coroutine[Any, Any, None]) -> bool:
-    """Do `work`; return False if a signal cancelled it."""
+    """Run `work`; return False if a signal cancelled it."""
     task = asyncio.create_task(work)
     interrupted = asyncio.create_task(signals.wait())
     try:
@@ -215,7 +216,7 @@ async def _unless_interrupted(signals: Interruption, work: Coroutine[Any, Any, N
 
 
 async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
-    """Says what happens to regions, until another command ends the run."""
+    """Print the state changes of regions until another command ends the run, then wait for the end of all regions."""
     states = _states(status)
     while not status.ended:
         await asyncio.sleep(LOOK_SECONDS)
@@ -224,7 +225,7 @@ async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
             if state != states[name] and not status.ended:
                 _print_line(f"{time.strftime('%H:%M:%S')}  {name} is {state}")
         states = _states(status)
-    # The command that ended it also waits for its regions; this only fetches them, and is quick.
+    # The other command stops the regions; this also waits for them, and reaps the region processes.
     await runtime.down()
 
 
@@ -245,7 +246,7 @@ def _states(status: RunStatus) -> dict[str, RegionState]:
 
 
 def _print_line(text: str) -> None:
-    with suppress(OSError):  # the terminal may be gone; the regions still have to be stopped
+    with suppress(OSError):  # after the terminal is closed, the regions still have to be stopped
         print(text, flush=True)
 
 
@@ -253,8 +254,8 @@ RECEIVE_MS = 5_000
 
 
 def quickstart(namespaces: Sequence[NamespaceConfig], regions: Sequence[RegionStatus]) -> str:
-    """Publishes in one region and receives in the one farthest down the list that has the same namespace.
-    Empty when no namespace is in any region."""
+    """Return a Python program that publishes in the first region of a namespace and receives in its last one. It uses
+    the namespace with the most regions; empty if no namespace has any."""
     urls = {region.name: region.service_url for region in regions}
     namespace = max(namespaces, key=lambda namespace: len(namespace.regions), default=None)
     if namespace is None or not namespace.regions:

@@ -33,7 +33,7 @@ class SeedReport:
     replay: Callable[[int], str]
     """The command that runs a seed again."""
     run_dir: Path | None = None
-    """Run folder of the first failing seed. None: a new one in `RUNS`."""
+    """Run folder of the seed that is stored. None: a new one in `RUNS`."""
     failed: list[SeedResult] = field(default_factory=list)
     _done: int = 0
     _digest: str = ""
@@ -42,8 +42,9 @@ class SeedReport:
     _seconds: float = 0.0
 
     def follow(self, results: Iterable[SeedResult], *, stop_at_first: bool = False) -> None:
-        """Print violations and progress. `stop_at_first`: stop after the first failing seed."""
-        began = signals = time.monotonic()
+        """Collect the results, and print violations and progress. `stop_at_first`: stop after the first failing
+        seed."""
+        began = last_progress = time.monotonic()
         for result in results:
             self._done += 1
             self._digest = result.digest
@@ -54,15 +55,15 @@ class SeedReport:
                 self._print_violation(result)
                 if stop_at_first:
                     break
-            if time.monotonic() - signals >= PROGRESS_SECONDS:
-                signals = time.monotonic()
-                rate = self._done / (signals - began)
+            if time.monotonic() - last_progress >= PROGRESS_SECONDS:
+                last_progress = time.monotonic()
+                rate = self._done / (last_progress - began)
                 progress = f"{self._done} seeds, {len(self.failed)} failed, {rate:.1f} per second"
                 print(progress, file=sys.stderr, flush=True)
         self._seconds = max(time.monotonic() - began, 0.001)
 
     def print_trace(self) -> None:
-        """Print the trace of the last seed."""
+        """Print the digest of the last seed's trace."""
         print(f"trace {self._digest}: the same seed and code give the same trace on any machine")
 
     def print_summary(self) -> None:
@@ -76,7 +77,7 @@ class SeedReport:
             print(line)
 
     def store(self, outcome: SimulationOutcome, suffix: str = "") -> None:
-        """Write the run folder of a failing seed."""
+        """Write the run folder of a failing seed, with `suffix` in its name, and print its path."""
         path = self.run_dir or _free_folder(RUNS, f"{outcome.name}-{outcome.seed}")
         path = path.with_name(path.name + suffix)
         store_run(outcome, path)
@@ -112,7 +113,7 @@ def store_run(outcome: SimulationOutcome, path: Path) -> None:
 
 
 def _table(figures: Iterable[Figures]) -> list[str]:
-    """Return a line for each figure, over all seeds."""
+    """Return a line for each figure, with its minimum, median and maximum over all seeds."""
     found: dict[str, list[float]] = defaultdict(list)
     for of_seed in figures:
         for what, value in of_seed.items():

@@ -28,7 +28,7 @@ def _complete_scenario(incomplete: str) -> list[str]:
 
 
 def _moved_to_swarm(value: str | bool | None) -> None:
-    """Reject an option that `make swarm` took over."""
+    """Reject an option that only `make swarm` has now."""
     if value:
         raise typer.BadParameter(SWARM)
 
@@ -104,7 +104,7 @@ class Simulate:
     run_dir: Path | None
 
     def perform(self) -> int:
-        """Run the seeds. Return the exit code: 0 when no seed failed."""
+        """Run the seeds, and store the first that failed. Return the exit code: 0 if no seed failed, else 1."""
         from emulator.cli.seed_report import SeedReport
         from emulator.simulation.parallel_runner import run_seeds
         from emulator.simulation.scenarios.run import run_scenario, run_scenario_seed
@@ -122,7 +122,8 @@ class Simulate:
         return 1 if report.failed else 0
 
     def _read(self) -> SimulatedScenario:
-        """Return what to run. ConfigurationError for an unknown name or a scenario that cannot be simulated."""
+        """Read the scenario and the topology. Raises ConfigurationError for an unknown name, invalid files or a
+        scenario that cannot be simulated."""
         from emulator.config.loading import load_topology
         from emulator.scenarios.scenario import find_scenario
         from emulator.simulation.scenarios.run import prepare_scenario
@@ -147,7 +148,7 @@ class Simulate:
 
 
 def scenarios() -> dict[str, str]:
-    """Return the shipped scenarios with a description of each."""
+    """Return the shipped scenarios by name, with the first sentence of each description."""
     from emulator.config.yaml_source import read_yaml
     from emulator.scenarios.scenario import SHIPPED, shipped_scenarios
 

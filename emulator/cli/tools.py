@@ -1,6 +1,6 @@
 """`geoemu pulsar-admin` and `geoemu transactions`.
 
-Java's pulsar-admin is fetched by Maven once and kept in the user's cache.
+Maven downloads Java's pulsar-admin once, into the user's cache.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ def delete_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: Run
 
 KEYS = "/admin/v2/transactions/transaction-keys"
 ANSWER_SECONDS = 15.0
-"""A key that is deleted waits until its transaction is aborted."""
+"""Time limit of a response: a region deletes a key only after it has aborted the key's transaction."""
 
 
 def request_of(method: str, key: str | None) -> CurlRequest:
-    """What the region is asked."""
+    """Return the request for one transaction key, or for all keys."""
     return CurlRequest(method, KEYS if key is None else f"{KEYS}/{quote(key, safe='')}")
 
 
 async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:
-    """The region's answer; None where it has nothing to say. ConfigurationError for a region that is not in the run,
-    RuntimeFailure when the region refuses or gives no answer."""
+    """Send a request for transaction keys to a region, and return the response; None if it is empty. Raises
+    ConfigurationError for an unknown region, and RuntimeFailure if the region does not respond or rejects it."""
     run.topology.region(region)
     status = await run.status()
     (found,) = [one for one in status.regions if one.name == region]
@@ -107,10 +107,10 @@ async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:
 
 
 PULSAR_VERSION: Final = "4.0.6"
-"""Of Pulsar's tools."""
+"""Version of Pulsar's tools."""
 JACKSON_VERSION: Final = "2.17.2"
-"""Maven alone would choose a jackson-core that is too old for jackson-databind: the tool would wait for five minutes
-instead of reading a load report."""
+"""Version of both Jackson libraries. Maven would choose a jackson-core that is too old for jackson-databind, with which
+the tool waits for five minutes instead of reading a load report."""
 FETCH_SECONDS: Final = 900
 _POM: Final = f"""<?xml version="1.0" encoding="UTF-8"?>
 <project>
@@ -140,7 +140,8 @@ _POM: Final = f"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def run_pulsar_admin(status: RunStatus, region: str, arguments: Sequence[str]) -> int:
-    """Its exit code. Refused when there is no such region, or no Java."""
+    """Run pulsar-admin against a region and return its exit code. Raises Refused if the region is not in the run or has
+    no address, or if Java, Maven or the download fails."""
     found = next((one for one in status.regions if one.name == region), None)
     if found is None:
         raise Refused(
@@ -170,7 +171,7 @@ def _folder() -> Path:
 
 
 def _fetched() -> Path:
-    """The folder with its jars. Refused when Maven is not there, or cannot fetch them."""
+    """Return the folder with pulsar-admin's jars; Maven downloads missing ones. Raises Refused if it cannot."""
     jars = _folder() / "jars"
     if jars.exists():
         return jars
@@ -188,7 +189,7 @@ def _fetched() -> Path:
 
 
 def _configuration(admin_url: str, service_url: str) -> Path:
-    """What the tool reads its addresses from."""
+    """Write pulsar-admin's configuration file, which contains the addresses of the region, and return its path."""
     file = _folder() / f"client-{os.getpid()}.conf"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"webServiceUrl={admin_url}/\nbrokerServiceUrl={service_url}\n")

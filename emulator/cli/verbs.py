@@ -1,5 +1,5 @@
-"""Every verb of the command line: what it takes and what it says. Whatever takes work is elsewhere, and imported
-only by the verb that needs it. `--help` lists them in the order in which the families are imported here."""
+"""Import all verbs of the command line. `--help` lists them in the order of these imports. A verb imports slow modules
+itself when it runs."""
 
 # ruff: noqa: I001
 

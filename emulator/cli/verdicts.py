@@ -160,7 +160,7 @@ class RunCommand:
     report: Path | None
     as_json: bool
     expect: str | None = None
-    """Limits, instead of those of the scenario."""
+    """Limits that replace those of the scenario."""
     junit: Path | None = None
     markdown: Path | None = None
     engine: Literal["spark", "embedded"] | None = None
@@ -168,7 +168,8 @@ class RunCommand:
     insecure: bool = False
 
     async def perform(self) -> int:
-        """The exit code. Raises before anything was started, or when regions failed and are down again."""
+        """Run the scenario, print the verdict and return the exit code. Raises GeoemuError if the run cannot begin or
+        fails; its regions are then stopped."""
         topology, scenario = self._read()
         engine = _engine(self.engine)
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)
@@ -205,7 +206,7 @@ class RunCommand:
 
     @property
     def _command(self) -> str:
-        """What makes another run like this one."""
+        """The command that creates a run like this one."""
         options = [
             ("--file", None if self.topology == DEFAULT_TOPOLOGY else self.topology),
             ("--runtime", self.runtime),
@@ -217,7 +218,7 @@ class RunCommand:
         return shlex.join(["geoemu", "run", str(self.scenario), *given])
 
     def _note_limits(self, run: Runtime, scenario: Scenario) -> None:
-        """In the run directory, so that every later verdict on the run holds it against them."""
+        """Store limits and contracts in the run directory, so that every verdict on the run checks them."""
         limits = parse_limits(self.expect) if self.expect is not None else scenario.limits
         if limits:
             (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
@@ -227,7 +228,7 @@ class RunCommand:
     async def _run_on(self, run: Runtime, scenario: Scenario, engine: str) -> VerifierResult:
         verifier: WaitingVerifier | None = None
         try:
-            # First: it has the more to do before it is ready.
+            # The verifier is started first, because it takes longer than regions until it is ready.
             verifier = await WaitingVerifier.start(
                 verify_command(
                     run.run_dir,
@@ -243,7 +244,7 @@ class RunCommand:
             with spinner("starting", self._progress_stream):
                 await run.up()
             await self._play(run, scenario)
-            # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
+            # `down` follows later, because it also stops the regions' own Kafkas, which the verifier reads.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
             self._print_line("verifying …")
             with spinner("verifying", self._progress_stream):
@@ -273,7 +274,7 @@ class RunCommand:
 
     @property
     def _progress_stream(self) -> IO[str]:
-        """Where everything goes that is not the result."""
+        """Stream for all output except the result."""
         return sys.stderr if self.as_json else sys.stdout
 
     def _print_line(self, text: str) -> None:
@@ -282,7 +283,8 @@ class RunCommand:
 
 
 def _engine(name: Literal["spark", "embedded"] | None) -> str:
-    """The engine that computes the verdict. Refused before anything is started if it is not available."""
+    """Return the engine that computes the verdict, and print a remark on a default. Raises Refused if the engine is not
+    available."""
     from spark_jobs.engines.starting import choose, why_not
 
     engine, remark = choose(name)
