@@ -41,7 +41,7 @@ __all__ = [
     "up",
 ]
 
-_HOMES = {
+_MODULES = {
     "ConfigurationError": "emulator.errors",
     "Contract": "emulator.run.service_contract",
     "Finding": "geoemu.verdict",
@@ -56,8 +56,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     from emulator.config import renamed
 
     if name in renamed.PYTHON:
@@ -66,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return [*globals(), *_MODULES]

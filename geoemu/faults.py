@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from emulator.model.values import seconds_in
 from emulator.run.history_events import latency_detail
 from emulator.runtimes.contract import Runtime
-from emulator.runtimes.opening import operator_history, regions_meant
+from emulator.runtimes.opening import operator_history, select_regions
 
 T = TypeVar("T")
 
@@ -63,13 +63,13 @@ class Faults:
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Drop all traffic from `a` to `b`, and back unless `one_way`. New connections fail; open ones stall."""
-        self._background.do(self._runtime.cut(a, b, one_way=one_way))
-        self._note("cut", region=a, other_region=b, detail=_way(one_way))
+        self._background.run(self._runtime.cut(a, b, one_way=one_way))
+        self._record("cut", region=a, other_region=b, detail=_direction_text(one_way))
 
     def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Queue traffic from `a` to `b`, and back unless `one_way`, until `heal` delivers it in order."""
-        self._background.do(self._runtime.hold(a, b, one_way=one_way))
-        self._note("hold", region=a, other_region=b, detail=_way(one_way))
+        self._background.run(self._runtime.hold(a, b, one_way=one_way))
+        self._record("hold", region=a, other_region=b, detail=_direction_text(one_way))
 
     def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
         """Set the one-way latency from `a` to `b`, and back unless `one_way`.
@@ -79,29 +79,29 @@ class Faults:
         """
         milliseconds = seconds_in(time) * 1000
         jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
-        self._background.do(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
+        self._background.run(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
         detail = latency_detail(milliseconds, one_way=one_way)
-        self._note("latency", region=a, other_region=b, detail=detail)
+        self._record("latency", region=a, other_region=b, detail=detail)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
         """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links, and wait until
         running regions are linked again."""
-        self._background.do(self._runtime.heal(a, b))
-        self._note("heal", region=a, other_region=b, detail=None if a else "everything")
+        self._background.run(self._runtime.heal(a, b))
+        self._record("heal", region=a, other_region=b, detail=None if a else "everything")
 
     def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
-        meant = regions_meant(self._runtime.topology, list(regions), cluster)
-        if not meant:
+        selected = select_regions(self._runtime.topology, list(regions), cluster)
+        if not selected:
             raise TypeError(f"{verb} requires names of regions, or cluster=…")
         change = getattr(self._runtime, verb)
 
-        async def one(region: str) -> None:
+        async def change_one(region: str) -> None:
             await change(region)
-            await asyncio.to_thread(self._note, verb, region=region)
+            await asyncio.to_thread(self._record, verb, region=region)
 
-        self._background.do(all_of(map(one, meant)))
+        self._background.run(all_of(map(change_one, selected)))
 
-    def _note(self, op: str, **fact: str | None) -> None:
+    def _record(self, op: str, **fact: str | None) -> None:
         history = operator_history(self._runtime)
         history.write(op, "fact", **fact)
         history.close()
@@ -114,7 +114,7 @@ async def all_of(works: Iterable[object]) -> None:
             raise failure
 
 
-def _way(one_way: bool) -> str:
+def _direction_text(one_way: bool) -> str:
     return "one way" if one_way else "both ways"
 
 
@@ -126,16 +126,16 @@ class Background:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="geoemu", daemon=True).start()
 
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the thread and return its result. On an interruption (Ctrl-C), cancel the coroutine, and
         raise KeyboardInterrupt when its cleanup is complete."""
-        over = threading.Event()
+        finished = threading.Event()
 
         async def watched() -> T:
             try:
                 return await work
             finally:
-                over.set()
+                finished.set()
 
         future: Future[T] = asyncio.run_coroutine_threadsafe(watched(), self._loop)
         try:
@@ -143,5 +143,5 @@ class Background:
         except BaseException:
             if not future.done():
                 future.cancel()
-                over.wait()
+                finished.wait()
             raise

@@ -23,14 +23,14 @@ from emulator.run.history import HistoryWriter
 from emulator.run.service_contract import Contract, write_contract
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
-from emulator.runtimes.opening import create_run, open_run, regions_meant
+from emulator.runtimes.opening import create_run, open_run, select_regions
 from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.region_queries import read_topics_over_http, survey
 from geoemu.faults import Background, Faults, all_of
 from geoemu.verdict import Verdict, verdict_from
 
 _Client = TypeVar("_Client")
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 def up(
@@ -128,7 +128,7 @@ class Geo(Faults):
     def backlog(self, region: str, topic: str, subscription: str) -> int | None:
         """Return the number of unacknowledged messages of a subscription in a region; None if the region does not have
         the subscription or does not respond."""
-        found = self._background.do(survey([self._region(region)], read_topics_over_http))
+        found = self._background.run(survey([self._region(region)], read_topics_over_http))
         known = found.topics.get(region, {}).get(str(TopicName.parse(topic)))
         return None if known is None else known.unacknowledged.get(subscription)
 
@@ -142,7 +142,7 @@ class Geo(Faults):
         while (backlog := self._unreplicated()) is not None:
             if time.monotonic() > deadline:
                 raise RuntimeFailure(f"{backlog} after {within}")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def seal(self, *actors: str) -> None:
         """Close the histories of programs that were killed; their pending operations stay unknown. Raises
@@ -171,15 +171,15 @@ class Geo(Faults):
         """
         self._end_recording()
         if stop:
-            self._background.do(all_of(self._runtime.stop(region) for region in self.regions))
-        if promised := list(contract):
-            write_contract(self.run_dir, promised)
+            self._background.run(all_of(self._runtime.stop(region) for region in self.regions))
+        if contracts := list(contract):
+            write_contract(self.run_dir, contracts)
         page = self.run_dir / "report" if report is None else Path(report)
         command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
-        said = verify_now(command)
-        if not said.output:
+        result = verify_now(command)
+        if not result.output:
             raise RuntimeFailure(f"no verdict for {self.run_dir}: see the output above")
-        return verdict_from(json.loads(said.output), said.exit_code, page / "report.html")
+        return verdict_from(json.loads(result.output), result.exit_code, page / "report.html")
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -188,9 +188,9 @@ class Geo(Faults):
         atexit.unregister(self.down)
         self._end_recording()
         try:
-            self._background.do(self._runtime.down())
+            self._background.run(self._runtime.down())
         except KeyboardInterrupt:
-            self._background.do(all_of(self._runtime.kill(region) for region in self.regions))
+            self._background.run(all_of(self._runtime.kill(region) for region in self.regions))
             raise
 
     def __enter__(self) -> Geo:
@@ -215,21 +215,21 @@ class Geo(Faults):
             tapped.close()
 
     def _bring_up(self) -> None:
-        self._background.do(self._runtime.up())
+        self._background.run(self._runtime.up())
         atexit.register(self.down)
 
     def _regions(self) -> tuple[RegionStatus, ...]:
-        return self._background.do(self._runtime.status()).regions
+        return self._background.run(self._runtime.status()).regions
 
     def _region(self, region: str) -> RegionStatus:
-        regions_meant(self._runtime.topology, [region], None)  # raises Refused for an unknown region
+        select_regions(self._runtime.topology, [region], None)  # raises Refused for an unknown region
         return next(one for one in self._regions() if one.name == region)
 
     def _unreplicated(self) -> str | None:
         regions = self._regions()
         lost = {one.name for one in regions if one.state == "lost"}
-        left = [one for one in regions if one.name not in lost]
-        found = self._background.do(survey(left, read_topics_over_http))
+        remaining = [one for one in regions if one.name not in lost]
+        found = self._background.run(survey(remaining, read_topics_over_http))
         topics = sorted({topic for known in found.topics.values() for topic in known})
         backlogs = (backlog for topic in topics for backlog in found.unreplicated(topic, except_to=lost))
         return next(iter(found.silent), None) or next(backlogs, None)
@@ -243,7 +243,7 @@ class Tapped:
     ) -> None:
         self._background = background
         self._tap = Tap(history)
-        opened = background.do(self._tap.open([(one.name, one.service_url) for one in regions]))
+        opened = background.run(self._tap.open([(one.name, one.service_url) for one in regions]))
         self._urls = {one.name: one.service_url for one in opened}
 
     def url(self, region: str) -> str:
@@ -253,5 +253,5 @@ class Tapped:
     def close(self) -> None:
         """Close the tap's connections and its history; `verify` and `down` do this, too. A second call has no
         effect."""
-        self._background.do(self._tap.close())
+        self._background.run(self._tap.close())
         self._tap.history.close()

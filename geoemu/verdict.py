@@ -38,6 +38,7 @@ class Verdict:
     limits: tuple[Mapping[str, Any], ...]
     """Each limit with its outcome, as in report.json."""
     limits_kept: bool
+    """False if the outcome is `valid` and a limit was missed; `limits` has the details for every outcome."""
     report: Path
     """Path of the HTML report."""
 
@@ -62,7 +63,7 @@ class Verdict:
         return "\n".join([f"{self.outcome}: {self.report}", *(f"  {one}" for one in self.findings)])
 
 
-def verdict_from(said: Mapping[str, Any], exit_code: int, report: Path) -> Verdict:
+def verdict_from(output: Mapping[str, Any], exit_code: int, report: Path) -> Verdict:
     """Create a Verdict from the JSON output and the exit code of `geoemu verify --json`."""
     findings = tuple(
         Finding(
@@ -72,14 +73,14 @@ def verdict_from(said: Mapping[str, Any], exit_code: int, report: Path) -> Verdi
             sentence=check["sentence"],
             witness=tuple(check["witness"]),
         )
-        for check in said["checks"]
+        for check in output["checks"]
     )
-    kept = exit_code == 0 or said["verdict"] != "valid"
+    limits_kept = exit_code == 0 or output["verdict"] != "valid"
     return Verdict(
-        outcome=said["verdict"],
+        outcome=output["verdict"],
         findings=findings,
-        figures=said["figures"],
-        limits=tuple(said["limits"]),
-        limits_kept=kept,
+        figures=output["figures"],
+        limits=tuple(output["limits"]),
+        limits_kept=limits_kept,
         report=report,
     )

@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("interrupted", file=sys.stderr)
         raise
     except ConfigurationError as problems:
-        sys.exit(_complain(problems, 2))
+        sys.exit(_print_error(problems, 2))
     except Refused as refusal:
-        sys.exit(_complain(refusal, 2))
+        sys.exit(_print_error(refusal, 2))
     except GeoemuError as failure:
-        sys.exit(_complain(failure, 1))
+        sys.exit(_print_error(failure, 1))
 
 
-def _complain(problem: GeoemuError | str, exit_code: int) -> int:
+def _print_error(problem: GeoemuError | str, exit_code: int) -> int:
     print(problem, file=sys.stderr)
     return exit_code

@@ -66,7 +66,7 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
         history.write(verb, "fact", **fact)
 
 
-_IS_SO: dict[str, frozenset[RegionState]] = {
+_UNCHANGED_STATES: dict[str, frozenset[RegionState]] = {
     "kill": frozenset({"killed", "lost", "stopped"}),
     "lose": frozenset({"lost"}),
     "stop": frozenset({"stopped"}),
@@ -77,7 +77,7 @@ _IS_SO: dict[str, frozenset[RegionState]] = {
 """Verb -> the states of a region that it does not change."""
 LOST: Final = "lost; other regions wait for it while replication_clusters name it"
 """Description of a region that `lose` killed, in the output of verbs."""
-_DEAD: frozenset[RegionState] = frozenset({"killed", "lost"})
+_ENDED_BY_FAULT: frozenset[RegionState] = frozenset({"killed", "lost"})
 
 
 def refuse_ended(status: RunStatus) -> None:
@@ -86,16 +86,18 @@ def refuse_ended(status: RunStatus) -> None:
         raise Refused(f"the run in {status.run_dir} has ended: start a new one with `geoemu up`")
 
 
-def nothing_to_do(verb: str, region: str, state: RegionState) -> str | None:
+def reason_unchanged(verb: str, region: str, state: RegionState) -> str | None:
     """Return why `verb` would not change a region in `state`, as a sentence; None: it would. Raises Refused if a killed
     or lost region is to be stopped.
 
     Runtimes accept verbs that change nothing. But the user must see that nothing changed, and the history must not
     contain a fault that did not happen.
     """
-    if verb == "stop" and state in _DEAD:
+    if verb == "stop" and state in _ENDED_BY_FAULT:
         raise Refused(f"{region} is {state} and cannot be stopped; `geoemu start {region}` starts it again")
-    return f"{region} is already {state}: nothing was done" if state in _IS_SO.get(verb, ()) else None
+    return (
+        f"{region} is already {state}: nothing was done" if state in _UNCHANGED_STATES.get(verb, ()) else None
+    )
 
 
 INTERRUPTED_EXIT_CODE = 130
@@ -106,21 +108,21 @@ class Interruption:
     """Counts the signals that request the end of this process."""
 
     def __init__(self) -> None:
-        self._times = 0
+        self._count = 0
         self._changed = asyncio.Event()
 
     @property
     def happened(self) -> bool:
-        return self._times > 0
+        return self._count > 0
 
     async def wait(self, times: int = 1) -> None:
         """Wait until the process received `times` signals."""
-        while self._times < times:
+        while self._count < times:
             self._changed.clear()
             await self._changed.wait()
 
-    def note(self) -> None:
-        self._times += 1
+    def count(self) -> None:
+        self._count += 1
         self._changed.set()
 
 
@@ -130,7 +132,7 @@ def interruption() -> Iterator[Interruption]:
     loop = asyncio.get_running_loop()
     signals = Interruption()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, signals.note)
+        loop.add_signal_handler(number, signals.count)
     try:
         yield signals
     finally:

@@ -56,7 +56,7 @@ def print_link_curls(
     ends: tuple[str, str] | None,
     *,
     one_way: bool,
-    shaped: Callable[[LinkStatus], LinkShape],
+    new_shape: Callable[[LinkStatus], LinkShape],
 ) -> None:
     """Print the commands that change links: one for each end of each link. `ends` None: all links. Raises Refused if
     there is no such link."""
@@ -67,7 +67,7 @@ def print_link_curls(
     if not links:
         raise Refused(f"there is no link {' -> '.join(ends or ())} in this run")
     for link in links:
-        request = CurlRequest(*link_request((link.source, link.target), shaped(link)))
+        request = CurlRequest(*link_request((link.source, link.target), new_shape(link)))
         for end in (link.source, link.target):
             print(_line(regions[end], request))
 

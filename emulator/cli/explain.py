@@ -38,11 +38,11 @@ class RegionResponse:
     explanation: Explanation | None
     problem: str = ""
     """Why there is no explanation."""
-    is_unknown_there: bool = False
+    is_unknown: bool = False
     """The region responded that it does not know the name."""
 
 
-async def ask_regions(
+async def explain_in_regions(
     run: Runtime, kind: str, words: Sequence[str], only: str | None
 ) -> list[RegionResponse]:
     """Return the explanations of every region, or of `only` one. Raises ConfigurationError if the kind or the region is
@@ -51,27 +51,27 @@ async def ask_regions(
     status = await run.status()
     if only is not None:
         run.topology.region(only)
-    asked = [region for region in status.regions if kind == "subscription" or only in (None, region.name)]
-    answers = await asyncio.gather(*(_ask(region, kind, " ".join(words)) for region in asked))
-    said = [one for one in _with_conflicts(answers) if only in (None, one.region)]
-    refusals = [one for one in said if one.is_unknown_there]
-    if refusals and not any(one.explanation for one in said):
-        raise _refused(" ".join(words), "; ".join(_each_once(refusals)))
-    return [one for one in said if _is_about(kind, words, one)]
+    queried = [region for region in status.regions if kind == "subscription" or only in (None, region.name)]
+    explained = await asyncio.gather(*(_explain_in(region, kind, " ".join(words)) for region in queried))
+    responses = [one for one in _with_conflicts(explained) if only in (None, one.region)]
+    unknown = [one for one in responses if one.is_unknown]
+    if unknown and not any(one.explanation for one in responses):
+        raise _refused(" ".join(words), "; ".join(_each_once(unknown)))
+    return [one for one in responses if _is_about(kind, words, one)]
 
 
-def _is_about(kind: str, words: Sequence[str], said: RegionResponse) -> bool:
+def _is_about(kind: str, words: Sequence[str], response: RegionResponse) -> bool:
     """Return whether to show a region's response. The source of a link always is shown, its target unless it does not
     know the link, and other regions never. The target of a replication is shown unless it does not know it."""
     if kind == "link":
-        return said.region == words[0] or (said.region == words[1] and not said.is_unknown_there)
-    return kind != "replication" or said.region != words[1] or not said.is_unknown_there
+        return response.region == words[0] or (response.region == words[1] and not response.is_unknown)
+    return kind != "replication" or response.region != words[1] or not response.is_unknown
 
 
-def _with_conflicts(answers: Sequence[RegionResponse]) -> list[RegionResponse]:
-    explained = with_conflicts([one.explanation for one in answers if one.explanation is not None])
+def _with_conflicts(responses: Sequence[RegionResponse]) -> list[RegionResponse]:
+    explained = with_conflicts([one.explanation for one in responses if one.explanation is not None])
     by_region = {one.region: one for one in explained}
-    return [replace(one, explanation=by_region.get(one.region)) for one in answers]
+    return [replace(one, explanation=by_region.get(one.region)) for one in responses]
 
 
 def _each_once(refusals: Sequence[RegionResponse]) -> list[str]:
@@ -109,21 +109,21 @@ def _target(kind: str, name: str) -> str:
     return f"/geoemu/v1/explain/{quote(kind, safe='')}/{quote(name, safe='')}"
 
 
-async def _ask(region: RegionStatus, kind: str, name: str) -> RegionResponse:
+async def _explain_in(region: RegionStatus, kind: str, name: str) -> RegionResponse:
     try:
         answer = await call_url(region.admin_url, "GET", _target(kind, name))
-    except NoHttpResponse as silence:
-        return RegionResponse(region.name, None, _no_answer(region, str(silence)))
+    except NoHttpResponse as failure:
+        return RegionResponse(region.name, None, _describe_no_response(region, str(failure)))
     raw = answer.json()
     if answer.status != 200:
-        return RegionResponse(region.name, None, raw["reason"], is_unknown_there=answer.status == 404)
+        return RegionResponse(region.name, None, raw["reason"], is_unknown=answer.status == 404)
     return RegionResponse(region.name, Explanation.from_json(raw))
 
 
-def _no_answer(region: RegionStatus, silence: str) -> str:
+def _describe_no_response(region: RegionStatus, failure: str) -> str:
     if region.state == "lost":
         return f"it is {LOST}"
-    return f"it is {region.state} and does not respond ({silence})"
+    return f"it is {region.state} and does not respond ({failure})"
 
 
 CONFLICTS = "/geoemu/v1/replication-conflicts"
@@ -145,7 +145,7 @@ async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
     return list(answer.json()) if answer.status == 200 else []
 
 
-def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[RegionResponse]) -> str:
+def explanations_as_json(kind: str, words: Sequence[str], responses: Sequence[RegionResponse]) -> str:
     """Return the responses as JSON."""
     return json.dumps(
         {
@@ -155,17 +155,17 @@ def explanations_as_json(kind: str, words: Sequence[str], said: Sequence[RegionR
                 {"region": one.region, "problem": one.problem}
                 if one.explanation is None
                 else one.explanation.to_json()
-                for one in said
+                for one in responses
             ],
         },
         indent=1,
     )
 
 
-def explanations_as_text(said: Sequence[RegionResponse]) -> str:
+def explanations_as_text(responses: Sequence[RegionResponse]) -> str:
     """Return the responses as text, equal ones of several regions once."""
     by_words: dict[tuple[str, ...], list[str]] = {}
-    for one in said:
+    for one in responses:
         by_words.setdefault(tuple(_lines(one)), []).append(one.region)
     return "\n".join(
         line
@@ -174,11 +174,11 @@ def explanations_as_text(said: Sequence[RegionResponse]) -> str:
     )
 
 
-def _lines(said: RegionResponse) -> list[str]:
+def _lines(response: RegionResponse) -> list[str]:
     """Return the lines of a response, without the name of the region."""
-    one = said.explanation
+    one = response.explanation
     if one is None:
-        return [said.problem]
+        return [response.problem]
     lines = [f"{one.kind} {one.name}", f"  is         {one.what}"]
     if one.since_ms is not None:
         since = datetime.fromtimestamp(one.since_ms / 1000).astimezone()
@@ -193,7 +193,7 @@ def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incompl
     """Return the words that may follow `typed` in a name that a region of the run knows. Raises Refused if there is no
     run."""
 
-    async def ask() -> list[list[str]]:
+    async def query() -> list[list[str]]:
         status = await open_run(run_dir).status()
         found: list[list[str]] = []
         for region in status.regions:
@@ -207,7 +207,7 @@ def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incompl
         return found
 
     at = len(typed)
-    names = asyncio.run(ask())
+    names = asyncio.run(query())
     fitting = {name[at] for name in names if name[:at] == list(typed) and len(name) > at}
     return sorted(word for word in fitting if word.startswith(incomplete))
 
@@ -258,9 +258,9 @@ def explain(
     if as_curl:
         print_curl(run_dir, request_of(kind, name), None if region is None else [region])
         return
-    said = asyncio.run(ask_regions(open_run_of(run_dir), kind, name, region))
-    print(explanations_as_json(kind, name, said) if as_json else explanations_as_text(said))
-    raise typer.Exit(0 if any(one.explanation for one in said) else 1)
+    responses = asyncio.run(explain_in_regions(open_run_of(run_dir), kind, name, region))
+    print(explanations_as_json(kind, name, responses) if as_json else explanations_as_text(responses))
+    raise typer.Exit(0 if any(one.explanation for one in responses) else 1)
 
 
 @app.command(epilog="Example: geoemu diff .geoemu/runs/1 .geoemu/runs/2")
@@ -329,10 +329,10 @@ def _topology(file: Path) -> Topology:
 def _policies(cluster: str, file: Path) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of a cluster's policies, from the changelog of a region: their latest values there."""
     for path, document in _last_values(file).items():
-        kind, _, place = path.partition("/")
+        kind, _, location = path.partition("/")
         policies = document.get("policies", {}) if isinstance(document, dict) else {}
         rest = {key: value for key, value in document.items() if key != "policies"} if policies else document
-        what = f"cluster {cluster}: {kind} {place.replace('%2F', '/')}"
+        what = f"cluster {cluster}: {kind} {location.replace('%2F', '/')}"
         yield what, rest or "is there"
         for policy, value in policies.items():
             yield f"{what}: {policy}", value

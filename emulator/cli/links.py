@@ -28,7 +28,7 @@ from emulator.config.region import LinkShape
 from emulator.run.directory import LinkStatus
 from emulator.run.history_events import latency_detail, skew_detail
 
-UNKNOWN_TO_THE_RUN = "changes by curl are not recorded in the run's history and end when the region restarts"
+NOT_RECORDED = "changes by curl are not recorded in the run's history and end when the region restarts"
 
 
 @app.command(epilog="Example: geoemu cut us-east eu-central --one-way")
@@ -84,7 +84,7 @@ def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_
     """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
     unaffected."""
     if as_curl:
-        print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
+        print(NOT_RECORDED, file=sys.stderr)
         print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
         return
     act(run_dir, "skew", lambda run: run.skew(region, time), region=region, detail=skew_detail(time))
@@ -126,7 +126,7 @@ def _print_curls(
     run_dir: Path | None,
     ends: tuple[str, str] | None,
     one_way: bool,
-    shaped: Callable[[LinkStatus], LinkShape],
+    new_shape: Callable[[LinkStatus], LinkShape],
 ) -> None:
-    print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
-    print_link_curls(run_dir, ends, one_way=one_way, shaped=shaped)
+    print(NOT_RECORDED, file=sys.stderr)
+    print_link_curls(run_dir, ends, one_way=one_way, new_shape=new_shape)

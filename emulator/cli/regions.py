@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from emulator.cli.application import LOST, app, nothing_to_do, open_run_of, refuse_ended
+from emulator.cli.application import LOST, app, open_run_of, reason_unchanged, refuse_ended
 from emulator.cli.options import Cluster, Regions, RunDir, WithStore
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
@@ -81,25 +81,25 @@ def _change_regions(
 ) -> None:
     """Change regions concurrently, and record each change. Raises Refused for an unknown region before any change. A
     region that the verb does not change gets a message and no record: a recorded kill would undo a loss."""
-    from emulator.runtimes.opening import operator_history, regions_meant
+    from emulator.runtimes.opening import operator_history, select_regions
 
     if bool(regions) == (cluster is not None):
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = open_run_of(run_dir)
-    meant = regions_meant(run.topology, regions, cluster)
+    selected = select_regions(run.topology, regions, cluster)
 
-    async def one(history: HistoryWriter, region: str) -> None:
+    async def change_one(history: HistoryWriter, region: str) -> None:
         await getattr(run, verb)(region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
-    async def all_of_them() -> None:
-        left = await _left_to_do(run, verb, meant)
-        if not left:
+    async def change_all() -> None:
+        to_change = await _regions_to_change(run, verb, selected)
+        if not to_change:
             return
         with closing(operator_history(run)) as history:
             outcomes = await asyncio.gather(
-                *(one(history, region) for region in left), return_exceptions=True
+                *(change_one(history, region) for region in to_change), return_exceptions=True
             )
         failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
         for failure in failures:
@@ -108,15 +108,15 @@ def _change_regions(
         if failures:
             raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
 
-    asyncio.run(all_of_them())
+    asyncio.run(change_all())
 
 
-async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
+async def _regions_to_change(run: Runtime, verb: str, regions: list[str]) -> list[str]:
     """Return the regions that `verb` changes; print why it does not change the others."""
     status = await run.status()
     refuse_ended(status)
     states = {region.name: region.state for region in status.regions}
-    reasons = {region: nothing_to_do(verb, region, states[region]) for region in regions}
+    reasons = {region: reason_unchanged(verb, region, states[region]) for region in regions}
     for reason in filter(None, reasons.values()):
         print(reason)
     return [region for region in regions if not reasons[region]]

@@ -78,12 +78,12 @@ def up(
         log_format=log_format,
         insecure=insecure,
     )
-    given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
-    given += [] if runtime is None else ["--runtime", runtime]
-    given += [] if log_format == "text" else ["--log-format", log_format]
-    given += [] if listen is None else ["--listen", listen]
-    given += ["--insecure"] if insecure else []
-    write_manifest(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
+    options = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
+    options += [] if runtime is None else ["--runtime", runtime]
+    options += [] if log_format == "text" else ["--log-format", log_format]
+    options += [] if listen is None else ["--listen", listen]
+    options += ["--insecure"] if insecure else []
+    write_manifest(run.run_dir, __version__, shlex.join(["geoemu", "up", *options]))
     raise typer.Exit(asyncio.run(start_run(run, stay=not detach)))
 
 
@@ -141,9 +141,9 @@ def down(run_dir: RunDir = None) -> None:
     run = open_run_of(run_dir)
 
     async def end() -> str:
-        was_over = (await run.status()).ended
+        had_ended = (await run.status()).ended
         await run.down()  # in an ended run, this stops regions that a user started without geoemu
-        return "had already ended" if was_over else "has ended"
+        return "had already ended" if had_ended else "has ended"
 
     print(f"the run in {run.run_dir} {asyncio.run(end())}")
 
@@ -167,7 +167,7 @@ def _count(things: tuple[object, ...], noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
-LOOK_SECONDS = 0.25
+STATUS_POLL_SECONDS = 0.25
 """Interval at which a run in the foreground is checked for changed regions and its end."""
 
 
@@ -177,8 +177,8 @@ async def start_run(runtime: Runtime, *, stay: bool) -> int:
     with interruption() as signals:
         began = time.monotonic()
         with spinner("starting", sys.stderr):
-            came_up = await _unless_interrupted(signals, runtime.up())
-        if not came_up:
+            started = await _unless_interrupted(signals, runtime.up())
+        if not started:
             _print_line("interrupted; all regions have stopped")
             return INTERRUPTED_EXIT_CODE
         status = await runtime.status()
@@ -191,7 +191,7 @@ async def start_run(runtime: Runtime, *, stay: bool) -> int:
             _print_line("`geoemu down` ends the run")
             return 0
         _print_line("Ctrl-C ends the run; so does `geoemu down` in another terminal")
-        await _unless_interrupted(signals, _until_ended(runtime, status))
+        await _unless_interrupted(signals, _follow_until_ended(runtime, status))
         if signals.happened:
             await _stop_run(runtime, signals)
         _print_line(f"the run in {runtime.run_dir} has ended")
@@ -215,11 +215,11 @@ async def _unless_interrupted(signals: Interruption, work: Coroutine[Any, Any, N
         interrupted.cancel()
 
 
-async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
+async def _follow_until_ended(runtime: Runtime, status: RunStatus) -> None:
     """Print the state changes of regions until another command ends the run, then wait for the end of all regions."""
     states = _states(status)
     while not status.ended:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(STATUS_POLL_SECONDS)
         status = await runtime.status()
         for name, state in _states(status).items():
             if state != states[name] and not status.ended:
@@ -233,11 +233,11 @@ async def _stop_run(runtime: Runtime, signals: Interruption) -> None:
     """Stop all regions gracefully; kill them at a second signal."""
     _print_line("stopping; press Ctrl-C again to kill")
     down = asyncio.create_task(runtime.down())
-    again = asyncio.create_task(signals.wait(times=2))
-    await asyncio.wait({down, again}, return_when=asyncio.FIRST_COMPLETED)
+    second_signal = asyncio.create_task(signals.wait(times=2))
+    await asyncio.wait({down, second_signal}, return_when=asyncio.FIRST_COMPLETED)
     if not down.done():
         await asyncio.gather(*(runtime.kill(name) for name in runtime.topology.region_names))
-    again.cancel()
+    second_signal.cancel()
     await down
 
 

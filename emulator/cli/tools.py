@@ -54,7 +54,7 @@ def list_keys(region: OfRegion, as_curl: AsCurl = False, run_dir: RunDir = None)
     if as_curl:
         print_curl(run_dir, request_of("GET", None), [region])
         return
-    for name in asyncio.run(ask(open_run_of(run_dir), region, "GET", None)):
+    for name in asyncio.run(send_request(open_run_of(run_dir), region, "GET", None)):
         print(name)
 
 
@@ -66,7 +66,7 @@ def get_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: RunDir
     if as_curl:
         print_curl(run_dir, request_of("GET", key), [region])
         return
-    print(json.dumps(asyncio.run(ask(open_run_of(run_dir), region, "GET", key)), indent=1))
+    print(json.dumps(asyncio.run(send_request(open_run_of(run_dir), region, "GET", key)), indent=1))
 
 
 @family.command(
@@ -77,11 +77,11 @@ def delete_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: Run
     if as_curl:
         print_curl(run_dir, request_of("DELETE", key), [region])
         return
-    asyncio.run(ask(open_run_of(run_dir), region, "DELETE", key))
+    asyncio.run(send_request(open_run_of(run_dir), region, "DELETE", key))
 
 
 KEYS = "/admin/v2/transactions/transaction-keys"
-ANSWER_SECONDS = 15.0
+RESPONSE_SECONDS = 15.0
 """Time limit of a response: a region deletes a key only after it has aborted the key's transaction."""
 
 
@@ -90,7 +90,7 @@ def request_of(method: str, key: str | None) -> CurlRequest:
     return CurlRequest(method, KEYS if key is None else f"{KEYS}/{quote(key, safe='')}")
 
 
-async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:
+async def send_request(run: Runtime, region: str, method: str, key: str | None) -> Any:
     """Send a request for transaction keys to a region, and return the response; None if it is empty. Raises
     ConfigurationError for an unknown region, and RuntimeFailure if the region does not respond or rejects it."""
     run.topology.region(region)
@@ -98,9 +98,9 @@ async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:
     (found,) = [one for one in status.regions if one.name == region]
     target = request_of(method, key).target
     try:
-        answer = await call_url(found.admin_url, method, target, seconds=ANSWER_SECONDS)
-    except NoHttpResponse as silence:
-        raise RuntimeFailure(f"region {region} is {found.state} and does not respond ({silence})") from None
+        answer = await call_url(found.admin_url, method, target, seconds=RESPONSE_SECONDS)
+    except NoHttpResponse as failure:
+        raise RuntimeFailure(f"region {region} is {found.state} and does not respond ({failure})") from None
     if answer.status >= 400:
         raise RuntimeFailure(f"region {region}: {answer.json()['reason']}")
     return answer.json() if answer.body else None
@@ -155,7 +155,7 @@ def run_pulsar_admin(status: RunStatus, region: str, arguments: Sequence[str]) -
             "pulsar-admin needs Java, which is not installed; the same over HTTP: curl "
             f"{found.admin_url}/admin/v2/clusters"
         )
-    jars = f"{_fetched()}/*"
+    jars = f"{_fetch_jars()}/*"
     main = "org.apache.pulsar.admin.cli.PulsarAdminTool"
     configuration = _configuration(found.admin_url, found.service_url)
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", jars, main, str(configuration), *arguments]
@@ -170,7 +170,7 @@ def _folder() -> Path:
     return cache / "geoemu" / f"pulsar-admin-{hashlib.sha256(_POM.encode()).hexdigest()[:12]}"
 
 
-def _fetched() -> Path:
+def _fetch_jars() -> Path:
     """Return the folder with pulsar-admin's jars; Maven downloads missing ones. Raises Refused if it cannot."""
     jars = _folder() / "jars"
     if jars.exists():

@@ -65,7 +65,7 @@ def run(
     """Start a topology, run a scenario on it, and print the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
-    drill = RunCommand(
+    command = RunCommand(
         scenario,
         file,
         runtime,
@@ -79,7 +79,7 @@ def run(
         listen,
         insecure,
     )
-    raise typer.Exit(asyncio.run(drill.perform()))
+    raise typer.Exit(asyncio.run(command.perform()))
 
 
 @app.command(epilog="Example: geoemu verify .geoemu/runs/1 --json")
@@ -143,9 +143,9 @@ def verify(
 
 def _refuse_in_network(options: dict[str, object]) -> None:
     """Refuse options that have no effect on a verdict in a container."""
-    if unfit := next((option for option, given in options.items() if given), None):
+    if unsupported := next((option for option, given in options.items() if given), None):
         raise typer.BadParameter(
-            f"{unfit} applies only to a verdict on this machine", param_hint="--in-network"
+            f"{unsupported} applies only to a verdict on this machine", param_hint="--in-network"
         )
 
 
@@ -171,9 +171,9 @@ class RunCommand:
         """Run the scenario, print the verdict and return the exit code. Raises GeoemuError if the run cannot begin or
         fails; its regions are then stopped."""
         topology, scenario = self._read()
-        engine = _engine(self.engine)
+        engine = _choose_engine(self.engine)
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)
-        self._note_limits(run, scenario)
+        self._write_limits(run, scenario)
         write_manifest(
             run.run_dir,
             __version__,
@@ -183,16 +183,16 @@ class RunCommand:
             steps=[step.text for step in scenario.steps],
         )
         with interruption() as signals:
-            working = asyncio.create_task(self._run_on(run, scenario, engine))
+            execution = asyncio.create_task(self._run_on(run, scenario, engine))
             interrupted = asyncio.create_task(signals.wait())
-            await asyncio.wait({working, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({execution, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             interrupted.cancel()
-            if working.done():
-                return self._print_verdict(await working)
+            if execution.done():
+                return self._print_verdict(await execution)
             self._print_line("interrupted: stopping all regions")
-            working.cancel()
+            execution.cancel()
             with suppress(asyncio.CancelledError):
-                await working
+                await execution
             self._print_line(f"all regions and actors have stopped; the recorded history is in {run.run_dir}")
             return INTERRUPTED_EXIT_CODE
 
@@ -217,7 +217,7 @@ class RunCommand:
         given += ["--insecure"] if self.insecure else []
         return shlex.join(["geoemu", "run", str(self.scenario), *given])
 
-    def _note_limits(self, run: Runtime, scenario: Scenario) -> None:
+    def _write_limits(self, run: Runtime, scenario: Scenario) -> None:
         """Store limits and contracts in the run directory, so that every verdict on the run checks them."""
         limits = parse_limits(self.expect) if self.expect is not None else scenario.limits
         if limits:
@@ -243,7 +243,7 @@ class RunCommand:
             self._print_line(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
             with spinner("starting", self._progress_stream):
                 await run.up()
-            await self._play(run, scenario)
+            await self._execute(run, scenario)
             # `down` follows later, because it also stops the regions' own Kafkas, which the verifier reads.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
             self._print_line("verifying …")
@@ -255,7 +255,7 @@ class RunCommand:
             with suppress(RuntimeFailure):
                 await run.down()
 
-    async def _play(self, run: Runtime, scenario: Scenario) -> None:
+    async def _execute(self, run: Runtime, scenario: Scenario) -> None:
         from rich.console import Console
 
         from emulator.scenarios.progress import progress_for
@@ -282,7 +282,7 @@ class RunCommand:
             print(text, file=self._progress_stream, flush=True)
 
 
-def _engine(name: Literal["spark", "embedded"] | None) -> str:
+def _choose_engine(name: Literal["spark", "embedded"] | None) -> str:
     """Return the engine that computes the verdict, and print a remark on a default. Raises Refused if the engine is not
     available."""
     from spark_jobs.engines.starting import choose, why_not

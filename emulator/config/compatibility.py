@@ -1,12 +1,12 @@
 """Named switches to upstream's behaviour, where a proposal that this project implements differs from it.
 
-A person sets one in the topology; every region receives it; the place that behaves differently asks here by name:
+A user sets one in the topology, every region receives it, and the code that behaves differently queries it by name:
 
     compatibility:
       overlapping_batches: upstream
 
-Each switch is a row of docs/PROTOCOL.md, and a test holds that table against this one. A name or a choice that is not
-here is refused by the check of the topology, with the nearest that is.
+Each switch is a row of the table in docs/PROTOCOL.md, which a test compares with this one. The check of the topology
+rejects an unknown switch or choice and suggests the nearest one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 PROPOSAL, UPSTREAM = "proposal", "upstream"
 CHOICES = (PROPOSAL, UPSTREAM)
-"""What every switch may be set to; the first is the default."""
+"""Values of every switch; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One difference that can be chosen."""
+    """One difference between upstream and the proposals, for the table of docs/PROTOCOL.md."""
 
     what: str
     upstream: str
@@ -98,10 +98,10 @@ SWITCHES: Mapping[str, Switch] = {
 
 
 class Compatibility:
-    """What was chosen in one run."""
+    """The switches of one run."""
 
     def __init__(self, chosen: Mapping[str, str]) -> None:
-        """ValueError for a switch or a choice that there is not."""
+        """Raises ValueError for an unknown switch or choice."""
         for name, choice in chosen.items():
             if name not in SWITCHES or choice not in CHOICES:
                 raise ValueError(
@@ -110,13 +110,13 @@ class Compatibility:
         self._chosen = dict(chosen)
 
     def follows_upstream(self, name: str) -> bool:
-        """Whether this one difference is to be as upstream has it."""
+        """Return whether a switch is set to upstream's behaviour."""
         assert name in SWITCHES, name
         return self._chosen.get(name) == UPSTREAM
 
 
 def table() -> str:
-    """All switches as the table of docs/PROTOCOL.md."""
+    """Return all switches as the table of docs/PROTOCOL.md."""
     head = "| switch | what | `upstream` | `proposal`, the default | why |\n|---|---|---|---|---|"
     rows = [
         f"| `{name}` | {switch.what} | {switch.upstream} | {switch.here} | {switch.why} |"

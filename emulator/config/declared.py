@@ -1,7 +1,7 @@
-"""What `topology.yaml` and `clusters/*.yaml` say, and what it means.
+"""Read `topology.yaml` and `clusters/*.yaml`, and add defaults.
 
-Each file is read and checked by itself: YAML (`yaml_source`), then fields (`models`). What must hold between the parts
-is checked in `validation`. What the files leave out is filled in here, once for these checks and for the `Topology`.
+Each file is read and checked separately: YAML (`yaml_source`), then fields (`models`). `validation` checks relations
+between files and fields. Defaults are added here, for these checks and for the `Topology`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ DEFAULT_NAMESPACE = "public/default"
 
 @dataclass(slots=True)
 class DeclaredCluster:
+    """A cluster and its file."""
+
     name: str
     file: YamlFile
     content: ClusterFile | None
-    """Without what was wrong in it."""
+    """The content without its invalid parts; None: not enough is valid."""
 
     @property
     def written_names(self) -> list[str]:
-        """The regions that the file names, whatever may be wrong with what it says about them."""
+        """Names of all regions in the file, including regions with invalid parts."""
         regions = self.file.values.get("regions") if isinstance(self.file.values, dict) else None
         return list(regions) if isinstance(regions, dict) else []
 
@@ -54,14 +56,15 @@ class DeclaredCluster:
 
 @dataclass(slots=True)
 class DeclaredTopology:
-    """All that was read."""
+    """The content of all files of a topology."""
 
     file: YamlFile
     content: TopologyFile | None
-    """Without what was wrong in it."""
+    """The content without its invalid parts; None: not enough is valid."""
     clusters: list[DeclaredCluster] = field(default_factory=list)
-    """Those that have a file."""
+    """The clusters that have a file, each once."""
     clusters_missing: bool = False
+    """A listed cluster has no file."""
 
     def files(self) -> list[YamlFile]:
         return [self.file, *(cluster.file for cluster in self.clusters)]
@@ -75,7 +78,7 @@ class DeclaredTopology:
                 yield cluster, name, part
 
     def check_region(self, path: KeyPath, name: str) -> bool:
-        """Whether `name` may be a region; notes the problem at `path` when it is certainly none."""
+        """Return whether `name` may be a region. If it certainly is none, report the problem at `path`."""
         names = self.region_names()
         some_unknown = self.clusters_missing or not all(cluster.written_names for cluster in self.clusters)
         if name in names or some_unknown:
@@ -85,13 +88,14 @@ class DeclaredTopology:
 
 
 def read_declared(path: Path) -> DeclaredTopology:
+    """Read a topology file and the files of its clusters. Their problems are in `problems` of each file."""
     file = read_yaml(path)
     declared = DeclaredTopology(file, file.check(TopologyFile))
     if declared.content is None:
         return declared
     for index, name in enumerate(file.values["clusters"]):
         if name not in declared.content.clusters:
-            continue  # not a cluster's name at all: noted by the check of the fields
+            continue  # an invalid name, which `check` has reported
         if name in [cluster.name for cluster in declared.clusters]:
             file.report(("clusters", index), "must be listed once")
             continue
@@ -109,6 +113,7 @@ def read_declared(path: Path) -> DeclaredTopology:
 
 
 def in_reading_order(file: YamlFile) -> list[Problem]:
+    """Return the problems of a file, each once, sorted by line."""
     return sorted(dict.fromkeys(file.problems), key=lambda problem: problem.line or 0)
 
 
@@ -116,7 +121,8 @@ SettingsLevel = tuple[YamlFile, KeyPath, RegionSettings | None]
 
 
 def settings_levels(declared: DeclaredTopology) -> dict[str, list[SettingsLevel]]:
-    """By region: where its settings are written, the place that counts most first."""
+    """Return region -> the places where its settings can be written: the region, its cluster, the topology. A setting
+    of an earlier place overrides later ones."""
     assert declared.content is not None
     return {
         name: [
@@ -191,7 +197,7 @@ def _links(part: LinksPart, names: list[str]) -> Iterator[LinkSpec]:
 
 
 def with_settings(base: BrokerSettings, *parts: RegionSettings | None) -> BrokerSettings:
-    """Later parts count more."""
+    """Return settings in which later parts override earlier ones and `base`."""
     for part in parts:
         if part is not None:
             base = dataclasses.replace(base, **part.model_dump(exclude_unset=True))
@@ -212,7 +218,8 @@ def directions(exception: LinkException) -> list[tuple[str, str]]:
 
 
 def said_of_link(part: LinkFields) -> dict[str, Any]:
-    """What a part says about a link. `bandwidth_bytes_per_second:` with nothing behind it says: unlimited."""
+    """Return the fields of a link that a part sets. An empty `bandwidth_bytes_per_second:` sets it to unlimited; other
+    empty fields are not set."""
     said = {key: getattr(part, key) for key in LinkFields.model_fields if key in part.model_fields_set}
     return {key: value for key, value in said.items() if value is not None or key.startswith("bandwidth")}
 

@@ -1,6 +1,6 @@
 """The JSON Schemas of `topology.yaml` and `clusters/*.yaml`, for editors. They are generated and shipped.
 
-python -m emulator.config.json_schema      # writes emulator/schemas/*.schema.json anew
+python -m emulator.config.json_schema      # writes emulator/schemas/topology.schema.json and cluster.schema.json
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODELS: dict[str, type[BaseModel]] = {
 
 
 def schemas() -> dict[str, str]:
-    """File name to text."""
+    """Return file name -> text of all schemas."""
     return {name: json.dumps(_schema(model), indent=2) + "\n" for name, model in _MODELS.items()}
 
 
@@ -37,7 +37,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _tidied(part: Any) -> Any:
-    """Without titles that only repeat the key, and closed where only some keys are allowed."""
+    """Return a schema without titles and null defaults, which rejects keys that match no pattern."""
     if isinstance(part, list):
         return [_tidied(item) for item in part]
     if not isinstance(part, dict):
@@ -54,7 +54,7 @@ def _tidied(part: Any) -> Any:
 
 
 def _field_docstrings(dataclass_type: type) -> dict[str, str]:
-    """The strings below the fields of a dataclass of `region_config`."""
+    """Return field -> docstring of a dataclass in `region_config`."""
     module = ast.parse(inspect.getsource(region_config))
     definition = next(
         node

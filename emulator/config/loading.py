@@ -1,7 +1,7 @@
-"""From `topology.yaml` and `clusters/*.yaml` to a `Topology`, or to the list of all that is wrong with them.
+"""Load a `Topology` from `topology.yaml` and `clusters/*.yaml`, or report all problems in them.
 
-First each file by itself (`declared`). Then what must hold between the parts (`validation`), checked on whatever of
-them is right. What the files leave out is filled in last (`declared.filled_in`).
+First each file is checked separately (`declared`), then relations between their valid parts (`validation`). Defaults
+are added last (`declared.filled_in`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from emulator.config.validation import check_relations
 from emulator.errors import ConfigurationError, Problem
 
 SAMPLE = Path(emulator.__file__).parents[1]
-"""Where the sample topology is, in a checkout."""
+"""Folder of the sample topology in a checkout."""
 
 
 def _missing(problem: Problem) -> Problem:
-    """How to go on without a topology, where no other file is likely to be meant."""
+    """Return the problem of a missing topology file with the next steps, unless it suggests another file."""
     if problem.suggestion is not None:
         return problem
     copy = f"cp -r {SAMPLE}/topology.yaml {SAMPLE}/clusters ."
@@ -33,9 +33,9 @@ def _missing(problem: Problem) -> Problem:
 
 
 def load_topology(path: Path) -> Topology:
-    """Read `topology.yaml` and the `clusters/*.yaml` beside it.
+    """Read a topology file and the `clusters/*.yaml` beside it.
 
-    ConfigurationError carries every problem of all files, in reading order.
+    Raises ConfigurationError with the problems of all files, sorted by file and line.
     """
     declared = read_declared(path)
     if declared.content is not None:

@@ -1,8 +1,7 @@
-"""What `topology.yaml` and `clusters/*.yaml` may say, field by field.
+"""The fields of `topology.yaml` and `clusters/*.yaml`.
 
-Both the check of what a person wrote and the JSON Schemas that editors use (`json_schema`) come from here.
-Everything is optional that has a sensible default; a part with nothing behind its key means the
-default, too. Relations between fields are checked in `validation`.
+The check of users' files and the JSON Schemas for editors (`json_schema`) are derived from these models. Fields with a
+default are optional; an empty part means its default, too. `validation` checks relations between fields.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _SERVERS = r"[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*"
 
 
 def _must(accepts: Callable[[str], object], sentence: str) -> AfterValidator:
-    """A validator of text, and the rule that refused text breaks."""
+    """Return a validator of text that reports `sentence` for invalid text."""
 
     def check(text: str) -> str:
         if not accepts(text):
@@ -127,7 +126,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class ConfigModel(BaseModel):
-    """A mapping in one of the files: no unknown keys, no conversion of one type into another."""
+    """A mapping in a file: unknown keys are invalid, and values are not converted from other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 

@@ -1,7 +1,7 @@
 """The configuration of one region at its start: `region.json`, written by a runtime, read by `broker.main`.
 
-Plain frozen dataclasses and the standard library only: this module is part of every region's start-up time.
-A topology is turned into these by `topology.region_config`; a person never writes them by hand.
+This module contains plain frozen dataclasses and imports little, because each start of a region loads it.
+`topology.region_config` creates them from a topology; users do not write them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from emulator.config.compatibility import Compatibility
 
 REGION_CONFIG_VERSION = 3
 CLOCK_AHEAD_MS_MAX = 86_400_000
-"""A day: what is further off was meant in another unit."""
+"""Maximum clock offset, a day: a larger one is probably meant in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +24,27 @@ class LinkShape:
     """One direction of a link."""
 
     latency_ms: float = 0.0
-    """One way, added to every byte."""
+    """One-way latency of every byte."""
     jitter_ms: float = 0.0
-    """Uniform extra delay of 0..jitter_ms; bytes never overtake each other."""
+    """Maximum of the additional random delay, uniformly distributed; bytes never overtake each other."""
     bandwidth_bytes_per_second: int | None = None
     """None: unlimited."""
     state: str = "up"
-    """up: bytes flow. held: bytes and connection attempts wait. cut: nothing passes, attempts fail."""
+    """up: traffic passes. held: traffic and connection attempts wait. cut: traffic is dropped, attempts fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerConfig:
-    """Another region, as seen from this one."""
+    """Another region: its address and its links with this region."""
 
     region: str
     cluster: str
     host: str
     port: int
     outbound: LinkShape = LinkShape()
-    """This region -> peer."""
+    """Link from this region to the peer."""
     inbound: LinkShape = LinkShape()
-    """Peer -> this region. Each connection is shaped by the side that dialled it, in both directions."""
+    """Link from the peer to this region. The region that opened a connection emulates both directions."""
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> PeerConfig:
@@ -53,14 +53,14 @@ class PeerConfig:
 
 @dataclass(frozen=True, slots=True)
 class PulsarPeerConfig:
-    """A real Pulsar cluster that may replicate into this region. Its word counts for what was declared, no more."""
+    """A real Pulsar cluster that may replicate into this region, with its declared permissions only."""
 
     name: str
-    """The cluster's name: what its messages say that they were replicated from."""
+    """Name of the cluster, which its messages contain as `replicated_from`."""
     token: str
-    """What its brokers send as `brokerClientAuthenticationParameters` (token authentication)."""
+    """Token that its brokers send (`brokerClientAuthenticationParameters`, token authentication)."""
     may: tuple[str, ...] = ()
-    """What it may do besides sending messages: values of `core.admission.Permission`."""
+    """Permissions besides sending messages: values of `core.admission.Permission`."""
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> PulsarPeerConfig:
@@ -74,13 +74,13 @@ class NamespaceConfig:
     name: str
     """`tenant/namespace`."""
     regions: tuple[str, ...]
-    """Regions it is replicated between; the region itself alone means no replication."""
+    """Regions between which it is replicated; one region: no replication."""
     deduplication: bool = False
     keep_alive_interval_ms: int = 0
     exclusive_home: str = ""
     retention_minutes: int = -1
     retention_megabytes: int = -1
-    """Of what all subscriptions have acknowledged; -1: no limit."""
+    """Size per topic of retained messages that all subscriptions have acknowledged; -1: no limit."""
     message_ttl_seconds: int = 0
     """0: messages do not expire."""
 
@@ -91,31 +91,32 @@ class NamespaceConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Which backend keeps the region's log."""
+    """The storage backend of a region's logs and keys."""
 
     backend: str = "sqlite"
     """memory, sqlite or kafka."""
     path: str = ""
-    """sqlite: the database file."""
+    """sqlite: path of the database file."""
     bootstrap_servers: str = ""
     """kafka: host:port[,host:port...]."""
     options: dict[str, Any] = field(default_factory=dict)
-    """kafka: client settings passed through (TLS, SASL), topic prefix."""
+    """kafka: fields of `storage.kafka.settings.Options`, such as TLS, SASL and the topic prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationConfig:
-    """Where the configuration store of the region's cluster is."""
+    """The configuration store of the region's cluster."""
 
     path: str = ""
-    """A SQLite file that all regions of the cluster open. Empty: in memory, this region's alone."""
+    """SQLite file that all regions of the cluster open. Empty: the region has its own store, in memory."""
     deliveries: str = ""
-    """A file to which the region writes what it learned of the store, one JSON object a line. Empty: none."""
+    """File to which the region writes the changes that it receives from the store, one JSON object per line. Empty:
+    none."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Knobs of a region. Defaults are Pulsar's where Pulsar has them; the one place they are written."""
+    """Settings of a region. Defaults are Pulsar's where Pulsar has the setting."""
 
     max_message_bytes: int = 5_242_880
     keep_alive_interval_ms: int = 30_000
@@ -192,53 +193,53 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class RegionConfig:
-    """All a region needs to know."""
+    """The content of `region.json`."""
 
     region: str
     cluster: str
     bind_host: str = "127.0.0.1"
     advertised_host: str = "127.0.0.1"
-    """What lookups return to clients. Empty: each client the address that it connected to."""
+    """Host that lookups return to clients. Empty: the address to which the client connected."""
     service_port: int = 0
     admin_port: int = 0
     advertised_service_port: int = 0
     """0: the same as service_port (they differ when a container publishes another port)."""
     advertised_admin_port: int = 0
     internal_host: str = ""
-    """A second host, for clients and peers inside of a network of containers: what lookups return to connections to
-    `internal_port`. Empty: there is none."""
+    """Host that lookups return to connections to `internal_port`, of clients and peers in a network of containers.
+    Empty: the region has no such port."""
     internal_port: int = 0
     admin_hosts: tuple[str, ...] = ()
-    """Further names by which the HTTP port may be called when something is to be changed."""
+    """Additional host names under which the HTTP port accepts changes."""
     log: LogConfig = LogConfig()
     configuration: ConfigurationConfig = ConfigurationConfig()
     settings: BrokerSettings = BrokerSettings()
     tenants: tuple[str, ...] = ("public",)
-    """With `namespaces`: what the configuration store is seeded with, by the first region of the cluster."""
+    """Tenants that the first region of the cluster writes to a new configuration store, as well as `namespaces`."""
     namespaces: tuple[NamespaceConfig, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
     pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
     run_secret: str = ""
-    """Shared by the regions of one run: how they prove to each other who they are. Empty: they cannot."""
+    """Secret with which the regions of a run authenticate each other. Empty: they cannot."""
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     clock_ahead_ms: int = 0
-    """How far its wall clock is set ahead of the machine's; behind if negative."""
+    """Offset of the wall clock from the machine's; negative: behind."""
     log_format: str = "text"
-    """How it prints what it does: text or json."""
+    """Format of the log: text or json."""
     ready_file: str = ""
-    """Written (atomically) once the region listens: JSON {pid, service_port, admin_port}. Empty: none."""
+    """File that the region writes atomically once it listens: JSON with pid and ports. Empty: none."""
     owner_pid: int = 0
-    """The region stops by itself once this process is gone. 0: no owner."""
+    """Process after whose end the region stops. 0: none."""
     version: int = REGION_CONFIG_VERSION
 
     def to_json(self) -> str:
-        """The text of `region.json`."""
+        """Return the text of `region.json`."""
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RegionConfig:
-        """Inverse of `to_json`. ValueError when the text was written by another version or by hand."""
+        """Inverse of `to_json`. Raises ValueError if the text has another version or is damaged."""
         raw = json.loads(text)
         found = raw.get("version") if isinstance(raw, dict) else None
         if found != REGION_CONFIG_VERSION:
@@ -266,7 +267,7 @@ class RegionConfig:
 
     @classmethod
     def load(cls, path: Path) -> RegionConfig:
-        """Read a file written by `to_json`. ValueError, naming the file, for any other."""
+        """Read `region.json`. Raises ValueError, which names the file, if it has another version or is damaged."""
         try:
             return cls.from_json(path.read_text())
         except ValueError as problem:

@@ -14,7 +14,7 @@ from emulator.config.yaml_errors import KeyPath
 from emulator.config.yaml_source import YamlFile
 
 ITEM = "*"
-"""In a place: any index of a list."""
+"""In a path: any index of a list."""
 
 KEYS: dict[tuple[str, ...], str] = {
     ("answers",): "contract",
@@ -22,7 +22,7 @@ KEYS: dict[tuple[str, ...], str] = {
     ("actors", "hosts", ITEM, "stands_by"): "standby",
     ("steps", ITEM, "wait_until", "holds"): "owns",
 }
-"""Place of a key in a scenario file, with its old name, and the new name."""
+"""Path of a key in a scenario file, with its old name -> the new name."""
 VALUES: dict[tuple[str, ...], dict[str, str]] = {
     ("steps", ITEM, "begin"): {"everyone": "all"},
     ("steps", ITEM, "begin", ITEM): {"everyone": "all"},
@@ -35,11 +35,11 @@ VALUES: dict[tuple[str, ...], dict[str, str]] = {
     ("steps", ITEM, "heal"): {"everything": "all"},
     ("steps", ITEM, "heal", "between"): {"everything": "all"},
 }
-"""Place of a value in a scenario file, and its old and new names."""
+"""Path of a value in a scenario file -> its old and new names."""
 PYTHON = {"Answers": "Contract"}
-"""Of the package `geoemu`."""
+"""Old -> new names of the package `geoemu`."""
 ARGUMENTS = {"answers": "contract"}
-"""Of `Geo.verify`."""
+"""Old -> new arguments of `Geo.verify`."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -59,7 +59,7 @@ def sentence(old: str, new: str) -> str:
 
 
 def report_renamed(file: YamlFile) -> None:
-    """Note each old name as a problem and replace it in `file.values`, so that it is reported once."""
+    """Report each old name as a problem, and replace it in `file.values` so that the check of fields accepts it."""
     for old in list(_old_names(file.values, ())):
         *around, last = old.path
         container: Any = file.values
@@ -76,7 +76,7 @@ def report_renamed(file: YamlFile) -> None:
 
 
 def renamed_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """TypeError that names the new argument for a call with an old one."""
+    """Decorate a function: a call with an old argument raises TypeError, which names the new argument."""
 
     @wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:

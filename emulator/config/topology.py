@@ -1,10 +1,10 @@
-"""A topology: which regions there are, how they are linked, and what they start with.
+"""A topology: regions, links between them, tenants, namespaces and settings.
 
-Frozen values that were checked once. A person writes `topology.yaml` and `clusters/*.yaml`; `topology_file` turns
-them into a `Topology` or says everything that is wrong with them. A run keeps its own copy as `topology.json`, so
-that later edits of the YAML do not change what a run was.
+Values are frozen and validated. Users write `topology.yaml` and `clusters/*.yaml`; `loading.load_topology` returns a
+`Topology`, or all problems of the files. A run has its own copy, `topology.json`, so later edits of the files do not
+change the run.
 
-Standard library only: programs that only read `topology.json` do not load a YAML parser.
+This module imports no YAML parser: programs that only read `topology.json` do not load one.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from emulator.net.addresses import LOOPBACK, is_wildcard, nearby
 TOPOLOGY_VERSION = 3
 CONFIGURATION_FILE = "configuration.sqlite"
 RUNTIMES = ("process", "compose")
-"""Where regions may run."""
+"""Names of the runtimes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionSpec:
-    """One broker with one log; to Pulsar clients a cluster of its own."""
+    """One broker with one log. Pulsar clients see it as a cluster of that name."""
 
     name: str
     cluster: str
     host: str = ""
-    """What lookups return to clients. Empty: the address that it listens on."""
+    """Host that lookups return to clients. Empty: the address that the region listens on."""
     listen: str = ""
-    """The address of this machine that it listens on, or that its container publishes ports to. Empty: `host`."""
+    """Address of this machine that the region listens on, or to which its container publishes ports. Empty: `host`."""
     service_port: int = 0
     """Port for Pulsar clients. 0: pick a free one."""
     admin_port: int = 0
@@ -56,12 +56,12 @@ class RegionSpec:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Address that the region listens on."""
         return self.listen or self.host or LOOPBACK
 
     @property
     def advertised(self) -> str:
-        """What lookups return to clients; empty: the address that the client connected to, one of several."""
+        """Host that lookups return to clients; empty: the address to which the client connected, one of several."""
         return self.host or ("" if is_wildcard(self.address) else self.address)
 
 
@@ -75,7 +75,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """The path from one region to another, in that direction."""
+    """The link from one region to another, in that direction."""
 
     source: str
     target: str
@@ -84,14 +84,14 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything a person declared, defaults and exceptions already resolved."""
+    """The content of all files of a topology, with defaults."""
 
     name: str
     path: Path
-    """The `topology.yaml` it was read from, absolute."""
+    """Absolute path of the `topology.yaml` that was read."""
     clusters: tuple[ClusterSpec, ...]
     links: tuple[LinkSpec, ...]
-    """One per ordered pair of different regions; never a missing one."""
+    """One link for each ordered pair of different regions."""
     tenants: tuple[str, ...] = ("public",)
     namespaces: tuple[NamespaceConfig, ...] = ()
     pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
@@ -109,11 +109,11 @@ class Topology:
 
     @property
     def region_names(self) -> tuple[str, ...]:
-        """The names of `regions`, same order."""
+        """The names of `regions`, in the same order."""
         return tuple(region.name for region in self.regions)
 
     def region(self, name: str) -> RegionSpec:
-        """The region called `name`. ConfigurationError, with the nearest name, when there is none."""
+        """Return the region `name`. Raises ConfigurationError, with the nearest name, if there is none."""
         for region in self.regions:
             if region.name == name:
                 return region
@@ -131,7 +131,7 @@ class Topology:
         )
 
     def with_regions(self, change: Callable[[RegionSpec], RegionSpec]) -> Topology:
-        """The same topology with every region changed."""
+        """Return the topology with every region changed."""
         clusters = (
             dataclasses.replace(cluster, regions=tuple(map(change, cluster.regions)))
             for cluster in self.clusters
@@ -139,7 +139,8 @@ class Topology:
         return dataclasses.replace(self, clusters=tuple(clusters))
 
     def link(self, source: str, target: str) -> LinkShape:
-        """How bytes travel from `source` to `target`. ConfigurationError when there is no such link."""
+        """Return the shape of the link from `source` to `target`. Raises ConfigurationError if there is no such
+        link."""
         for link in self.links:
             if (link.source, link.target) == (source, target):
                 return link.shape
@@ -150,13 +151,13 @@ class Topology:
         )
 
     def to_json(self) -> str:
-        """The text of `topology.json`."""
+        """Return the text of `topology.json`."""
         raw = {"version": TOPOLOGY_VERSION, **dataclasses.asdict(self), "path": str(self.path)}
         return json.dumps(raw, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Topology:
-        """Inverse of `to_json`. ValueError when the text was written by another version or by hand."""
+        """Inverse of `to_json`. Raises ValueError if the text has another version or is damaged."""
         raw = json.loads(text)
         found = raw.pop("version", None) if isinstance(raw, dict) else None
         if found != TOPOLOGY_VERSION:
@@ -193,13 +194,13 @@ def region_config(
     run_secret: str = "",
     configuration_dir: Path | None = None,
 ) -> RegionConfig:
-    """The configuration of one region of `topology` at its start. Pure: touches no file and no port.
+    """Return the configuration of one region of `topology`, without side effects.
 
-    `ports` has (service, admin) for every region, as the regions themselves listen. Processes need nothing
-    else. Containers listen on every address (`bind_host`), are reached by clients at another host
-    and port (`advertised_…`) and by each other at `peer_hosts`, and may reach Kafka at other `bootstrap_servers`.
-    `run_secret` is the same for all regions of a run; without one they do not take each other for peers.
-    `configuration_dir`: where the cluster's configuration store lies; None: the region has one of its own, in memory.
+    `ports`: (service port, admin port) on which each region listens. Containers listen on every address (`bind_host`).
+    Clients reach them at another host and port (`advertised_…`), and regions reach each other at `peer_hosts`.
+    `bootstrap_servers` replaces the declared ones of a region with log backend kafka. `run_secret` is the same for all
+    regions of a run; without one they cannot authenticate each other. `configuration_dir`: folder of the cluster's
+    configuration store; None: the region has its own store, in memory.
     """
     region = topology.region(region_name)
     hosts = {peer.name: nearby(peer.address) for peer in topology.regions} | dict(peer_hosts or {})
@@ -252,7 +253,7 @@ def _with_event_tenant(topology: Topology, region: RegionSpec) -> tuple[str, ...
 
 
 def _with_event_namespace(topology: Topology, region: RegionSpec) -> tuple[NamespaceConfig, ...]:
-    """The namespace of the event topic need not be declared: then all regions share it."""
+    """Return the namespaces, with that of the event topic, replicated between all regions, if it is not declared."""
     topic = _event_topic(region)
     if topic is None or any(one.name == topic.full_namespace for one in topology.namespaces):
         return topology.namespaces

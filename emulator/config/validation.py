@@ -1,4 +1,5 @@
-"""What must hold between the parts of a topology: each check notes its problems in the file that says so."""
+"""Check relations between the parts of a topology. Each check reports its problems in the file that contains the
+part."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from emulator.net.addresses import LOOPBACK, is_wildcard
 
 
 def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:
-    """Note every problem between the parts, on whatever of them is right."""
+    """Report all problems between the parts of `content` and the clusters, which contain only valid parts."""
     _check_links(declared, content)
     _check_tenants(declared, content)
     _check_namespaces(declared, content)
@@ -58,7 +59,7 @@ def _check_links(declared: DeclaredTopology, content: TopologyFile) -> None:
 
 
 def _exceptions(declared: DeclaredTopology, content: TopologyFile) -> Iterator[tuple[KeyPath, LinkException]]:
-    """Each exception with its place in the file."""
+    """Yield each exception with its path in the file."""
     exceptions = content.links and content.links.exceptions
     if not exceptions:
         return
@@ -69,7 +70,7 @@ def _exceptions(declared: DeclaredTopology, content: TopologyFile) -> Iterator[t
 
 
 def _check_ends(declared: DeclaredTopology, path: KeyPath, exception: LinkException) -> bool:
-    """Whether an exception names two different regions, in one of the two forms."""
+    """Return whether an exception names two different regions, in one of the two forms; report the problem if not."""
     file = declared.file
     ends = (exception.source, exception.target)
     both_ways, one_way = exception.between is not None, ends != (None, None)
@@ -95,7 +96,7 @@ def _check_ends(declared: DeclaredTopology, path: KeyPath, exception: LinkExcept
 
 
 def _ends_were_wrong(file: YamlFile, path: KeyPath) -> bool:
-    """Whether a problem with the regions was noted already, so that what is left of them says little."""
+    """Return whether a problem of the exception's regions is reported already, so that another one would mislead."""
     return any(file.has_problem_at((*path, key)) for key in ("between", "from", "to"))
 
 
@@ -159,7 +160,7 @@ def _check_names_and_ports(declared: DeclaredTopology) -> None:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether listening on one port of both addresses would collide."""
+    """Return whether two listeners on one port of these addresses would collide."""
     if is_wildcard(one) or is_wildcard(other):
         return True
     return _numeric(one) == _numeric(other)
@@ -188,7 +189,7 @@ def _check_log(file: YamlFile, path: KeyPath, log: LogPart | None) -> None:
 
 
 def _check_settings(declared: DeclaredTopology) -> None:
-    """The pause before a reconnect may not start above its maximum, however the two come together."""
+    """Report regions whose first reconnect backoff is above its maximum, whichever files set the two."""
     low, high = "peer_reconnect_backoff_ms", "peer_reconnect_backoff_ms_max"
     for levels in settings_levels(declared).values():
         settings = effective_settings(levels)
@@ -205,7 +206,7 @@ def _check_settings(declared: DeclaredTopology) -> None:
 
 
 def _check_metadata_sync(declared: DeclaredTopology) -> None:
-    """The event topic is a topic, the same for all, and of the store that clusters may share."""
+    """Report an event topic that is invalid, differs between regions, or belongs to the local store."""
     named: dict[str, str] = {}
     reported: set[tuple[str, KeyPath]] = set()
 
@@ -237,7 +238,7 @@ LOCAL_STORE_RULE = (
 
 
 def _no_event_topic(topic: str) -> str:
-    """What is wrong with it; empty: nothing."""
+    """Return the rule that an event topic violates; empty: none."""
     try:
         parsed = TopicName.parse(topic) if topic else None
     except ValueError as problem:
@@ -248,8 +249,8 @@ def _no_event_topic(topic: str) -> str:
 
 
 def _check_message_sizes(declared: DeclaredTopology, content: TopologyFile) -> None:
-    """What one region of a namespace accepts, the others must take: otherwise replication of that topic would stop at
-    the first entry that is too large for one of them."""
+    """Report regions of a namespace with different maximum message sizes: replication of a topic would stop at the
+    first entry that is too large for a remote region."""
     key = "max_message_bytes"
     levels = settings_levels(declared)
     maxima = {name: effective_settings(of_region).max_message_bytes for name, of_region in levels.items()}
@@ -271,7 +272,7 @@ def _check_message_sizes(declared: DeclaredTopology, content: TopologyFile) -> N
 
 
 def _place_of(key: str, levels: list[SettingsLevel]) -> tuple[YamlFile, KeyPath] | None:
-    """Where a setting is written that counts for a region; None when it is the default."""
+    """Return the file and path of a region's effective setting; None: it is the default."""
     for file, path, written in levels:
         if written and key in written.model_fields_set:
             return file, (*path, key)

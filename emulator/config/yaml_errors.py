@@ -1,5 +1,5 @@
-"""Validation errors of pydantic in the terms of a YAML file: the path as it is written there, the rule, and the names
-that may be used instead."""
+"""Convert validation errors of pydantic to problems of a YAML file: the path as written there, the rule, and the valid
+names."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ KeyPath = tuple[str | int, ...]
 
 
 SHOWN_CHARACTERS_MAX = 60
-"""Longer values are cut in messages."""
+"""Maximum length of a value in a message; longer ones are truncated."""
 
 
 LISTED_MAX = 12
-"""Where more keys than that are allowed, messages do not list them."""
+"""Maximum number of valid keys that a message lists; more are not listed."""
 
 
 def path_text(path: KeyPath) -> str:
-    """`links.exceptions[0].latency_ms`."""
+    """Return a path as text, such as `links.exceptions[0].latency_ms`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return printable(text.removeprefix("."))
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """`a, b or c`."""
+    """Return at least one choice as text: `a, b or c`."""
     *others, last = choices
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: short, on one line, text in quotes."""
+    """Return a value for a message: truncated, on one line, text in quotes."""
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > SHOWN_CHARACTERS_MAX:
         text = text[: SHOWN_CHARACTERS_MAX - 1] + "…"
@@ -45,7 +45,7 @@ def shown(value: Any) -> str:
 
 
 def rule(sentence: str, **context: Any) -> PydanticCustomError:
-    """The error of a validator: the rule that a value breaks. `known`: names that may be used instead."""
+    """Return the error that a validator raises for a value that violates a rule. `known` in `context`: valid names."""
     return PydanticCustomError("rule", "{rule}", {"rule": sentence, **context})
 
 
@@ -62,11 +62,7 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One of pydantic's errors in our words.
-
-    A validator of ours that raises PydanticCustomError says the rule in its own; names that may be used instead go
-    into its context as `known`.
-    """
+    """An error of pydantic as path and rule. Of an error that `rule` created, the rule and `known` are taken over."""
 
     path: KeyPath
     rule: str
@@ -97,8 +93,8 @@ class FieldError:
 
 
 def _written_path(location: KeyPath, values: Any) -> KeyPath:
-    """Where a person wrote what pydantic found: without "[key]", without the names of a union's members
-    (`<member>`), and without the fields of a mapping that was written in a short form."""
+    """Return pydantic's location as a path in the file: without "[key]", without the names of a union's members
+    (`<member>`), and without the fields of a mapping that is written in a short form."""
     path: KeyPath = ()
     for part in location:
         around = value_at(values, path)
@@ -138,7 +134,7 @@ def _is_number(text: str) -> bool:
 
 
 def _keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
-    """The keys that a mapping at `path` of what `model` describes may have."""
+    """Return the valid keys of a mapping at `path` of `model`."""
     part: Any = model
     for key in path:
         if str(key).startswith("<"):
@@ -165,18 +161,20 @@ def _fields(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _arguments(annotation: Any) -> list[Any]:
-    """`X` of `X | None`, `V` of `list[V]`, `K` and `V` of `dict[K, V]`."""
+    """Return the arguments of a generic type except None: `X` of `X | None`, `V` of `list[V]`, `K` and `V` of
+    `dict[K, V]`."""
     return [argument for argument in get_args(annotation) if argument not in (type(None), Ellipsis)]
 
 
 class _Absent:
-    """No value, not even null."""
+    """The type of ABSENT: no value, not even null."""
 
 
 ABSENT = _Absent()
 
 
 def value_at(values: Any, path: KeyPath) -> Any:
+    """Return the value at a path, or ABSENT."""
     for part in path:
         is_there = part in values if isinstance(values, dict) else _is_index(part, values)
         if not is_there:
@@ -190,7 +188,7 @@ def _is_index(part: str | int, values: Any) -> bool:
 
 
 def without(values: Any, paths: set[KeyPath], at: KeyPath = ()) -> Any:
-    """A copy of `values` without the parts at `paths`."""
+    """Return a copy of `values` without the parts at `paths`."""
     if isinstance(values, dict):
         return {k: without(v, paths, (*at, k)) for k, v in values.items() if (*at, k) not in paths}
     if isinstance(values, list):

@@ -1,9 +1,10 @@
-"""YAML files that people write: read with the line of every key, checked against a pydantic model.
+"""Read the YAML files of users with the line of every key, and check them against a pydantic model.
 
-Everything that is wrong is collected, nothing stops at the first. Parts that are wrong are left out and the rest
-is checked on, so that one reading shows every problem.
+All problems of a file are collected: invalid parts are removed, and the rest is checked. Only a file that is no valid
+YAML has one problem.
 
-Scalars are read as YAML 1.2 reads them, which is what editors do: `no`, `on`, `010` and `2026-01-01` are text.
+Scalars follow the core schema of YAML 1.2, as in editors, without octal and hexadecimal integers: `no`, `on` and
+`2026-01-01` are text, and `010` is 10.
 """
 
 from __future__ import annotations
@@ -32,28 +33,27 @@ from emulator.errors import Problem
 from emulator.model.suggestions import nearest
 
 PARTS_MAX = 20_000
-"""A file with more keys and values (aliases counted as often as they are used) is refused."""
+"""Maximum number of keys and values in a file; an alias counts each time that it is used."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(slots=True)
 class YamlFile:
-    """One file: its values, the line of each value, and what is wrong with it so far."""
+    """One file: its values, the line of each value, and the problems found so far."""
 
     name: str
-    """As it is shown in messages."""
+    """Name in messages."""
     values: Any = None
-    """Mappings have text keys. None when the file could not be read at all."""
+    """Values, in which all mappings have text keys. None: the file could not be read, or is empty."""
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    """1-based; of the key for a mapping's values, of the item for a list's."""
+    """Line of each value, from 1: that of its key in a mapping, of the item in a list."""
     problems: list[Problem] = field(default_factory=list)
 
     def report(self, path: KeyPath, rule: str, known: Iterable[str] = (), *, about_key: bool = False) -> None:
-        """Note that the value at `path` breaks `rule`.
+        """Report that the value at `path`, or with `about_key` its key, violates `rule`.
 
-        `known`: names that may be used there, of which the one that was probably meant becomes the suggestion;
-        for the key when the problem is `about_key`, otherwise for the value.
+        `known`: valid names, of which the nearest becomes the suggestion.
         """
         value = value_at(self.values, path)
         written = str(path[-1]) if about_key else value
@@ -70,14 +70,14 @@ class YamlFile:
         )
 
     def line(self, path: KeyPath) -> int | None:
-        """The line of `path`, or of the innermost part around it that is written down."""
+        """Return the line of `path`, or of the innermost part around it that exists in the file."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
         return None
 
     def has_problem_at(self, path: KeyPath) -> bool:
-        """Whether something at `path` or inside of it was noted."""
+        """Return whether a problem at `path` or inside of it is reported."""
         text = path_text(path)
         return any(
             problem.key_path == text or problem.key_path.startswith((f"{text}.", f"{text}["))
@@ -85,14 +85,14 @@ class YamlFile:
         )
 
     def check(self, model: type[Model], context: Any = None) -> Model | None:
-        """Read the values as `model` and note every field that is wrong. `context` is for its validators.
+        """Read the values as `model`, and report every invalid field. `context` is for its validators.
 
-        Returns what is left without the wrong parts, so that relations can still be checked; None when not
-        enough is left for that. Models should check fields one by one: what a validator of a whole model finds
-        after its fields were right is not reported.
+        Returns the model without the invalid parts, so that relations can still be checked; None if not enough is
+        valid. Models should check fields separately: errors that occur only after the invalid parts are removed, as in
+        a validator of a whole model, are not reported.
         """
         if not self.lines:
-            return None  # no values to speak of; why is noted
+            return None  # the file could not be read, which is reported
         remaining = self.values
         reported = False
         while True:
@@ -112,7 +112,7 @@ class YamlFile:
 
 
 def read_yaml(path: Path, name: str | None = None) -> YamlFile:
-    """Read a file. Whatever is wrong with its text is in `problems` of what is returned."""
+    """Read a file. Problems of its text are in `problems` of the returned file."""
     file = YamlFile(name or str(path))
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -127,7 +127,7 @@ def read_yaml(path: Path, name: str | None = None) -> YamlFile:
 
 
 def parse_yaml(text: str, name: str) -> YamlFile:
-    """What `read_yaml` does once it has the text."""
+    """Read a text like the content of a file."""
     file = YamlFile(name)
     _read_text(file, text)
     return file
@@ -171,7 +171,7 @@ _READ_SCALAR: dict[str, Callable[[str], Any]] = {
 
 
 class _Refused(Exception):
-    """The file cannot be turned into values at all."""
+    """The file cannot be converted to values."""
 
     def __init__(self, line: int | None, rule: str) -> None:
         self.line = line
@@ -201,12 +201,12 @@ def _compose(text: str) -> yaml.Node | None:
         line = text.count("\n", 0, error.position) + 1
         raise _Refused(line, f"must be valid YAML: {error.reason}") from None
     except (ValueError, OverflowError):
-        # PyYAML lets these out, without a place.
+        # PyYAML raises these errors without a position.
         raise _Refused(None, "must be valid YAML: an escape such as \\UFFFFFFFF is not a character") from None
 
 
 class _Reading:
-    """One walk over the nodes of a file."""
+    """Converts the nodes of a file to values, and records their lines."""
 
     def __init__(self, file: YamlFile) -> None:
         self._file = file
@@ -259,7 +259,8 @@ class _Reading:
         self._file.problems.append(Problem(self._file.name, _line(key_node), path_text(path), "", rule))
 
     def _merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
-        """What `<<: *anchor` (or a list of them) brings in; the first of a list wins."""
+        """Return the merged values of `<<: *anchor` or of a list of anchors, of which earlier ones override later
+        ones."""
         brought = [self.value(part, path) for part in _merge_sources(node)]
         if not all(isinstance(values, dict) for values in brought):
             raise _Refused(_line(node), "must merge mappings only (<<)")

@@ -69,7 +69,7 @@ def operator_history(run: Runtime) -> HistoryWriter:
     return HistoryWriter(path, "operator", program="geoemu", wait_seconds=LOCK_SECONDS)
 
 
-def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
+def select_regions(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:
     """Return the regions of `cluster`, or the named regions if it is None, each once. Raises Refused if a name is not
     in the run."""
     if cluster is None:

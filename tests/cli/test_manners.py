@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.application import nothing_to_do, refuse_ended
+from emulator.cli.application import reason_unchanged, refuse_ended
 from emulator.cli.options import seconds
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
@@ -36,7 +36,7 @@ from tests.runtimes.fixtures import wait_until
     ],
 )
 def test_a_verb_without_effect_is_reported_and_not_performed(verb: str, state: RegionState) -> None:
-    assert nothing_to_do(verb, "eu", state) == f"eu is already {state}: nothing was done"
+    assert reason_unchanged(verb, "eu", state) == f"eu is already {state}: nothing was done"
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_verb_without_effect_is_reported_and_not_performed(verb: str, state: R
     [("kill", "running"), ("lose", "killed"), ("stop", "paused"), ("start", "lost"), ("restart", "running")],
 )
 def test_a_verb_with_an_effect_is_performed(verb: str, state: RegionState) -> None:
-    assert nothing_to_do(verb, "eu", state) is None
+    assert reason_unchanged(verb, "eu", state) is None
 
 
 @pytest.mark.parametrize("state", ["killed", "lost"])
 def test_a_dead_region_cannot_be_stopped(state: RegionState) -> None:
     with pytest.raises(Refused, match=f"eu is {state} and cannot be stopped; `geoemu start eu`"):
-        nothing_to_do("stop", "eu", state)
+        reason_unchanged("stop", "eu", state)
 
 
 def test_an_ended_run_is_left_alone() -> None:
