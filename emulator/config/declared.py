@@ -112,7 +112,7 @@ def read_declared(path: Path) -> DeclaredTopology:
     return declared
 
 
-def in_reading_order(file: YamlFile) -> list[Problem]:
+def problems_by_line(file: YamlFile) -> list[Problem]:
     """Return the problems of a file, each once, sorted by line."""
     return sorted(dict.fromkeys(file.problems), key=lambda problem: problem.line or 0)
 
@@ -134,7 +134,7 @@ def settings_levels(declared: DeclaredTopology) -> dict[str, list[SettingsLevel]
     }
 
 
-def filled_in(declared: DeclaredTopology, content: TopologyFile, path: Path) -> Topology:
+def with_defaults(declared: DeclaredTopology, content: TopologyFile, path: Path) -> Topology:
     names = declared.region_names()
     return Topology(
         name=content.name,
@@ -183,13 +183,13 @@ def _log(part: LogPart) -> LogConfig:
 
 
 def _links(part: LinksPart, names: list[str]) -> Iterator[LinkSpec]:
-    default = LinkShape(**said_of_link(part.defaults or LinkFields()))
+    default = LinkShape(**link_fields_of(part.defaults or LinkFields()))
     shapes: dict[tuple[str, str], LinkShape] = {}
     one_way_last = sorted(part.exceptions or [], key=lambda exception: exception.between is None)
     for exception in one_way_last:
         for direction in directions(exception):
             shape = shapes.get(direction, default)
-            shapes[direction] = dataclasses.replace(shape, **said_of_link(exception))
+            shapes[direction] = dataclasses.replace(shape, **link_fields_of(exception))
     for source in names:
         for target in names:
             if source != target:
@@ -217,11 +217,11 @@ def directions(exception: LinkException) -> list[tuple[str, str]]:
     return [(exception.source, exception.target)]
 
 
-def said_of_link(part: LinkFields) -> dict[str, Any]:
+def link_fields_of(part: LinkFields) -> dict[str, Any]:
     """Return the fields of a link that a part sets. An empty `bandwidth_bytes_per_second:` sets it to unlimited; other
     empty fields are not set."""
-    said = {key: getattr(part, key) for key in LinkFields.model_fields if key in part.model_fields_set}
-    return {key: value for key, value in said.items() if value is not None or key.startswith("bandwidth")}
+    fields = {key: getattr(part, key) for key in LinkFields.model_fields if key in part.model_fields_set}
+    return {key: value for key, value in fields.items() if value is not None or key.startswith("bandwidth")}
 
 
 def tenants_of(content: TopologyFile) -> tuple[str, ...]:

@@ -33,24 +33,24 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     raw = model.model_json_schema()
     for name, description in _field_docstrings(BrokerSettings).items():
         raw["$defs"]["Settings"]["properties"][name]["description"] = description
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_tidied(raw)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_simplified(raw)}
 
 
-def _tidied(part: Any) -> Any:
+def _simplified(part: Any) -> Any:
     """Return a schema without titles and null defaults, which rejects keys that match no pattern."""
     if isinstance(part, list):
-        return [_tidied(item) for item in part]
+        return [_simplified(item) for item in part]
     if not isinstance(part, dict):
         return part
     is_schema = "type" in part or "anyOf" in part or "$ref" in part
-    tidied = {
-        key: _tidied(value)
+    simplified = {
+        key: _simplified(value)
         for key, value in part.items()
         if not (is_schema and key == "title") and not (is_schema and key == "default" and value is None)
     }
     if "patternProperties" in part:
-        tidied["additionalProperties"] = False
-    return tidied
+        simplified["additionalProperties"] = False
+    return simplified
 
 
 def _field_docstrings(dataclass_type: type) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Load a `Topology` from `topology.yaml` and `clusters/*.yaml`, or report all problems in them.
 
 First each file is checked separately (`declared`), then relations between their valid parts (`validation`). Defaults
-are added last (`declared.filled_in`).
+are added last (`declared.with_defaults`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import emulator
-from emulator.config.declared import filled_in, in_reading_order, read_declared
+from emulator.config.declared import problems_by_line, read_declared, with_defaults
 from emulator.config.topology import Topology
 from emulator.config.validation import check_relations
 from emulator.errors import ConfigurationError, Problem
@@ -19,7 +19,7 @@ SAMPLE = Path(emulator.__file__).parents[1]
 """Folder of the sample topology in a checkout."""
 
 
-def _missing(problem: Problem) -> Problem:
+def _with_next_steps(problem: Problem) -> Problem:
     """Return the problem of a missing topology file with the next steps, unless it suggests another file."""
     if problem.suggestion is not None:
         return problem
@@ -41,9 +41,9 @@ def load_topology(path: Path) -> Topology:
     if declared.content is not None:
         check_relations(declared, declared.content)
     if not path.exists():
-        raise ConfigurationError([_missing(problem) for problem in declared.file.problems])
-    problems = [problem for file in declared.files() for problem in in_reading_order(file)]
+        raise ConfigurationError([_with_next_steps(problem) for problem in declared.file.problems])
+    problems = [problem for file in declared.files() for problem in problems_by_line(file)]
     if problems:
         raise ConfigurationError(problems)
     assert declared.content is not None
-    return filled_in(declared, declared.content, path)
+    return with_defaults(declared, declared.content, path)

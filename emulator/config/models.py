@@ -131,7 +131,7 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
-def _least(setting: str) -> int:
+def _minimum(setting: str) -> int:
     return 0 if setting in SETTINGS_THAT_MAY_BE_ZERO else 1
 
 
@@ -150,7 +150,7 @@ else:
             setting.name: (
                 _hints[setting.name]
                 if _hints[setting.name] is not int
-                else Annotated[int, Field(ge=_least(setting.name), le=INTEGER_MAX)],
+                else Annotated[int, Field(ge=_minimum(setting.name), le=INTEGER_MAX)],
                 setting.default,
             )
             for setting in dataclasses.fields(BrokerSettings)
@@ -225,7 +225,7 @@ class NamespacePart(ConfigModel):
     """Time after which an unacknowledged message expires. 0: never."""
 
     @model_validator(mode="after")
-    def _retention_is_meant(self) -> Self:
+    def _check_retention(self) -> Self:
         if (self.retention_minutes == 0) != (self.retention_megabytes == 0):
             raise ValueError(
                 "retention_minutes and retention_megabytes: one of them is 0 and the other one is not; both 0 keep "

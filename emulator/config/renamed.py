@@ -89,12 +89,12 @@ def renamed_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _old_names(value: Any, path: KeyPath) -> Iterator[_Old]:
-    place = tuple(ITEM if isinstance(part, int) else part for part in path)
-    if place in KEYS:
-        yield _Old(path, KEYS[place], True)
+    pattern = tuple(ITEM if isinstance(part, int) else part for part in path)
+    if pattern in KEYS:
+        yield _Old(path, KEYS[pattern], True)
         return
-    if isinstance(value, str) and value in VALUES.get(place, {}):
-        yield _Old(path, VALUES[place][value], False)
+    if isinstance(value, str) and value in VALUES.get(pattern, {}):
+        yield _Old(path, VALUES[pattern][value], False)
     if isinstance(value, dict):
         for key in value:
             yield from _old_names(value[key], (*path, key))

@@ -214,8 +214,8 @@ def region_config(
         admin_port=admin_port,
         advertised_service_port=advertised_ports[0],
         advertised_admin_port=advertised_ports[1],
-        log=_log_in(region.log, region_dir, bootstrap_servers),
-        configuration=_configuration_in(configuration_dir, region_dir),
+        log=_log_config(region.log, region_dir, bootstrap_servers),
+        configuration=_configuration_config(configuration_dir, region_dir),
         settings=region.settings,
         tenants=_with_event_tenant(topology, region),
         namespaces=_with_event_namespace(topology, region),
@@ -261,14 +261,14 @@ def _with_event_namespace(topology: Topology, region: RegionSpec) -> tuple[Names
     return (*topology.namespaces, events)
 
 
-def _configuration_in(configuration_dir: Path | None, region_dir: Path) -> ConfigurationConfig:
+def _configuration_config(configuration_dir: Path | None, region_dir: Path) -> ConfigurationConfig:
     deliveries = str(region_dir / "metadata.jsonl")
     if configuration_dir is None:
         return ConfigurationConfig(deliveries=deliveries)
     return ConfigurationConfig(str(configuration_dir / CONFIGURATION_FILE), deliveries)
 
 
-def _log_in(log: LogConfig, region_dir: Path, bootstrap_servers: str | None) -> LogConfig:
+def _log_config(log: LogConfig, region_dir: Path, bootstrap_servers: str | None) -> LogConfig:
     if log.backend == "sqlite":
         return dataclasses.replace(log, path=str(region_dir / "log.sqlite"))
     if log.backend == "kafka" and bootstrap_servers is not None:

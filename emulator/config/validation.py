@@ -11,8 +11,8 @@ from emulator.config.declared import (
     SettingsLevel,
     directions,
     effective_settings,
+    link_fields_of,
     namespaces_of,
-    said_of_link,
     settings_levels,
     tenants_of,
 )
@@ -39,11 +39,11 @@ def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:
 
 def _check_links(declared: DeclaredTopology, content: TopologyFile) -> None:
     seen: dict[tuple[bool, str, str], KeyPath] = {}
-    for path, exception in _exceptions(declared, content):
+    for path, exception in _link_exceptions(declared, content):
         if not _check_ends(declared, path, exception):
             continue
         keys = list(LinkFields.model_fields)
-        if not said_of_link(exception) and not any(
+        if not link_fields_of(exception) and not any(
             declared.file.has_problem_at((*path, key)) for key in keys
         ):
             declared.file.report(path, f"must change something: give {one_of(keys)}")
@@ -58,7 +58,9 @@ def _check_links(declared: DeclaredTopology, content: TopologyFile) -> None:
             seen[key] = path
 
 
-def _exceptions(declared: DeclaredTopology, content: TopologyFile) -> Iterator[tuple[KeyPath, LinkException]]:
+def _link_exceptions(
+    declared: DeclaredTopology, content: TopologyFile
+) -> Iterator[tuple[KeyPath, LinkException]]:
     """Yield each exception with its path in the file."""
     exceptions = content.links and content.links.exceptions
     if not exceptions:
@@ -75,27 +77,27 @@ def _check_ends(declared: DeclaredTopology, path: KeyPath, exception: LinkExcept
     ends = (exception.source, exception.target)
     both_ways, one_way = exception.between is not None, ends != (None, None)
     if both_ways == one_way or (one_way and None in ends):
-        if not _ends_were_wrong(file, path):
+        if not _has_problem_at_ends(file, path):
             file.report(path, "must contain either between: [a, b] or from: a and to: b")
         return False
     if exception.between is not None:
-        places = [((*path, "between", index), name) for index, name in enumerate(exception.between)]
+        ends_with_paths = [((*path, "between", index), name) for index, name in enumerate(exception.between)]
     else:
-        places = [((*path, key), str(name)) for key, name in zip(("from", "to"), ends, strict=True)]
-    if len(places) != 2:
-        if not _ends_were_wrong(file, path):
+        ends_with_paths = [((*path, key), str(name)) for key, name in zip(("from", "to"), ends, strict=True)]
+    if len(ends_with_paths) != 2:
+        if not _has_problem_at_ends(file, path):
             file.report((*path, "between"), "must name two regions")
         return False
-    known = [declared.check_region(place, name) for place, name in places]
+    known = [declared.check_region(end_path, name) for end_path, name in ends_with_paths]
     if not all(known):
         return False
-    if places[0][1] == places[1][1]:
-        file.report(places[1][0], "must be another region: there is no link from a region to itself")
+    if ends_with_paths[0][1] == ends_with_paths[1][1]:
+        file.report(ends_with_paths[1][0], "must be another region: there is no link from a region to itself")
         return False
     return True
 
 
-def _ends_were_wrong(file: YamlFile, path: KeyPath) -> bool:
+def _has_problem_at_ends(file: YamlFile, path: KeyPath) -> bool:
     """Return whether a problem of the exception's regions is reported already, so that another one would mislead."""
     return any(file.has_problem_at((*path, key)) for key in ("between", "from", "to"))
 
@@ -122,9 +124,9 @@ def _check_namespaces(declared: DeclaredTopology, content: TopologyFile) -> None
         if part is not None and part.exclusive_home:
             declared.check_region((*path, "exclusive_home"), part.exclusive_home)
         for index, region in enumerate(() if regions == ALL else regions):
-            place = (*path, "regions", index)
-            if declared.check_region(place, region) and region in regions[:index]:
-                declared.file.report(place, "must be listed once")
+            region_path = (*path, "regions", index)
+            if declared.check_region(region_path, region) and region in regions[:index]:
+                declared.file.report(region_path, "must be listed once")
 
 
 def _check_compatibility(declared: DeclaredTopology, content: TopologyFile) -> None:
@@ -207,7 +209,7 @@ def _check_settings(declared: DeclaredTopology) -> None:
 
 def _check_metadata_sync(declared: DeclaredTopology) -> None:
     """Report an event topic that is invalid, differs between regions, or belongs to the local store."""
-    named: dict[str, str] = {}
+    topics: dict[str, str] = {}
     reported: set[tuple[str, KeyPath]] = set()
 
     def report(file: YamlFile, path: KeyPath, rule: str) -> None:
@@ -216,17 +218,21 @@ def _check_metadata_sync(declared: DeclaredTopology) -> None:
             file.report(path, rule)
 
     for region, levels in settings_levels(declared).items():
-        topic = named[region] = effective_settings(levels).configuration_metadata_sync_event_topic
+        topic = topics[region] = effective_settings(levels).configuration_metadata_sync_event_topic
         for file, path, written in levels:
             if written is not None and getattr(written, _LOCAL_EVENT_TOPIC):
                 report(file, (*path, _LOCAL_EVENT_TOPIC), LOCAL_STORE_RULE)
             if written is not None and _EVENT_TOPIC in written.model_fields_set:
-                report(file, (*path, _EVENT_TOPIC), _no_event_topic(topic) or _no_common_topic(named, topic))
+                report(
+                    file,
+                    (*path, _EVENT_TOPIC),
+                    _event_topic_violation(topic) or _common_topic_violation(topics, topic),
+                )
 
 
-def _no_common_topic(named: dict[str, str], topic: str) -> str:
-    other = next((name for name, its in named.items() if its != topic), None)
-    return "" if other is None else f"must be the same everywhere; {other} has {named[other] or 'none'}"
+def _common_topic_violation(topics: dict[str, str], topic: str) -> str:
+    other = next((name for name, its in topics.items() if its != topic), None)
+    return "" if other is None else f"must be the same everywhere; {other} has {topics[other] or 'none'}"
 
 
 _LOCAL_EVENT_TOPIC = "metadata_sync_event_topic"
@@ -237,7 +243,7 @@ LOCAL_STORE_RULE = (
 )
 
 
-def _no_event_topic(topic: str) -> str:
+def _event_topic_violation(topic: str) -> str:
     """Return the rule that an event topic violates; empty: none."""
     try:
         parsed = TopicName.parse(topic) if topic else None
@@ -261,7 +267,9 @@ def _check_message_sizes(declared: DeclaredTopology, content: TopologyFile) -> N
             other = next((one for one in known if maxima[one] < maxima[name]), None)
             if other is None:
                 continue
-            file, path = _place_of(key, levels[name]) or _place_of(key, levels[other]) or (declared.file, ())
+            file, path = (
+                _find_setting(key, levels[name]) or _find_setting(key, levels[other]) or (declared.file, ())
+            )
             if (file.name, path) not in reported:
                 reported.add((file.name, path))
                 rule = (
@@ -271,7 +279,7 @@ def _check_message_sizes(declared: DeclaredTopology, content: TopologyFile) -> N
                 file.report(path, rule)
 
 
-def _place_of(key: str, levels: list[SettingsLevel]) -> tuple[YamlFile, KeyPath] | None:
+def _find_setting(key: str, levels: list[SettingsLevel]) -> tuple[YamlFile, KeyPath] | None:
     """Return the file and path of a region's effective setting; None: it is the default."""
     for file, path, written in levels:
         if written and key in written.model_fields_set:

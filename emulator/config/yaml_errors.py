@@ -71,7 +71,7 @@ class FieldError:
 
     @classmethod
     def of(cls, error: ErrorDetails, model: type[BaseModel], values: Any) -> FieldError:
-        path = _written_path(error["loc"], values)
+        path = _path_in_file(error["loc"], values)
         context = error.get("ctx", {})
         match error["type"]:
             case "extra_forbidden":
@@ -92,7 +92,7 @@ class FieldError:
                 return cls(path, error["msg"], known, about_key="[key]" in error["loc"])
 
 
-def _written_path(location: KeyPath, values: Any) -> KeyPath:
+def _path_in_file(location: KeyPath, values: Any) -> KeyPath:
     """Return pydantic's location as a path in the file: without "[key]", without the names of a union's members
     (`<member>`), and without the fields of a mapping that is written in a short form."""
     path: KeyPath = ()

@@ -135,8 +135,8 @@ def parse_yaml(text: str, name: str) -> YamlFile:
 
 def _unreadable(path: Path, name: str, error: OSError) -> Problem:
     if isinstance(error, FileNotFoundError):
-        meant = nearest(path.name, [other.name for other in path.parent.glob("*.yaml")])
-        return Problem(name, None, "", "", "cannot be read: no such file", meant)
+        suggestion = nearest(path.name, [other.name for other in path.parent.glob("*.yaml")])
+        return Problem(name, None, "", "", "cannot be read: no such file", suggestion)
     why = "it is a directory" if isinstance(error, IsADirectoryError) else str(error.strerror or error)
     return Problem(name, None, "", "", f"cannot be read: {why}")
 
@@ -170,7 +170,7 @@ _READ_SCALAR: dict[str, Callable[[str], Any]] = {
 }
 
 
-class _Refused(Exception):
+class _InvalidFile(Exception):
     """The file cannot be converted to values."""
 
     def __init__(self, line: int | None, rule: str) -> None:
@@ -181,10 +181,10 @@ class _Refused(Exception):
 
 def _read_text(file: YamlFile, text: str) -> None:
     try:
-        file.values = _Reading(file).value(_compose(text), ())
-    except _Refused as refused:
+        file.values = _NodeConverter(file).value(_compose(text), ())
+    except _InvalidFile as invalid:
         file.values, file.lines = None, {}
-        file.problems.append(Problem(file.name, refused.line, "", "", refused.rule))
+        file.problems.append(Problem(file.name, invalid.line, "", "", invalid.rule))
     except RecursionError:
         file.values, file.lines = None, {}
         file.problems.append(Problem(file.name, None, "", "", "must not be nested this deeply"))
@@ -196,39 +196,43 @@ def _compose(text: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise _Refused(mark.line + 1 if mark else None, f"must be valid YAML: {printable(what)}") from None
+        raise _InvalidFile(
+            mark.line + 1 if mark else None, f"must be valid YAML: {printable(what)}"
+        ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _Refused(line, f"must be valid YAML: {error.reason}") from None
+        raise _InvalidFile(line, f"must be valid YAML: {error.reason}") from None
     except (ValueError, OverflowError):
         # PyYAML raises these errors without a position.
-        raise _Refused(None, "must be valid YAML: an escape such as \\UFFFFFFFF is not a character") from None
+        raise _InvalidFile(
+            None, "must be valid YAML: an escape such as \\UFFFFFFFF is not a character"
+        ) from None
 
 
-class _Reading:
+class _NodeConverter:
     """Converts the nodes of a file to values, and records their lines."""
 
     def __init__(self, file: YamlFile) -> None:
         self._file = file
         self._parts = 0
-        self._around: list[yaml.Node] = []
+        self._enclosing: list[yaml.Node] = []
 
     def value(self, node: yaml.Node | None, path: KeyPath) -> Any:
         if node is None:
             self._file.lines[path] = 1
             return None
-        self._count(node)
+        self._count_part(node)
         self._file.lines.setdefault(path, _line(node))
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         if isinstance(node, yaml.ScalarNode) and kind in _READ_SCALAR:
             return _scalar(node, kind)
         if (type(node), kind) not in ((yaml.MappingNode, "map"), (yaml.SequenceNode, "seq")):
-            raise _Refused(_line(node), f"must not use the tag {printable(node.tag)}")
-        if any(node is outer for outer in self._around):
-            raise _Refused(_line(node), "must not contain itself")
-        self._around.append(node)
+            raise _InvalidFile(_line(node), f"must not use the tag {printable(node.tag)}")
+        if any(node is outer for outer in self._enclosing):
+            raise _InvalidFile(_line(node), "must not contain itself")
+        self._enclosing.append(node)
         value = self._mapping(node, path) if kind == "map" else self._sequence(node, path)
-        self._around.pop()
+        self._enclosing.pop()
         return value
 
     def _sequence(self, node: yaml.Node, path: KeyPath) -> list[Any]:
@@ -242,34 +246,36 @@ class _Reading:
         merges_first = sorted(node.value, key=lambda pair: not _is_merge(pair[0]))
         for key_node, value_node in merges_first:
             if _is_merge(key_node):
-                merged |= self._merged(value_node, path)
+                merged |= self._merged_values(value_node, path)
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
-                raise _Refused(_line(key_node), "must have plain text as keys")
+                raise _InvalidFile(_line(key_node), "must have plain text as keys")
             key, key_path = key_node.value, (*path, key_node.value)
             if key in values:
-                self._repeated(key_node, key_path)
+                self._report_repeated(key_node, key_path)
                 continue
             self._file.lines[key_path] = _line(key_node)
             values[key] = self.value(value_node, key_path)
         return merged | values
 
-    def _repeated(self, key_node: yaml.Node, path: KeyPath) -> None:
+    def _report_repeated(self, key_node: yaml.Node, path: KeyPath) -> None:
         rule = f"must occur once; it is already on line {self._file.lines[path]}"
         self._file.problems.append(Problem(self._file.name, _line(key_node), path_text(path), "", rule))
 
-    def _merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
+    def _merged_values(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
         """Return the merged values of `<<: *anchor` or of a list of anchors, of which earlier ones override later
         ones."""
-        brought = [self.value(part, path) for part in _merge_sources(node)]
-        if not all(isinstance(values, dict) for values in brought):
-            raise _Refused(_line(node), "must merge mappings only (<<)")
-        return {key: value for values in reversed(brought) for key, value in values.items()}
+        sources = [self.value(part, path) for part in _merge_sources(node)]
+        if not all(isinstance(values, dict) for values in sources):
+            raise _InvalidFile(_line(node), "must merge mappings only (<<)")
+        return {key: value for values in reversed(sources) for key, value in values.items()}
 
-    def _count(self, node: yaml.Node) -> None:
+    def _count_part(self, node: yaml.Node) -> None:
         self._parts += 1
         if self._parts > PARTS_MAX:
-            raise _Refused(_line(node), f"must have at most {PARTS_MAX} keys and values, aliases included")
+            raise _InvalidFile(
+                _line(node), f"must have at most {PARTS_MAX} keys and values, aliases included"
+            )
 
 
 def _is_merge(node: yaml.Node) -> bool:
@@ -284,7 +290,7 @@ def _scalar(node: yaml.ScalarNode, kind: str) -> Any:
     try:
         return _READ_SCALAR[kind](node.value)
     except ValueError:
-        raise _Refused(_line(node), f"must be a number that can be read ({shown(node.value)})") from None
+        raise _InvalidFile(_line(node), f"must be a number that can be read ({shown(node.value)})") from None
 
 
 def _line(node: yaml.Node) -> int:
