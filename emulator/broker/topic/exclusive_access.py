@@ -105,6 +105,7 @@ class TopicAccess:
         self._writing: asyncio.Future[None] | None = None
         """Completes when the pending write of a grant is durable or has failed."""
         self._queued: dict[Claimant, None] = {}
+        """Producers in the wait queue, until they are admitted, refused or removed."""
         self.stored_queue = WaitQueueWriter(region, topic.full_name, self.machine.queue)
         self._has_grace_period = self.machine.reserved_for is not None or bool(queued_before)
 
@@ -254,7 +255,7 @@ class TopicAccess:
     def _note_change(self, change: GrantChange, grant: AccessGrant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
         if change.step is GrantStep.GRANT:
-            self._owner_changes(owner, epoch)
+            self._abort_transactions_of_former_owner(owner, epoch)
             self.ownership.changed(f"{owner!r} became the owner in epoch {epoch}, because {why}")
         elif change.step is GrantStep.FENCE:
             self.ownership.changed(f"epoch {epoch} has no owner, because {why}")
@@ -263,7 +264,7 @@ class TopicAccess:
         else:
             self.ownership.changed(f"{owner!r} reconnected and remains the owner in epoch {epoch}")
 
-    def _owner_changes(self, owner: str, epoch: int) -> None:
+    def _abort_transactions_of_former_owner(self, owner: str, epoch: int) -> None:
         """Abort the former owner's open transactions: the new owner does not wait for them (decision 0027)."""
         former, self._last_owner = self._last_owner, owner
         if former and former != owner:
