@@ -37,8 +37,7 @@ READ_BYTES: Final = 4_194_304
 
 
 class CompactionStatus(Enum):
-    """Status of the last compaction since the topic was loaded, with Pulsar's names. SUCCESS also without anything to
-    compact."""
+    """Status of the last compaction since the topic was loaded, with Pulsar's names."""
 
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"

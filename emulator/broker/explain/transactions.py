@@ -49,8 +49,7 @@ def _why_not_over(
 
 
 def known_keys(region: Region) -> Iterable[tuple[str]]:
-    """Yield the transaction keys of the loaded coordinators, as `geoemu transactions list-transaction-keys` prints
-    them."""
+    """Yield the keys of the loaded coordinators, as `geoemu transactions list-transaction-keys` prints them."""
     for coordinator in region.coordinators.loaded:
         for state in coordinator.keys.book.keys.values():
             yield (full_text(state.owner, state.key),)

@@ -115,8 +115,7 @@ class Subscription:
 
     @property
     def is_settling(self) -> bool:
-        """Whether dispatch is paused, because a transaction's cumulative acknowledgement is, or may be, committed and
-        is not in the cursor yet. See `PendingAcksOfSubscription.is_settling`."""
+        """Whether a commit pauses dispatch: see `PendingAcksOfSubscription.is_settling`."""
         return self.pending_acks is not None and self.pending_acks.is_settling()
 
     def dispatched(self) -> None:

@@ -59,8 +59,7 @@ class OwnershipStatus:
         logger.info("%s: %s", self._topic, sentence)
 
     def note_ownerless(self, *, ownerless: bool) -> None:
-        """Start or end the measurement of how long producers wait for a topic without an owner. Call it after every
-        change of access."""
+        """Measure the time during which producers wait for a topic without an owner; called after each decision."""
         now = asyncio.get_running_loop().time()
         if ownerless:
             if self.ownerless_since is None:
@@ -136,8 +135,7 @@ class TopicAccess:
         self._carry_out(self.machine.enter(producer, now_us, draw), why)
 
     def left(self, producer: ConnectedProducer, why: str = "it left") -> None:
-        """Remove a producer that was closed or lost its connection. No effect if it never entered, or once this object
-        is closed."""
+        """Remove a producer that was closed or lost its connection. No effect after `close`, or if it never entered."""
         if not self._closed:
             self._queued.pop(producer, None)
             self._carry_out(self.machine.left(producer), f"{producer.producer_name!r} closed: {why}")

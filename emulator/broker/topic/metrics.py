@@ -14,8 +14,7 @@ SIZE_LIMITS: Final = (128, 512, 1_024, 2_048, 4_096, 16_384, 102_400, 1_048_576)
 
 
 class Traffic:
-    """Messages and bytes of a topic, producer, subscription or consumer since it was loaded or connected, and their
-    rates."""
+    """Messages and bytes of a loaded topic or subscription, or of a connected client, and their rates."""
 
     __slots__ = ("_byte_rate", "_message_rate", "bytes", "messages")
 

@@ -59,8 +59,7 @@ class TopicReading:
         self.cache = cache
         """Cache of the newest entries."""
         self.floor = 0
-        """Id below which entries were trimmed since the topic was loaded, or are being trimmed; no cursor may move
-        there."""
+        """Id below which entries were, or are being, trimmed since the topic was loaded; no cursor may move there."""
         self._log = log
         self._state = state
         self._checkpoints = checkpoints

@@ -317,8 +317,7 @@ class Topic:
 
     @property
     def is_used(self) -> bool:
-        """Whether producers, replicators of other regions or consumers are connected, or producers wait or are being
-        admitted."""
+        """Whether producers, replicators of other regions or consumers are connected, or producers wait for access."""
         if self.producers or self.access.machine.is_in_use:
             return True
         return any(one.consumers for one in self.subscriptions.values())

@@ -135,8 +135,7 @@ class TopicDirectory:
         return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
 
     def exists(self, name: str) -> bool:
-        """Whether a topic of this full name is stored or in memory. Also true while a topic of this name is being
-        opened, which may turn out to be missing."""
+        """Whether a topic of this full name is stored, in memory, or being opened (and perhaps missing)."""
         return self.state_of(name) is not LoadState.ABSENT or self._has_log(name)
 
     def all_names(self) -> list[str]:
