@@ -2,15 +2,17 @@
 
     GeoemuError
     ├── ConfigurationError      a file, option or request is invalid; nothing was done
-    ├── ProtocolError           the peer broke a rule; contains the ServerError of the response
-    ├── StorageError            a write or read of the log failed; `definite`: it certainly had
-    │   │                       no effect
+    ├── ProtocolError           a request of a client or peer is rejected; contains the ServerError of the response
+    ├── StorageError            a read or write of a store failed; `definite`: it certainly had no effect
     │   ├── GoneMeanwhile       the topic was deleted or reloaded during the operation
     │   ├── StorageFenced       a newer owner has the log; this process must stop
-    │   └── StorageFull         no room; certainly not written
+    │   ├── StorageDamaged      stored data cannot be decoded
+    │   │   └── CheckpointDamaged   the data can be rebuilt from a log
+    │   └── StorageFull         no space is left; nothing was written
     └── RuntimeFailure          a region, container or engine failed to do its task
+        └── Refused             a request is invalid for this run or folder; nothing was done
 
-A bug of geoemu raises AssertionError and never one of these.
+Modules define further subclasses. A bug of geoemu raises AssertionError and never one of these.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ MEANINGS: Final[Mapping[ServerError, str]] = {
 """Code -> condition under which a region sends it."""
 
 EXPIRED_TRANSACTION = "expired transaction"
-"""First words of the NotAllowedError for a transaction whose key has a newer connection. The protocol has no code for
-it, so clients that support keys compare these words."""
+"""First words of the message of the NotAllowedError for a transaction whose key has a newer connection. The protocol
+has no code for it, so clients that support transaction keys compare these words."""
 
 
 class GeoemuError(Exception):
@@ -123,7 +125,7 @@ class ConfigurationError(GeoemuError):
 
 
 class ProtocolError(GeoemuError):
-    """The peer sent a request that the rules do not allow."""
+    """A request of a client or peer is rejected: it is invalid, not permitted, or cannot be served now."""
 
     def __init__(self, code: ServerError, message: str, *, closes_connection: bool = False) -> None:
         self.code = code
@@ -150,14 +152,14 @@ class GoneMeanwhile(StorageError):
 
 
 class StorageFenced(StorageError):
-    """A newer owner opened this log. This process's write was not stored, and no later one will be."""
+    """A newer owner opened this log. The write was not stored, and no later write of this process will be."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=True)
 
 
 class StorageDamaged(StorageError):
-    """Stored data cannot be decoded. Retrying gives the same error until a person repairs the data."""
+    """Stored data cannot be decoded. A retry fails, too, until an operator repairs the data."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, definite=True)
@@ -175,7 +177,7 @@ class StorageFull(StorageError):
 
 
 class RuntimeFailure(GeoemuError):
-    """A region or engine failed to do its task; the message names the next step."""
+    """A region, container or engine failed to do its task. The message names the next step."""
 
 
 class Refused(RuntimeFailure):

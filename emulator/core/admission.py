@@ -1,15 +1,15 @@
 """The only validation of an entry's claims before the entry is stored (docs/components/admission.md, A1 to A4).
 
-A `Publisher` identifies the producer of an entry. It is created once, when the producer attaches, and never parsed from
-a name afterwards. `check` validates an entry's claims against it.
+A `Publisher` identifies the sender of an entry. It is created when the sender's producer attaches, not derived from
+names in entries. `check` validates an entry's claims against it.
 
     publisher        replicated_from, source position     producer name        marker
     ClientProducer   none; a source position is ignored   the producer's own   none
     Peer             the peer's region; a position        any                  the peer's, known or permitted
     OwnRegion        none                                 -                    the region's own
 
-After a restart, deduplication by producer name and watermarks by region are rebuilt from the log alone. Both are
-correct because every stored entry obeys this table.
+After a restart, deduplication by producer name and watermarks by region are rebuilt from the stored log. Both are
+correct because every stored entry satisfies this table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MESSAGE_BYTES_MIN = 6
 
 
 class Permission(Enum):
-    """A permission of another region, besides sending its own messages. Values are those of the topology."""
+    """A permission of another region besides sending its own messages; the value is its name in the topology."""
 
     MARKERS = "replicated-subscriptions"
     """The peer's markers of replicated subscriptions (requests, responses, updates) are stored and take effect."""
@@ -127,15 +127,15 @@ class Refusal:
 
 
 def scope_of(publisher: Publisher) -> RefusalScope:
-    """Return the scope of a refusal. A client receives a response for each of its numbered messages. A peer's watermark
-    would pass a refused entry, so all later entries of the attachment are refused, too."""
+    """Return the scope of a refusal. A client receives a response to each message, so its producer continues. The
+    watermark of a peer would pass a refused entry, so all later entries of its attachment are refused, too."""
     return RefusalScope.ATTACHMENT if isinstance(publisher, Peer) else RefusalScope.ENTRY
 
 
 def check(
     publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: EntrySizeLimits
 ) -> Refusal | None:
-    """Return why the entry may not be stored; None: it may. `marker`: the entry's decoded marker; None when it has none
+    """Return why an entry may not be stored; None: it may. `marker`: the entry's decoded marker; None if it has none,
     or one of an unknown type."""
     if type(publisher) is ClientProducer:
         if (
@@ -178,7 +178,8 @@ def _forbidden_claim(client: ClientProducer, entry: Scanned) -> str:
 
 
 def _foreign_origin(peer: Peer, entry: Scanned) -> str:
-    """Return why the entry is not from the peer's region, or that it lacks a source position (A1); otherwise empty."""
+    """Return why the peer may not send the entry: its origin is another region, or it has no source position (A1);
+    empty when it may."""
     if entry.replicated_from != peer.region:
         return f"the entry says that it was replicated from {entry.replicated_from!r}; it was sent by {peer.region!r}"
     if entry.source_position is None:
@@ -205,7 +206,7 @@ def _forbidden_marker(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
 
 
 def _invalid_numbers(entry: Scanned, limits: EntrySizeLimits) -> str:
-    """Return why the entry's numbers are impossible; empty when they are not. Stored, such numbers would affect all
+    """Return why the entry's numbers are invalid; empty when they are valid. Stored, invalid numbers would affect all
     clients: sequence ids are signed on the wire, and acknowledging a batch takes a bit for each of its messages."""
     for name, number in (
         ("sequence_id", entry.sequence_id),

@@ -1,4 +1,4 @@
-"""Metadata of a partitioned topic, and the names of its partitions (docs/components/partitions.md, N1 to N3)."""
+"""Metadata of a partitioned topic, and rules of its partitions (docs/components/partitions.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Partitioned:
             raise ValueError(f"not a partitioned topic: {problem}") from None
 
     def grown_to(self, count: int) -> Partitioned:
-        """Return the topic with more partitions. Raises ValueError when `count` is not larger (N2)."""
+        """Return the metadata with more partitions. Raises ValueError when `count` is invalid or not larger (N2)."""
         grown = replace(self, count=count)
         if count <= self.count:
             raise ValueError(f"there are {self.count} partitions already, and their number can only grow")
@@ -53,12 +53,11 @@ def partition_names(topic: TopicName, count: int, first: int = 0) -> list[str]:
 
 
 def inherits(index: int, first_entry_id: int, end_entry_id: int) -> bool:
-    """Return whether a partition copies the subscriptions of partition 0 when it is loaded (N4): if it is not partition
-    0 and its log is empty."""
+    """Return whether a partition copies the subscriptions of partition 0 when it is loaded (N4): it is another
+    partition, and its log is empty."""
     return index > 0 and first_entry_id >= end_entry_id
 
 
 def is_news(index: int, known: int) -> bool:
-    """Return whether a partition that another region replicates is unknown here. It then implies a larger number of
-    partitions."""
+    """Return whether a partition that another region replicates is beyond the `known` number of partitions."""
     return index >= known

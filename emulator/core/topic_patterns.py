@@ -1,7 +1,7 @@
 """Patterns of topic names, matched in time linear in the length of the name.
 
-The client supplies the pattern, and a short one can keep backtracking engines busy for years. So this implements only
-the regular part of Java's patterns, by Thompson's algorithm: a set of states with one step per character. Steps are
+Clients supply the patterns, and a short one can occupy a backtracking engine for years. So this module implements only
+the regular part of Java's patterns, by Thompson's algorithm: a set of states, with one step per character. Steps are
 cached.
 
     supported      literals, `.`, classes, `\\d \\w \\s` and their opposites, `\\Q…\\E`, groups, `|`, `* + ? {m,n}`
@@ -17,11 +17,13 @@ from typing import Final
 PATTERN_LENGTH_MAX: Final = 1_024
 STATES_MAX: Final = 4_096
 STEPS_CACHED_MAX: Final = 4_096
+"""Maximum number of cached steps of a pattern; when it is reached the cache is emptied."""
 
 Test = Callable[[str], bool]
-"""Returns whether one character matches."""
+"""Function that returns whether a character matches."""
 StatesBuilder = Callable[[int], int]
-"""Adds the states of a part of the pattern, given the state that follows it; returns the part's first state."""
+"""Function that adds the states of a part of the pattern, given the state that follows it. Returns the first state of
+the part."""
 
 _CLASSES: Final[dict[str, Test]] = {
     "d": lambda char: "0" <= char <= "9",
@@ -43,9 +45,9 @@ class TopicPattern:
             raise ValueError(f"a pattern of {len(text)} characters; {PATTERN_LENGTH_MAX} are allowed")
         self._tests: list[Test | None] = []
         self._next: list[tuple[int, ...]] = []
-        """State -> following states. A state without a test is passed without a character."""
+        """State -> following states. A state without a test consumes no character."""
         self._end = self.add_state(None)
-        # As upstream: the domain in a pattern selects persistent or non-persistent topics and is not matched.
+        # As in Pulsar, the domain in a pattern selects persistent or non-persistent topics and is not matched.
         begins = self.add_state(None, _Parser(text.rpartition("://")[2], self).parse()(self._end))
         self._begin = self._closure((begins,))
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
@@ -78,7 +80,7 @@ class TopicPattern:
         return after
 
     def _closure(self, states: Iterable[int]) -> frozenset[int]:
-        """Return the states and all states reached from them without a character."""
+        """Return the states, and all states that are reached from them without consuming a character."""
         found, new = set[int](), list(states)
         while new:
             state = new.pop()
@@ -249,7 +251,7 @@ class _Parser:
 
         def make(after: int) -> int:
             if maximum is None:
-                # The part of a loop leads back to the loop's state, which must exist before the part's states.
+                # The repeated part continues with the loop's state, which therefore must exist first.
                 end = self._loop(part, after)
             else:
                 end = after

@@ -20,9 +20,9 @@ class Explanation:
     what: str
     """The state, as one sentence."""
     since_ms: int | None = None
-    """Time at which the state began, by the region's own clock; None: unknown."""
+    """Time at which the state began, by the region's wall clock; None: unknown."""
     why: str = ""
-    """The reason of the state; empty in the normal state."""
+    """The reasons of the state, separated by semicolons; empty in the normal state."""
     waits_for: tuple[str, ...] = ()
     """Events that end the state, one sentence each."""
     causes: tuple[str, ...] = ()
@@ -46,23 +46,23 @@ class Explanation:
 def explained(
     region: str, kind: str, name: str, what: str, since_ms: int | None, reasons: Iterable[Reason]
 ) -> Explanation:
-    """Return an explanation with reasons of the table, without empty ones."""
-    given = [reason for reason in reasons if reason]
+    """Return an explanation with these reasons; empty ones are omitted."""
+    present = [reason for reason in reasons if reason]
     return Explanation(
         region,
         kind,
         name,
         what,
         since_ms,
-        why="; ".join(given),
-        waits_for=tuple(end for reason in given for end in reason.ends),
-        causes=tuple(reason.code for reason in given),
+        why="; ".join(present),
+        waits_for=tuple(end for reason in present for end in reason.ends),
+        causes=tuple(reason.code for reason in present),
     )
 
 
 def with_conflicts(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """Add conflicts that no region can detect alone: a region sends a subscription's position to another region, where
-    the subscription is not replicated. The explanations of both regions receive a reason."""
+    """Return explanations with the conflicts added that no region can detect alone: a region sends a subscription's
+    position to another region, where the subscription is not replicated. Both regions' explanations get a reason."""
     return [_with_reasons(one, list(_conflicts(one, explanations))) for one in explanations]
 
 

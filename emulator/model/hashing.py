@@ -1,4 +1,4 @@
-"""The hashes of keys that Pulsar's clients and brokers share."""
+"""Hash functions of keys that Pulsar's clients and brokers use."""
 
 from __future__ import annotations
 

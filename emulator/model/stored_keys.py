@@ -1,5 +1,4 @@
-"""The keys of a region's store and the paths of a cluster's configuration store: one table by which both are built and
-parsed.
+"""The keys of a region's store and the paths of a cluster's configuration store: how they are built and parsed.
 
 A key is a kind and its parts, in the order of the fields. Each part is escaped, so no name of a topic or subscription
 contains a separator: different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends
@@ -116,7 +115,7 @@ class ProgressKey(StoredKey, kind="replicator"):
 
 
 class PendingWorkKey(StoredKey, kind="owes"):
-    """The topic has pending work although no client uses it."""
+    """Exists if the topic must be loaded after a restart, because it may have entries to replicate (D3)."""
 
     topic: str
 
@@ -152,23 +151,23 @@ class TerminatedKey(StoredKey, kind="terminated"):
 
 
 class DeletedKey(StoredKey, kind="deleted"):
-    """Exists if the topic was deleted here: replication must not create it again."""
+    """Exists if the topic was deleted here while other regions still have it: replication must not create it again."""
 
     name: str
     """Name of the topic; not called `topic`, because the key outlives the other keys of the topic."""
 
 
 class TopicPropertiesKey(StoredKey, kind="topic-properties"):
-    """Properties that users and tools set on the topic."""
+    """Properties of the topic that administrators set."""
 
     topic: str
 
 
 FORMAT_KEY = RegionKey("format")
 STARTS_KEY = RegionKey("starts")
-"""Number of starts of the region, which makes generated producer names unique for ever."""
+"""Number of starts of the region, which makes generated producer names unique across restarts."""
 CONFIGURATION_KEY = RegionKey("configuration")
-"""The configuration store that the region used: the region refuses to continue with an empty one."""
+"""The configuration store that the region has used: the region does not start with an empty one afterwards."""
 
 
 # The configuration store of a cluster.
@@ -195,10 +194,14 @@ class RegionTopicPoliciesPath(StoredKey, kind="region-topic-policies", table=PAT
 
 
 class PartitionedTopicPath(StoredKey, kind="partitioned-topic", table=PATHS):
+    """Metadata of a partitioned topic (`core.partitions.Partitioned`)."""
+
     topic: str
 
 
 class DeletedPartitionedTopicPath(StoredKey, kind="deleted-partitioned-topic", table=PATHS):
+    """Deletion of a partitioned topic that is in progress."""
+
     topic: str
 
 
@@ -237,7 +240,7 @@ class SeededPath(StoredKey, kind="seeded", table=PATHS):
 
 
 class SyncRecordPath(StoredKey, kind="sync-record", table=PATHS):
-    """The record of a synchronised document: the event that set each of its elements."""
+    """The record of a synchronised document (`core.metadata.record`)."""
 
     of: str
     """Path of the document."""
@@ -254,7 +257,7 @@ class SyncPeerPath(StoredKey, kind="sync-peer", table=PATHS):
 
 
 class SyncLossPath(StoredKey, kind="sync-loss", table=PATHS):
-    """The declarations that another cluster is lost: their number, and the source of the present one."""
+    """How often another cluster was declared lost, and by whom it is declared lost now."""
 
     cluster: str
 
@@ -267,19 +270,19 @@ class SyncExcludedPath(StoredKey, kind="sync-excluded", table=PATHS):
 
 BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
 SYNC_CLOCK_PATH = SyncStatePath("clock")
-"""Sequence and clock of the cluster's own events."""
+"""Sequence number and clock of the cluster's own events."""
 SYNC_APPLIED_PATH = SyncStatePath("applied")
 """Version vector of the applied events of other clusters."""
 SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
-"""Declarations that this cluster is lost which it has processed, by declaring cluster."""
+"""Declaring cluster -> number of its newest declaration that this cluster is lost which this cluster has processed."""
 SYNC_PENDING_PATH = SyncStatePath("drawn")
 """The cluster's own changes that may be published and are not applied yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
 """The lease of the cluster's metadata sync leader, one of its regions."""
 SYNC_INCOMPLETE_PATH = SyncStatePath("incomplete")
-"""Clusters that must still send all events of this cluster, because one of its records was damaged."""
+"""Clusters that must still send all events that they have, because a record of this cluster was damaged."""
 SEEDED_PATH = SeededPath("topology")
-"""Exists once the topology was written into the store, so that a later deletion is not undone."""
+"""Exists once the topology was written into the store: later starts do not restore what was deleted since."""
 
 
 def parse_key(text: str) -> StoredKey | None:
@@ -302,7 +305,7 @@ def _parse(text: str, kinds: dict[str, type[StoredKey]]) -> StoredKey | None:
 
 
 def keys_of_topic(topic: str) -> list[str]:
-    """Return prefixes for scans: each key of a topic begins with one of them. Keys of topics with longer names may,
-    too."""
+    """Return prefixes for scans: each key of a topic begins with one of them. Keys of other topics, whose names begin
+    with this topic's name, may begin with one, too."""
     kinds = [kind for kind in KINDS.values() if kind._PARTS[0] == "topic"]
     return [kind.prefix(topic) if len(kind._PARTS) > 1 else kind.prefix(topic).rstrip("/") for kind in kinds]

@@ -4,8 +4,8 @@
     OPEN ┤
          └──▶ ABORTING ────▶ ABORTED
 
-COMMITTING and ABORTING are decisions, which are final once durable. COMMITTED and ABORTED mean that every participant
-has the outcome.
+COMMITTING and ABORTING are decisions, which are final once they are durable. COMMITTED and ABORTED mean that every
+participant has stored the outcome.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class TxnId(NamedTuple):
 
 
 def coordinator_of(key: str, coordinators: int) -> int:
-    """Return the number of the coordinator of a key. Clients compute it, too; they do not know their role here, so the
-    owner does not count."""
+    """Return the number of the coordinator of a key. Clients compute it, too, and do not know the role under which the
+    broker authenticates them, so the owner of the key is not hashed."""
     return (murmur3(key.encode()) & 0x7FFF_FFFF) % coordinators
 
 
@@ -80,7 +80,7 @@ class TransactionStatus(IntEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether every participant has the outcome."""
+        """Whether every participant has stored the outcome."""
         return self in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
@@ -88,4 +88,4 @@ FOLLOWS: dict[TransactionStatus, TransactionStatus] = {
     TransactionStatus.COMMITTING: TransactionStatus.COMMITTED,
     TransactionStatus.ABORTING: TransactionStatus.ABORTED,
 }
-"""Decision -> status once every participant has the outcome."""
+"""Decision -> status once every participant has stored the outcome."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 class Position(NamedTuple):
     """The position of an entry in one region's log of one topic: (ledger, entry).
 
-    Positions of one topic in one region are totally ordered and only grow. Positions of different
-    regions have nothing to do with each other (that is the problem PIP-33 solves).
+    Positions of one topic in one region are totally ordered and only grow. Positions in different regions are not
+    comparable (PIP-33 solves this problem).
     """
 
     ledger: int
@@ -84,7 +84,7 @@ class MessageChunk(NamedTuple):
     """The chunk of a message that an entry contains."""
 
     of: str
-    """Name of the message: equal for all its chunks, different for different messages."""
+    """Name of the chunked message, equal for all its chunks. Two messages have different names."""
     is_last: bool
 
 
@@ -153,7 +153,7 @@ def is_valid_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """`persistent://tenant/namespace/topic`, or the short forms clients may write."""
+    """The name of a topic or partition; its text is the full form `persistent://tenant/namespace/topic`."""
 
     domain: str
     tenant: str
@@ -162,7 +162,8 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Parse `topic`, `tenant/ns/topic` or the full form. Raises ValueError, naming the violated rule."""
+        """Parse the full form, or `topic` (in public/default) or `tenant/namespace/topic`, which are persistent. Raises
+        ValueError, naming the violated rule."""
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = PERSISTENT, text

@@ -9,12 +9,13 @@ from typing import Final
 LOOPBACK: Final = "127.0.0.1"
 HOST_RULE: Final = "must be an IPv4 address, an IPv6 address without brackets, or a host name; without a port"
 _MAPPED: Final = bytes(10) + b"\xff\xff"
-"""Prefix of IPv6 addresses that map an IPv4 address, on which IPv6-only sockets cannot listen."""
+"""Prefix of IPv6 addresses that map an IPv4 address; IPv6-only sockets cannot listen on them."""
 _NAME: Final = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.(?=[^.])|\.?$))+")
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is an address or a valid host name. A name whose last label is a number is not valid."""
+    """Whether a text is a valid address or host name. IPv4-mapped addresses are not valid, nor are names whose last
+    label is a number."""
     packed = _packed(text)
     if packed is not None:
         return not packed.startswith(_MAPPED)
@@ -23,7 +24,7 @@ def is_host(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of the same machine can reach a host. The only such name is `localhost`."""
+    """Whether only programs of the same machine can reach a host: a loopback address or the name `localhost`."""
     packed = _packed(host)
     if packed is None:
         return host.lower() == "localhost"
@@ -37,7 +38,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def nearby(host: str) -> str:
-    """Return the address by which programs of this machine reach a port that listens on `host`."""
+    """Return the host to which programs of this machine connect when a port listens on `host`."""
     if not is_wildcard(host):
         return host
     return "::1" if _family(host) == AF_INET6 else LOOPBACK

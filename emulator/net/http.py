@@ -36,8 +36,8 @@ class HttpResponse:
 
 
 class HttpExchange(asyncio.Protocol):
-    """One request on its own connection: `send`, then `receive`. These are separate so that a request can be sent to a
-    frozen region, which handles it when it is resumed."""
+    """One request on its own connection: `send`, then `receive`. They are separate so that a request can be sent to a
+    paused region, which handles it when it is resumed."""
 
     def __init__(self, network: Network, host: str, port: int) -> None:
         self._network = network
@@ -50,7 +50,8 @@ class HttpExchange(asyncio.Protocol):
         self._response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
     async def send(self, method: str, target: str, body: Any = None) -> None:
-        """Connect and send the request with `body` as JSON. Raises NoHttpResponse when no program listens."""
+        """Connect and send the request with `body` as JSON. Raises NoHttpResponse if no connection is established
+        within RESPONSE_SECONDS."""
         content = b"" if body is None else json.dumps(body).encode()
         host = f"[{self._host}]" if ":" in self._host else self._host
         headers = [
@@ -72,7 +73,7 @@ class HttpExchange(asyncio.Protocol):
             transport.write(self._http.send(event) or b"")
 
     async def receive(self, *, seconds: float = RESPONSE_SECONDS) -> HttpResponse:
-        """Return the response. Raises NoHttpResponse when it is not complete in time."""
+        """Return the response. Raises NoHttpResponse if it is not complete within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._response
@@ -131,7 +132,7 @@ async def call(
     *,
     seconds: float = RESPONSE_SECONDS,
 ) -> HttpResponse:
-    """Send one request and return its response. Raises NoHttpResponse when there is none."""
+    """Send one request and return its response. Raises NoHttpResponse if there is none within `seconds`."""
     exchange = HttpExchange(network, host, port)
     try:
         await exchange.send(method, target, body)

@@ -1,8 +1,8 @@
-"""The network interface of a broker or client: `listen` and `connect`, which a simulation replaces.
+"""The network interface of a broker or client: `listen` and `connect`.
 
-A broker or client receives its Network when it is started. `SocketNetwork` uses sockets; the simulated one moves bytes
-over the topology's links in virtual time; `broker.replication.link_emulation` wraps either with a link's latency and
-state.
+A broker or client receives its Network when it is started. `SocketNetwork` uses sockets. The simulated one transfers
+bytes over the topology's links in virtual time. `broker.replication.link_emulation` wraps either with a link's latency
+and state.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ def own_address(transport: asyncio.BaseTransport) -> str:
 
 
 class SocketListener:
+    """A listening socket."""
+
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
         self.port: int = server.sockets[0].getsockname()[1]
-        """Number of the port; still valid after `close`, since connections may be open."""
+        """Number of the port; also valid after `close`."""
 
     def close(self) -> None:
         self._server.close()

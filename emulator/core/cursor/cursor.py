@@ -1,6 +1,6 @@
 """The cursor of one subscription: the entries of one log that the subscription has acknowledged.
 
-Entry ids are plain ints (a topic has one ledger per region) and may have gaps. The component that finds a gap
+Entry ids are plain integers (a topic has one ledger per region) and may have gaps. The component that finds a gap
 acknowledges the missing ids.
 
        everything acknowledged   partly acknowledged    unread
@@ -13,8 +13,8 @@ acknowledges the missing ids.
     batch sets    the unacknowledged messages of a partly acknowledged batch entry, one bit each.
 
 A cursor is *ahead of its peers* when consumers of its own region acknowledged messages that no update of another region
-covers (PIP-33). Only such a cursor is sent to other regions. Otherwise a region that only applied another region's
-updates would undo a seek back in that region.
+covers (PIP-33). Only the position of such a cursor is sent to other regions. Otherwise a region that only applied
+another region's updates would undo a seek back in that region.
 
 Acknowledging in order costs one comparison; any other acknowledgement sets one bit in one part of 4,096 ids. The cursor
 records which parts changed; `core/cursor/stored_format.py` stores them. A stored cursor may lag, which only redelivers
@@ -78,7 +78,7 @@ class Cursor:
 
     def __init__(self, mark_delete: int) -> None:
         self.mark_delete = mark_delete
-        """Largest id such that it and all smaller ids are acknowledged. Only `seek` lowers it (INV-8)."""
+        """Largest id such that it and all smaller ids are acknowledged. Only `seek` may lower it (INV-8)."""
         self._acked = IdSet()
         """Acknowledged ids beyond mark-delete. Ids up to mark-delete may be in the set or not."""
         self.open_bits: dict[int, int] = {}
@@ -87,7 +87,8 @@ class Cursor:
         self.ahead_of_peers = False
         """Whether consumers here acknowledged messages that no update of another region covers."""
         self.highest_acked = -1
-        """Highest id that a consumer or an update acknowledged, not counting markers and gaps; -1: none."""
+        """Highest id that consumers or updates have acknowledged since the last seek; -1: none. `ack_range` does not
+        change it."""
         self.replicated = False
         """Whether the position is replicated to and from other regions (PIP-33). Set by `set_replicated` and
         `disable_replication`."""
@@ -141,7 +142,8 @@ class Cursor:
         return self.keep_open(entry_id, bits_of(ack_set), batch_size)
 
     def keep_open(self, entry_id: int, kept: int, batch_size: int) -> bool:
-        """Acknowledge the messages of a batch whose bit in `kept` is clear. Returns whether the entry is complete."""
+        """Acknowledge the messages of a batch whose bit in `kept` is clear. Returns whether this completed the
+        entry."""
         if self.is_acked(entry_id):
             return False
         every_bit = (1 << batch_size) - 1
@@ -158,8 +160,8 @@ class Cursor:
     # Acknowledgements by the broker.
 
     def ack_range(self, first: int, last: int) -> bool:
-        """Acknowledge the ids first..last, both included: markers, gaps, trimmed entries. Returns False when nothing
-        changed."""
+        """Acknowledge the ids first..last, both included, as the broker does for markers, gaps and trimmed entries.
+        Returns False when nothing changed."""
         if last <= self.mark_delete or last < first:
             return False
         if first <= self.mark_delete + 1:
@@ -178,9 +180,9 @@ class Cursor:
     def ack_cumulative_except(self, entry_id: int, unseen: Iterable[int]) -> bool:
         """Acknowledge all ids up to and including `entry_id`, except those in `unseen`.
 
-        Applies a position from another region: consumers here still receive the entries that that region never
-        received. When the update changes the cursor and covers all acknowledgements here, this cursor is not ahead of
-        its peers any more. Returns False when nothing changed.
+        Applies a position from another region: consumers here still receive the entries that the region never received.
+        When the position changes the cursor and covers all acknowledgements here, the cursor is no longer ahead of its
+        peers. Returns False when nothing changed.
         """
         version = self.version
         first = self.mark_delete + 1
@@ -195,16 +197,15 @@ class Cursor:
         return True
 
     def ack_hidden(self, hidden: IdSet) -> bool:
-        """Move mark-delete past the ids of `hidden` that directly follow it; no consumer receives these (markers).
-        Otherwise a subscription without consumers would stay behind trailing markers for ever. Returns whether
-        mark-delete moved."""
+        """Move mark-delete past the ids of `hidden` that directly follow it, such as markers: no consumer receives
+        these, and a subscription without consumers would never pass them. Returns whether mark-delete moved."""
         version = self.version
         while run := hidden.run_from(self.mark_delete + 1):
             self.ack_range(self.mark_delete + 1, self.mark_delete + run)
         return self.version != version
 
     def seek(self, next_entry_id: int) -> None:
-        """Acknowledge all ids before `next_entry_id`, and none from it on."""
+        """Acknowledge all ids before `next_entry_id`, and none from it on. Unapplied updates are forgotten."""
         self.mark_delete = next_entry_id - 1
         self._acked.clear()
         self.open_bits.clear()
@@ -294,14 +295,14 @@ class Cursor:
             self._touch_head()
 
     def note_unapplied(self, source: str, entry_id: int, named: Iterable[str]) -> None:
-        """Remember the position of an update that is not applied. Only the highest per source is kept."""
+        """Record the position of an update that is not applied. Only the highest one of each source is stored."""
         known = self.unapplied.get(source)
         if known is None or entry_id > known.entry_id:
             self.unapplied[source] = UnappliedUpdate(entry_id, tuple(named))
             self._touch_head()
 
     def take_unapplied(self) -> dict[str, UnappliedUpdate]:
-        """Return and forget the remembered updates, by source region."""
+        """Remove and return the recorded updates, by source region."""
         unapplied, self.unapplied = self.unapplied, {}
         if unapplied:
             self._touch_head()

@@ -55,7 +55,7 @@ class IdSet:
         return True
 
     def update(self, entry_ids: Iterable[int]) -> None:
-        """Add all of these."""
+        """Add several ids."""
         for entry_id in entry_ids:
             self.add(entry_id)
 
@@ -120,7 +120,7 @@ class IdSet:
         return at - entry_id
 
     def last_before(self, end: int) -> int:
-        """Return the largest id below `end` within the part of `end` or the part before; -1 when there is none."""
+        """Return the largest id below `end` within the part of `end` or the part before; -1 when these have none."""
         number, offset = end >> PART_BITS, end & _OFFSET
         bits = self.parts.get(number, 0) & ((1 << offset) - 1)
         if not bits:

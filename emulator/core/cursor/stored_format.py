@@ -1,6 +1,6 @@
 """The stored format of a cursor: one head, and one part per 4,096 ids with acknowledgements beyond mark-delete.
 
-    head              mark-delete, generation, whether the subscription is replicated
+    head              mark-delete, generation, properties, replication state
     part (g, n)       generation g: acknowledged ids among the 4,096 from n * 4,096 on, and partly acknowledged batches
 
 Only changed values are written, so one acknowledgement among 45,000 unacknowledged ids costs one part.
@@ -9,12 +9,12 @@ A store does not order the writes of two keys (S1), so a crash may leave any mix
 correct (TS3). Within one generation acknowledgements only grow, so consumers acknowledged everything in the union of
 head and parts. The union contains every confirmed acknowledgement, because a confirmation waits for every value.
 
-State that does not grow is read from the newest value: each value carries the number of its write, and whether the
-cursor was ahead of its peers then. A seek takes acknowledgements back, so it begins a new generation, whose number is
-in the name of each part. Parts of other generations are ignored and deleted later. No generation is reused while a part
-of it may exist.
+State that does not only grow (highest acknowledged id, ahead of peers) is read from the newest value: each value
+contains the number of its write. A seek revokes acknowledgements, so it begins a new generation, whose number is in the
+name of each part. Parts of other generations are ignored and deleted later. No generation is reused while a part of it
+may exist.
 
-Format 1 stored everything in the head. Such a head is replaced only after the parts are durable.
+In format 1 the head contained everything. Such a head is replaced only after the parts are durable.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CursorChanges(NamedTuple):
 
 
 class _NewestState(NamedTuple):
-    """State that is read from the newest stored value only. Compares by `write`."""
+    """State that is read from the newest stored value only: the one with the highest `write`."""
 
     write: int
     highest_acked: int
@@ -107,7 +107,8 @@ class CursorParts:
         return sorted(self._stored)
 
     def take_changes(self) -> CursorChanges:
-        """Return the changes since the last call. The caller must write them, or load the cursor again."""
+        """Return the changes since the last call, which then count as stored. The caller must write them, or load the
+        cursor again."""
         cursor = self.cursor
         self._writes += 1
         head: dict[PartName | None, bytes] = {None: self._head()} if cursor.head_changed else {}
@@ -167,8 +168,8 @@ class CursorParts:
 
     @classmethod
     def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
-        """Decode the values of `take_changes`, in any mix of older and newer ones. Raises StorageDamaged for any other
-        bytes: a guess would lose messages."""
+        """Decode stored values, in any mix of older and newer ones. Raises StorageDamaged for values that
+        `take_changes` did not return: a guess would lose messages."""
         try:
             state = json.loads(head)
             match state["format"]:

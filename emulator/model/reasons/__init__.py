@@ -1,8 +1,7 @@
-"""The table of reasons: every sentence by which a region explains why something waits or is as it is.
+"""The table of reasons: every sentence by which a region explains the state of an object, for example why it waits.
 
-The state machine or shell that causes a wait returns a `Reason` created from a row of this table. `explain`, the
-statistics of the admin API and the readiness of a region print its text unchanged. docs/components/explain.md lists the
-table.
+The component that causes a wait returns a `Reason` created from a row of this table. `explain`, the statistics of the
+admin API and the readiness of a region print its text unchanged. docs/components/explain.md lists the table.
 
 Rows of one question are in order of precedence: when several causes coincide, the first one is printed.
 
@@ -49,7 +48,8 @@ _ORDER: Final = {row.name: rank for rank, row in enumerate(REASON_ROWS)}
 
 
 def first_of(reasons: Iterable[Reason]) -> Reason:
-    """Return the reason whose row comes first in the table; of several with one row, the first given."""
+    """Return the reason whose row is first in the table; of several with one row, the first of `reasons`. NO_REASON:
+    all are empty."""
     return min(filter(None, reasons), key=_rank, default=NO_REASON)
 
 

@@ -40,9 +40,9 @@ class ReasonRow:
     question: Question
     text: str
     when: str
-    """The condition under which the producer returns it."""
+    """The condition under which a component returns a reason of this row."""
     ends: tuple[str, ...] = ()
-    """Events that remove the cause; empty when it needs no action, or ends by itself within a moment."""
+    """Events that remove the cause; empty if it needs no action, or ends by itself soon."""
     name: str = field(default="", init=False)
     """Name of the row's attribute in the table."""
 
@@ -92,7 +92,7 @@ class Reason(str):
 
 
 NO_REASON: Final = Reason(None, "", ())
-"""The empty reason: nothing waits."""
+"""The empty reason."""
 
 
 def _fields(text: str) -> list[str]:
