@@ -55,8 +55,8 @@ class AdminGuard:
         return ", ".join(sorted({*self._names, "localhost", local_address} - {""}))
 
     def _is_this_region(self, host: str, local_address: str) -> bool:
-        """Whether a host is one of the region's names, a loopback address or name, or `local_address`. These are
-        addresses that no other site can use for itself."""
+        """Whether a host is one of the region's names, loopback, or `local_address`: an address and not a name, so no
+        other site can point it at this region."""
         return host in self._names or is_loopback(host) or (host != "" and host == local_address)
 
 

@@ -68,7 +68,7 @@ class Operation:
     text: bool = False
     """Whether the response is plain text, not JSON."""
     empty: bool = False
-    """For the documentation: whether the response is 204 without a body. `run` returns None then."""
+    """For the documentation: whether the response is 204 without a body."""
 
     async def respond(self, request: AdminRequest) -> Response:
         """Execute the request; None from the handler is a response 204 without a body."""
@@ -98,8 +98,8 @@ class Resource:
     post: Operation | None = None
     delete: Operation | None = None
     stored_only: str = ""
-    """Why the resource is stored and returned without any effect, for the documentation; responses have a header that
-    refers to it. Empty for other resources."""
+    """Why the resource is stored and returned without any effect. Its responses have a header that refers to the
+    documentation. Empty for other resources."""
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
