@@ -69,7 +69,7 @@ class Books:
     def note(self, text: str) -> None:
         self.notes.append(f"{time.monotonic() - self.began:7.2f} s  {text}")
 
-    def came(self, payload: str) -> None:
+    def record_delivery(self, payload: str) -> None:
         times = self.received.get(payload, 0)
         self.received[payload] = times + 1
         if not times:
@@ -178,9 +178,9 @@ class Pair:
 
     async def _receive(self, program: Driver) -> None:
         while True:
-            came = await self._said(program, "receive", key="s", timeout_ms=CALL_TIMEOUT_MS)
-            if came is not None:
-                self._books.came(came["payload"])
+            message = await self._said(program, "receive", key="s", timeout_ms=CALL_TIMEOUT_MS)
+            if message is not None:
+                self._books.record_delivery(message["payload"])
 
     async def _said(self, program: Driver, verb: str, **arguments: object) -> dict[str, str] | None:
         """None: it failed, and the program goes on."""
@@ -219,8 +219,8 @@ async def soak(clients: list[str], minutes: float, chance: random.Random, folder
                 pair.stop_publishing()
             await _drained(books)
     finally:
-        for life in living:
-            life.cancel()
+        for task in living:
+            task.cancel()
         await asyncio.gather(*living, return_exceptions=True)
         region.kill()
     return books

@@ -150,13 +150,13 @@ _LINK_FACT = FormatLine(("region", "other_region", "detail"))
 
 
 def _operation(
-    asked: FormatLine, ok: FormatLine | None = None, *, repeated: tuple[str, ...] = ()
+    request: FormatLine, ok: FormatLine | None = None, *, repeated: tuple[str, ...] = ()
 ) -> dict[str, FormatLine]:
     """Return the lines of an operation with a request and an outcome. `repeated`: further optional fields of
     outcomes."""
-    needed = asked.required
-    outcome = FormatLine(needed, ("error", "detail", *asked.optional, *repeated))
-    return {"asked": asked, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
+    needed = request.required
+    outcome = FormatLine(needed, ("error", "detail", *request.optional, *repeated))
+    return {"asked": request, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
 
 
 OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {

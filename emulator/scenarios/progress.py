@@ -55,8 +55,10 @@ class PlainProgress(ScenarioObserver):
     def _say_counts(self, snapshot: ProgressSnapshot) -> None:
         self._said_at = snapshot.seconds
         counts = ", ".join(f"{part.name} {describe_counts(part, counts)}" for part, counts in snapshot.actors)
-        away = [f"{region.name} {region.state}" for region in snapshot.regions if region.state != "running"]
-        self._say(f"  {snapshot.seconds:5.1f} s  {'; '.join(filter(None, [counts, *away]))}")
+        not_running = [
+            f"{region.name} {region.state}" for region in snapshot.regions if region.state != "running"
+        ]
+        self._say(f"  {snapshot.seconds:5.1f} s  {'; '.join(filter(None, [counts, *not_running]))}")
 
     def _say(self, line: str) -> None:
         print(line, file=self._output, flush=True)

@@ -287,14 +287,16 @@ def mark_delete_forward(evidence: RunEvidence) -> Found:
 def confirmed_durable(evidence: RunEvidence) -> Found:
     """The stored cursor contains every acknowledgement that a client received a response for, except those in
     transactions and those sent before a seek ended."""
-    asked: dict[tuple[str, str | None], float] = {}
+    requested_at: dict[tuple[str, str | None], float] = {}
     for event in evidence.events:
         if event.op == "acknowledge" and event.outcome == "asked":
-            asked[event.actor, event.message_id] = seconds_of(event)
+            requested_at[event.actor, event.message_id] = seconds_of(event)
         if event.op != "acknowledge" or event.outcome != "ok" or event.transaction is not None:
             continue  # An acknowledgement in a transaction takes effect when the transaction commits.
         region, topic, subscription = event.region or "", full(event.topic), event.subscription or ""
-        if asked[event.actor, event.message_id] <= evidence.windows.last_end(region, topic, subscription):
+        if requested_at[event.actor, event.message_id] <= evidence.windows.last_end(
+            region, topic, subscription
+        ):
             continue  # A seek may undo acknowledgements that were sent before it ended.
         cursor = evidence.cursors.get((region, topic, subscription))
         _, entry, batch_index = (int(part) for part in (event.message_id or "").split(":"))

@@ -28,13 +28,13 @@ CHECKED = "checked"
 UNPROVEN = "Not proven wrong, because a part of the logs or of the history is missing."
 UNPROVEN_BY_HISTORY = "Not proven wrong, because a part of the history is missing."
 
-Counted = Literal["messages", "stored", "owed", "snapshots", "updates", "cursors"]
+Counted = Literal["messages", "stored", "subscription_messages", "snapshots", "updates", "cursors"]
 """Name of a frame of the evidence whose rows are counted."""
 
 COUNTED_BY: Mapping[Counted, str] = {
     "messages": "origin_region",
     "stored": "region",
-    "owed": "subscription",
+    "subscription_messages": "subscription",
     "snapshots": "region",
     "updates": "subscription",
     "cursors": "subscription",
@@ -61,7 +61,7 @@ class Circumstances:
     """Regions with incomplete logs: a copy that is absent there is not proven lost."""
     history_damaged: bool = False
     """Whether the history may lack requests, responses or received messages."""
-    away: frozenset[str] = frozenset()
+    down: frozenset[str] = frozenset()
     """Regions that were down when the history ended; a stop after the last operation of a client does not count."""
     lost: frozenset[str] = frozenset()
     """Regions that were lost and never started again. Messages lost with them are a figure, never a violation."""
@@ -100,7 +100,7 @@ def circumstances_of(
         namespaces=folder.namespaces,
         damaged_regions=frozenset(damage.region for damage in damages if damage.region),
         history_damaged=any(damage.region is None for damage in damages),
-        away=frozenset(region for region, is_down in down.items() if is_down),
+        down=frozenset(region for region, is_down in down.items() if is_down),
         lost=frozenset(regions_lost(history.facts)),
         cut=frozenset(cut),
         read_at_ms=read_at_ms - 2 * latency_ms_max,
@@ -193,7 +193,7 @@ def why_unproven(absent: FindingGroup, circumstances: Circumstances) -> str | No
     if absent.kind != "behind":
         return None
     for end in (region, origin):
-        if end in circumstances.away:
+        if end in circumstances.down:
             return hint("down-at-the-end", region=end)
     if (origin, region) in circumstances.cut:
         return hint("link-down-at-the-end", origin=origin, region=region)

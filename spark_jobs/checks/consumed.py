@@ -33,7 +33,7 @@ from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
-    missed = evidence.owed.where(F.col("due") & (F.col("times") == 0)).withColumn(
+    missed = evidence.subscription_messages.where(F.col("due") & (F.col("times") == 0)).withColumn(
         "copy",
         F.try_element_at(F.filter("copies", lambda one: one["region"] == F.col("last_region")), F.lit(1)),
     )
@@ -80,8 +80,8 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
         sentences.append("No subscription had an acknowledged message to receive: there is nothing to check.")
     elif not sentences:
         names = sorted({one.subscription or "?" for one in of_kind(found, CHECKED)})
-        owed = f"{count(len(names), 'subscription')} with {count(checked)} to receive in all"
-        what = count(checked, "acknowledged message") if len(names) == 1 else owed
+        scope = f"{count(len(names), 'subscription')} with {count(checked)} to receive in all"
+        what = count(checked, "acknowledged message") if len(names) == 1 else scope
         sentences.append(f"{what}: each was received at least once ({', '.join(names)}).")
     sentences += [
         f"Not checked: {count(total(found, kind))} {text}"
@@ -141,9 +141,9 @@ CHECK = Check(
     "consumers received everything",
     "INV-5",
     [
-        Count(CHECKED, "owed", "due"),
-        Count("stray", "owed", "asked_ms IS NULL"),
-        *(Count(kind, "owed", kind) for kind in _NOT_CHECKED),
+        Count(CHECKED, "subscription_messages", "due"),
+        Count("stray", "subscription_messages", "asked_ms IS NULL"),
+        *(Count(kind, "subscription_messages", kind) for kind in _NOT_CHECKED),
     ],
     find,
     conclude,

@@ -27,11 +27,11 @@ _OUTCOMES = [
 
 
 def conclude_outcomes(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    asked, unknown = total(found, "asked"), total(found, "unknown")
-    if not asked:
+    published, unknown = total(found, "asked"), total(found, "unknown")
+    if not published:
         return OUTCOMES.result("not applicable", "No message was published.")
     sentence = (
-        f"{count(asked)} published: {total(found, 'acknowledged'):,} acknowledged,"
+        f"{count(published)} published: {total(found, 'acknowledged'):,} acknowledged,"
         f" {total(found, 'failed'):,} certainly failed, {unknown:,} without a response"
     )
     if unknown:
@@ -43,7 +43,7 @@ OUTCOMES = Check("publish-outcomes", "publish outcomes", INFORMATION, _OUTCOMES,
 
 
 def find_redelivered(evidence: Evidence) -> DataFrame:
-    return finding(evidence.owed.where(F.col("times") > 1), "redelivered", at_ms="last_ms")
+    return finding(evidence.subscription_messages.where(F.col("times") > 1), "redelivered", at_ms="last_ms")
 
 
 def conclude_redelivered(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
@@ -65,7 +65,10 @@ REDELIVERED = Check(
     "redelivered",
     "redelivered",
     INFORMATION,
-    [Count("received", "owed", "times > 0"), Count("deliveries", "owed", "times")],
+    [
+        Count("received", "subscription_messages", "times > 0"),
+        Count("deliveries", "subscription_messages", "times"),
+    ],
     find_redelivered,
     conclude_redelivered,
 )

@@ -113,7 +113,7 @@ def conclude(evidence: SharedMetadata, circumstances: Circumstances, end_ms: flo
     differences = list(_differences(evidence))
     wrong = [one for one in differences if one.why == "differs"]
     behind = [one for one in differences if one.why != "differs"]
-    is_excused = bool(circumstances.away | circumstances.lost | circumstances.cut)
+    is_excused = bool(circumstances.down | circumstances.lost | circumstances.cut)
     overdue = [] if is_excused else [one for one in behind if end_ms - one.since_ms > UNDER_WAY_MS]
     doubtful = [*evidence.unreadable]
     verdict: Verdict = "valid"

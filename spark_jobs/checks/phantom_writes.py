@@ -30,20 +30,20 @@ from spark_jobs.wording import count
 
 
 def find(evidence: Evidence) -> DataFrame:
-    asked = F.col("asked_ms").isNotNull()
+    is_requested = F.col("asked_ms").isNotNull()
     known = (
-        evidence.messages.where(asked)
+        evidence.messages.where(is_requested)
         .groupBy("topic")
         .agg(F.collect_set("producer").alias("known_producers"))
     )
-    suspects = evidence.messages.where((F.size("copies") > 0) & (~asked | F.col("refused")))
+    suspects = evidence.messages.where((F.size("copies") > 0) & (~is_requested | F.col("refused")))
     kind = (
         F.when(F.col("refused"), "refused")
         .when(F.array_contains("known_producers", F.col("producer")), "never published")
         .otherwise("unknown producer")
     )
     strange = suspects.join(known.hint("broadcast"), "topic", "left").withColumn("kind", kind)
-    stored = evidence.messages.where(asked & (F.size("copies") > 0))
+    stored = evidence.messages.where(is_requested & (F.size("copies") > 0))
     return all_of(
         [
             _first(strange, F.element_at("copies", 1), F.col("kind")),
@@ -64,15 +64,15 @@ def _first(messages: DataFrame, copy: Column, kind: str | Column) -> DataFrame:
     )
 
 
-def _other(stored: DataFrame, digest: str, asked: str, kind: str) -> DataFrame:
+def _other(stored: DataFrame, digest: str, requested: str, kind: str) -> DataFrame:
     """Find messages with a copy whose digest is known and matches no publish request."""
     digests = F.transform(
         F.filter("copies", lambda copy: copy[digest].isNotNull()), lambda copy: copy[digest]
     )
     wrong = F.filter(
-        "copies", lambda copy: copy[digest].isNotNull() & ~F.array_contains(F.col(asked), copy[digest])
+        "copies", lambda copy: copy[digest].isNotNull() & ~F.array_contains(F.col(requested), copy[digest])
     )
-    named = stored.where(F.size(asked) > 0).where(F.size(F.array_except(digests, F.col(asked))) > 0)
+    named = stored.where(F.size(requested) > 0).where(F.size(F.array_except(digests, F.col(requested))) > 0)
     return _first(named, F.element_at(wrong, 1), kind)
 
 

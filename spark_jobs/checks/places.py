@@ -31,7 +31,7 @@ def find(evidence: Evidence) -> DataFrame:
         [
             _receipts(evidence.messages),
             _deliveries(evidence),
-            _contents(evidence.owed),
+            _contents(evidence.subscription_messages),
             _strays(evidence),
         ]
     )
@@ -54,9 +54,9 @@ def _receipts(messages: DataFrame) -> DataFrame:
 
 
 def _deliveries(evidence: Evidence) -> DataFrame:
-    owed = evidence.owed
+    subscription_messages = evidence.subscription_messages
     there = _places("copies", "region").cast(_GIVEN)
-    given = owed.where(F.col("given").isNotNull() & F.col("copies").isNotNull())
+    given = subscription_messages.where(F.col("given").isNotNull() & F.col("copies").isNotNull())
     named = (
         given.withColumn("wrong", F.array_except(F.col("given").cast(_GIVEN), there))
         .where(F.size("wrong") > 0)
@@ -73,14 +73,14 @@ def _deliveries(evidence: Evidence) -> DataFrame:
     )
 
 
-def _contents(owed: DataFrame) -> DataFrame:
+def _contents(subscription_messages: DataFrame) -> DataFrame:
     opened = F.filter("copies", lambda copy: copy["payload_digest"].isNotNull())
     digests = F.transform(opened, lambda copy: copy["payload_digest"])
     other = F.col("given_payload").isNotNull() & (
         ~F.array_contains(digests, F.col("given_payload"))
         | ~F.array_contains(digests, F.col("given_another"))
     )
-    named = owed.where(F.col("copies").isNotNull() & (F.size(opened) > 0) & other)
+    named = subscription_messages.where(F.col("copies").isNotNull() & (F.size(opened) > 0) & other)
     return finding(
         named.withColumn("region", F.element_at("given", 1)["region"]),
         "delivered with another payload",
@@ -155,7 +155,7 @@ CHECK = Check(
     [
         Count("receipts", "messages", "IF(receipts IS NULL, 0, SIZE(receipts))"),
         Count("unplaced", "messages", "acked_ms IS NOT NULL AND SIZE(receipts) = 0"),
-        Count("given", "owed", "IF(given IS NULL OR copies IS NULL, 0, SIZE(given))"),
+        Count("given", "subscription_messages", "IF(given IS NULL OR copies IS NULL, 0, SIZE(given))"),
     ],
     find,
     conclude,

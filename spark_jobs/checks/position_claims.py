@@ -107,7 +107,9 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
 def _open_messages(evidence: Evidence) -> DataFrame:
     """Return the copies of messages that a subscription had to receive and did not acknowledge, and that policies did
     not allow to expire."""
-    return each_copy(evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged")))
+    return each_copy(
+        evidence.subscription_messages.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged"))
+    )
 
 
 def find_cursors(evidence: Evidence) -> DataFrame:

@@ -57,7 +57,7 @@ def measure_replication_state(
     """Compute the state of each replicated subscription. `regions`: remaining regions whose cursors are readable."""
     if not regions:
         return ()
-    acknowledged = evidence.owed.where(F.col("acknowledged") & (F.col("home") == ""))
+    acknowledged = evidence.subscription_messages.where(F.col("acknowledged") & (F.col("home") == ""))
     columns = ("topic", "subscription", "namespace")
     totals = acknowledged.groupBy(*columns).agg(F.max("last_region").alias("last_region")).collect()
     if not totals:

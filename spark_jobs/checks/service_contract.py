@@ -43,8 +43,8 @@ def check_of(contracts: Sequence[Contract]) -> Check:
 
 
 def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
-    asked = _with_key(evidence, contract)
-    keyed = asked.where(F.col("key").isNotNull())
+    acknowledged = _with_key(evidence, contract)
+    keyed = acknowledged.where(F.col("key").isNotNull())
     wanted = keyed.groupBy("key").agg(
         F.count("*").alias("asked"),
         F.min(F.struct("acked_ms", *ORIGIN[1:])).alias("first"),
@@ -73,14 +73,14 @@ def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
             times="lacking",
         ),
         finding(keyed, CHECKED, subscription=F.lit(contract.subscription)),
-        finding(asked.where(F.col("key").isNull()), "without a key"),
+        finding(acknowledged.where(F.col("key").isNull()), "without a key"),
     ]
 
 
 def _with_key(evidence: Evidence, contract: Contract) -> DataFrame:
     """Return each message that the subscription acknowledged, once, with its key."""
     let_go = (
-        evidence.owed.where(
+        evidence.subscription_messages.where(
             F.col("acknowledged")
             & (F.col("topic") == contract.of)
             & (F.col("subscription") == contract.subscription)
@@ -96,7 +96,7 @@ def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: Da
     own = (F.col("topic") == contract.of) & (F.col("subscription") == contract.subscription)
     said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
     places = (
-        evidence.owed.where(own & F.col("acknowledged"))
+        evidence.subscription_messages.where(own & F.col("acknowledged"))
         .join(messages.select(*ORIGIN), list(ORIGIN))
         .select(*ORIGIN, F.explode("given").alias("place"))
         .select(*ORIGIN, *(F.col(f"place.{name}").alias(name) for name in _PLACE))
@@ -142,8 +142,8 @@ def _results(evidence: Evidence, contract: Contract) -> DataFrame:
 
 def _keys(evidence: Evidence, topic: str) -> DataFrame:
     """Return the key of each message in its publish request."""
-    asked = _publishes(evidence, topic).withColumn("origin_region", F.col("region"))
-    return asked.groupBy(*ORIGIN).agg(F.max("key").alias("key"))
+    requests = _publishes(evidence, topic).withColumn("origin_region", F.col("region"))
+    return requests.groupBy(*ORIGIN).agg(F.max("key").alias("key"))
 
 
 def _conclude(

@@ -85,14 +85,18 @@ def _figures() -> Iterable[Column]:
 def _latencies(evidence: Evidence) -> DataFrame:
     took = F.array_min(fields_of("came", "first_ms")) - F.col("asked_ms")
     return _late(
-        evidence.owed.where(F.col("asked_ms").isNotNull()), "latency", F.col("subscription"), "asked_ms", took
+        evidence.subscription_messages.where(F.col("asked_ms").isNotNull()),
+        "latency",
+        F.col("subscription"),
+        "asked_ms",
+        took,
     )
 
 
 def _lags(evidence: Evidence) -> DataFrame:
     """Return lags to consumers that were connected at the acknowledgement: a later consumer caused its own wait."""
-    came = (
-        evidence.owed.where(F.col("acked_ms").isNotNull())
+    deliveries = (
+        evidence.subscription_messages.where(F.col("acked_ms").isNotNull())
         .select(*SUBSCRIPTION, "origin_region", "acked_ms", F.explode("came").alias("one"))
         .select("*", F.col("one.region").alias("region"), F.col("one.first_ms").alias("first_ms"))
         .where((F.col("region") != F.col("origin_region")) & F.col("first_ms").isNotNull())
@@ -103,7 +107,7 @@ def _lags(evidence: Evidence) -> DataFrame:
         .agg(F.collect_list("at_ms").alias("arrived_ms"))
     )
     last_arrival = F.array_max(F.filter("arrived_ms", lambda at_ms: at_ms <= F.col("first_ms")))
-    there = came.join(arrivals.hint("broadcast"), ["topic", "subscription", "region"]).where(
+    there = deliveries.join(arrivals.hint("broadcast"), ["topic", "subscription", "region"]).where(
         last_arrival <= F.col("acked_ms")
     )
     link = F.concat_ws(" > ", "origin_region", "region")

@@ -97,8 +97,8 @@ def _ends(
     evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
 ) -> list[tuple[str, float, bool]]:
     """Return the times at which steps ended the program of each producer: then no client waits for earlier requests."""
-    asked = operations(evidence.events, "publish", "asked")
-    rows = asked.select("producer", "history_file").distinct().collect()
+    requests = operations(evidence.events, "publish", "asked")
+    rows = requests.select("producer", "history_file").distinct().collect()
     return [
         (row["producer"], at_ms, True)
         for row in sorted(rows, key=lambda row: (row["producer"], row["history_file"] or ""))
@@ -116,7 +116,7 @@ def _writes(program: str, history_file: str) -> bool:
 
 def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
     """Return the times at which each subscription's messages were acknowledged, and at which it received messages."""
-    due = evidence.owed.where(F.col("due") & (F.col("times") > 0))
+    due = evidence.subscription_messages.where(F.col("due") & (F.col("times") > 0))
     return _moments(due, "subscription", "acked_ms", comes=False).union(
         _moments(received, "subscription", "at_ms", comes=True)
     )
@@ -160,7 +160,7 @@ def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]
 
 def _repeated(evidence: Evidence) -> dict[str, int]:
     rows = (
-        evidence.owed.where(F.col("times") > 0)
+        evidence.subscription_messages.where(F.col("times") > 0)
         .groupBy("subscription")
         .agg(F.sum(F.col("times") - 1).alias("again"))
         .collect()

@@ -34,7 +34,7 @@ Place = tuple[str, str]
 """Region and topic."""
 
 
-class Asked(NamedTuple):
+class AccessRequest(NamedTuple):
     """A host's request for exclusive access; `at_ms`: the time at which it received the grant, if it did."""
 
     place: Place
@@ -97,13 +97,13 @@ def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) ->
         .collect()
     )
     exclusive = {(row["region"], row["topic"]) for row in rows if row["granted"]}
-    asked = []
+    requests = []
     for row in rows:
         place = (row["region"], row["topic"])
         if place in exclusive and not row["shared"]:
-            asked.append(Asked(place, row["producer"]))
-            asked += [Asked(place, row["producer"], at_ms) for at_ms in row["granted"]]
-    return contests(asked, faults_of(facts, {one.host for one in asked}))
+            requests.append(AccessRequest(place, row["producer"]))
+            requests += [AccessRequest(place, row["producer"], at_ms) for at_ms in row["granted"]]
+    return contests(requests, faults_of(facts, {one.host for one in requests}))
 
 
 def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[HostFault]:
@@ -116,21 +116,21 @@ def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[
     return sorted(found)
 
 
-def contests(asked: Sequence[Asked], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
+def contests(requests: Sequence[AccessRequest], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
     """Return the first SHOWN_MAX contests of several hosts with faults, by name."""
     made = []
-    for hosts in _rivals(asked):
-        mine = [one for one in asked if one.host in hosts]
+    for hosts in _rivals(requests):
+        mine = [one for one in requests if one.host in hosts]
         done = [fault for fault in faults if fault.host in hosts]
         if done and len(hosts) > 1:
             made.append(_contest(sorted(hosts), mine, done))
     return tuple(sorted(made, key=lambda one: one.name)[:SHOWN_MAX])
 
 
-def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
+def _rivals(requests: Iterable[AccessRequest]) -> list[set[str]]:
     """Return the groups of hosts that request the same topics, directly or through other hosts."""
     wanted: dict[Place, set[str]] = {}
-    for one in asked:
+    for one in requests:
         wanted.setdefault(one.place, set()).add(one.host)
     groups: list[set[str]] = []
     for hosts in {frozenset(hosts) for hosts in wanted.values()}:
@@ -140,8 +140,8 @@ def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
     return groups
 
 
-def _contest(hosts: Sequence[str], asked: Sequence[Asked], faults: Sequence[HostFault]) -> Contest:
-    grants = sorted((one.at_ms, one.place, one.host) for one in asked if one.at_ms is not None)
+def _contest(hosts: Sequence[str], requests: Sequence[AccessRequest], faults: Sequence[HostFault]) -> Contest:
+    grants = sorted((one.at_ms, one.place, one.host) for one in requests if one.at_ms is not None)
     owner: dict[Place, str] = {}
     loads: dict[str, list[int]] = {host: [] for host in hosts}
     moments: list[Moment] = []
@@ -169,7 +169,7 @@ def _contest(hosts: Sequence[str], asked: Sequence[Asked], faults: Sequence[Host
         note_loads()
         moments.append(_moment(done, len(orphans), waits))
         taken = max(taken, _until(grants, until_ms, owner, taken))
-    topics = len({one.place for one in asked})
+    topics = len({one.place for one in requests})
     return Contest(
         _name(hosts), topics, {host: tuple(numbers) for host, numbers in loads.items()}, tuple(moments)
     )

@@ -146,7 +146,7 @@ def _received(events: DataFrame) -> DataFrame:
     return operations(events, "receive", "ok")
 
 
-def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
+def join_deliveries(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
     """Return the messages that a subscription had to receive, or received. A message is checked if it was acknowledged,
     is expected in one of the subscription's regions, belongs to no uncommitted transaction, and no client moved the
     subscription. A checked message is one of: `due`; `left_out`: not received by a subscription with compacted reads,
@@ -182,14 +182,16 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
     )
 
 
-def without_expired(owed: DataFrame, namespaces: Mapping[str, Namespace], end_ms: float) -> DataFrame:
+def without_expired(
+    subscription_messages: DataFrame, namespaces: Mapping[str, Namespace], end_ms: float
+) -> DataFrame:
     """Add `aged` and `expired`. `aged`: at the end of the history the message was older than TTL or a quota of its
     namespace or topic allows, so its subscription may have skipped it. `expired`: aged, never received, and so no
     longer `due`."""
     may_expire = _may_expire(namespaces, end_ms)
     aged = F.lit(False) if may_expire is None else F.coalesce(may_expire, F.lit(False))
     return (
-        owed.withColumn("aged", aged)
+        subscription_messages.withColumn("aged", aged)
         .withColumn("expired", F.col("due") & (F.col("times") == 0) & F.col("aged"))
         .withColumn("due", F.col("due") & ~F.col("expired"))
     )

@@ -5,7 +5,8 @@
     messages        one row per origin: the published message, its response, and its copies
     missing         one row per expected copy that is not stored, of acknowledged messages and others: what that
                     absence proves, and the number of stored copies (`held`)
-    owed            one row per subscription and message that it had to receive, or received: whether it is `due`
+    subscription_messages
+                    one row per subscription and message that it had to receive, or received: whether it is `due`
                     to it, how many `times` it was delivered
     strays          one row per subscription and position of a delivery that names no message, where no message is
                     stored and none was trimmed
@@ -29,8 +30,8 @@ from dataclasses import dataclass
 from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel, schema
 from spark_jobs.frames.deliveries import (
     deliveries,
+    join_deliveries,
     named_deliveries,
-    owed_messages,
     subscriptions,
     with_homes,
     without_expired,
@@ -52,7 +53,7 @@ class Evidence:
     events: DataFrame
     messages: DataFrame
     missing: DataFrame
-    owed: DataFrame
+    subscription_messages: DataFrame
     strays: DataFrame
     claims: PositionClaims
     ownership: Ownership
@@ -83,14 +84,14 @@ def gather(
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
         of_subscriptions, by_place = of_clients.result()
         given = deliveries(by_place, of_subscriptions)
-        of_each = owed_messages(messages, subscriptions(of_subscriptions), given)
-        owed = cached(without_expired(of_each, namespaces, end_ms))
+        of_each = join_deliveries(messages, subscriptions(of_subscriptions), given)
+        subscription_messages = cached(without_expired(of_each, namespaces, end_ms))
         return Evidence(
             stored=stored,
             events=events,
             messages=messages,
             missing=missing.result(),
-            owed=owed,
+            subscription_messages=subscription_messages,
             strays=not_trimmed(by_place.where(F.col("producer").isNull() & (F.col("times") > 0)), trimmed),
             claims=claims,
             ownership=ownership,

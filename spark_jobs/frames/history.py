@@ -82,8 +82,8 @@ def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[st
 
 
 def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
-    asked = operations(events, "publish", "asked")
-    ranges = asked.groupBy("topic", "region", "producer", "session").agg(
+    requests = operations(events, "publish", "asked")
+    ranges = requests.groupBy("topic", "region", "producer", "session").agg(
         F.min("sequence_id").alias("first"), F.max("sequence_id").alias("last")
     )
     return [row.asDict() for row in ranges.collect()]

@@ -131,14 +131,14 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
     """Return (name of a colour in the style sheet, meaning) of the elements in the picture. Two elements may share a
     colour."""
 
-    def drawn(series: Series) -> bool:
+    def is_shown(series: Series) -> bool:
         return any(any(lane.counts[series]) for lane in timeline.lanes)
 
     entries = [
-        (drawn("published"), "published", "published (above the line)"),
-        (drawn("unanswered"), "unanswered", "published, no response"),
-        (drawn("received"), "received", "received (below the line)"),
-        (drawn("again"), "again", "redelivered"),
+        (is_shown("published"), "published", "published (above the line)"),
+        (is_shown("unanswered"), "unanswered", "published, no response"),
+        (is_shown("received"), "received", "received (below the line)"),
+        (is_shown("again"), "again", "redelivered"),
         (any(one.what != "pause" for one in timeline.down), "down", "region down"),
         (any(one.what == "pause" for one in timeline.down), "again", "region paused"),
         (bool(timeline.gaps), "gap", "fail-over: from the loss of the region to the next message"),

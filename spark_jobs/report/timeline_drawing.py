@@ -64,8 +64,8 @@ LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "unava
 
 def draw_timeline(timeline: Timeline, width: int) -> str:
     """Return the timeline as an `<svg>` element. Its text is escaped."""
-    away = [*timeline.links, *timeline.stores]
-    names = [*map(_link_name, away), *(lane.name for lane in timeline.actors)]
+    interruptions = [*timeline.links, *timeline.stores]
+    names = [*map(_link_name, interruptions), *(lane.name for lane in timeline.actors)]
     names += ["fail-over", *(lane.region for lane in timeline.lanes)]
     frame = frame_for(width, timeline.seconds, names, map(_cluster_text, timeline.lanes))
     phase_marks = [
@@ -79,7 +79,7 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
     for lane in timeline.lanes:
         tops[lane.region] = y
         y += _lane_height(frame)
-    links, y = _draw_links(frame, away, y)
+    links, y = _draw_links(frame, interruptions, y)
     actors, y = _draw_actors(frame, timeline, y)
     grid, end = axis(frame, y, first_lane)
     phases = _draw_phases(frame, phase_marks, 4.0, y)
@@ -181,11 +181,11 @@ def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark]
     rows = [LabelRow(), LabelRow()]
     for mark in own:
         words = f"{MARK_WORDS[mark.op]} {mark.at_s:.1f} s"
-        drawn = (
+        labels = (
             moment_label(frame, mark.at_s, words, top + 13 + number * LABEL_PX, "label", row)
             for number, row in enumerate(rows)
         )
-        parts.append(next(filter(None, drawn), ""))
+        parts.append(next(filter(None, labels), ""))
     return "".join(parts)
 
 
@@ -265,14 +265,14 @@ def _strip(frame: PlotArea, interval: Interval, words: str, y: float, kind: str,
     """Return a bracket with its label: beside it in a wide picture, above it in a narrow one."""
     beside = frame.names_beside
     line, baseline = (y + 11, y + 15) if beside else (y + 23, y + 13)
-    drawn = bracket(frame, interval.from_s, interval.to_s, line, kind)
-    words_drawn = (
+    bracket_path = bracket(frame, interval.from_s, interval.to_s, line, kind)
+    label = (
         label_beside(frame, interval.from_s, interval.to_s, words, baseline, f"label {kind}", row)
         if beside
         else moment_label(frame, interval.from_s, words, baseline, f"label {kind}", row)
         or text(frame.left + 5, baseline, shortened(words, 46), f"label {kind}")
     )
-    return [drawn, words_drawn or ""]
+    return [bracket_path, label or ""]
 
 
 def _actor_height(frame: PlotArea) -> float:

@@ -204,14 +204,14 @@ async def test_an_entry_that_another_region_never_accepts_parks_only_its_own_rep
                 await large.send(payload)
             region = world.running["us"]
             parked = region.directory.serving[TOPIC].replicators["eu"]
-            await until(lambda: "parked" in parked.life.why_not)
-            assert "the maximum of" in parked.life.why_not
+            await until(lambda: "parked" in parked.lifecycle.why_not)
+            assert "the maximum of" in parked.lifecycle.why_not
             small = await client.producer("small")
             await small.send(b"goes on")
             replicator = region.directory.serving["persistent://public/default/small"].replicators["eu"]
             await until(lambda: replicator.backlog == 0)
             assert [m.payload for m in await stored(world, "eu")] == [b"0"]
-            assert "parked" in parked.life.why_not
+            assert "parked" in parked.lifecycle.why_not
             assert parked.backlog >= 2
     assert len([line for line in caplog.messages if "parked" in line]) == 1
     down = [at for at, line in enumerate(caplog.messages) if line == "link to eu down"]

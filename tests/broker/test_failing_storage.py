@@ -94,11 +94,11 @@ async def test_a_producer_waits_for_the_pending_publishes_of_its_former_incarnat
     host = world.client_host("first-life", "us")
     first = world.client_on(host, ("us",))
 
-    async def life() -> None:
+    async def run_program() -> None:
         producer = await first.producer(TOPIC, name="p")
         await producer.send(b"old")
 
-    host.start(life())
+    host.start(run_program())
     await world.simulation.until(lambda: TOPIC in broker_of(world).directory.serving)
     await world.simulation.until(lambda: broker_of(world).directory.serving[TOPIC].publishing.issued > 0)
     host.kill()

@@ -110,7 +110,7 @@ async def test_a_topic_terminated_in_one_region_rejects_replicated_entries_and_b
         last = await there.termination.terminate()
         await producer.send(b"after")
         replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
-        await until(lambda: "was terminated" in replicator.life.why_not, DEADLINE)
+        await until(lambda: "was terminated" in replicator.lifecycle.why_not, DEADLINE)
         elsewhere = await eu.subscribe(other, "s")
         await (await us.producer(other)).send(b"other")
         assert (await elsewhere.receive()).payload == b"other"
@@ -143,7 +143,7 @@ async def test_a_deleted_topic_is_not_created_again_by_another_region() -> None:
         await us.directory.delete(TOPIC, force=True)
         await publish(world, 2, "eu")
         replicator = (await topic_of(eu)).replicators["us"]
-        await until(lambda: "was deleted in us" in replicator.life.why_not, DEADLINE)
+        await until(lambda: "was deleted in us" in replicator.lifecycle.why_not, DEADLINE)
         assert not us.directory.exists(TOPIC)
         async with world.client("us") as client:
             consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
@@ -159,7 +159,7 @@ async def test_the_deletion_is_remembered_over_a_crash() -> None:
         await world.crash("us")
         us = await world.start("us")
         replicator = (await topic_of(world.running["eu"])).replicators["us"]
-        await until(lambda: "was deleted in us" in replicator.life.why_not, DEADLINE)
+        await until(lambda: "was deleted in us" in replicator.lifecycle.why_not, DEADLINE)
         assert not us.directory.exists(TOPIC)
 
 
@@ -173,10 +173,10 @@ async def test_partitions_of_a_deleted_topic_do_not_come_back() -> None:
         await until(lambda: all(us.directory.exists(one) for one in partitions), DEADLINE)
         await us.partitioned.delete(name, force=True)
         topic = await eu.directory.acquire(partitions[0], OpenMode.EXISTING)
-        await until(lambda: "was deleted in us" in topic.replicators["us"].life.why_not, DEADLINE)
+        await until(lambda: "was deleted in us" in topic.replicators["us"].lifecycle.why_not, DEADLINE)
         assert not any(us.directory.exists(one) for one in partitions)
         await us.partitioned.create(name, 2)
-        await until(lambda: topic.replicators["us"].life.is_connected, DEADLINE)
+        await until(lambda: topic.replicators["us"].lifecycle.is_connected, DEADLINE)
 
 
 async def test_clients_of_a_topic_deleted_by_force_continue_with_a_new_one() -> None:

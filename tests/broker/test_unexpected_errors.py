@@ -81,8 +81,8 @@ async def test_a_store_is_read_again_after_an_unexpected_error(monkeypatch: pyte
         with monkeypatch.context() as once:
             once.setattr(metadata._medium, "read", broken)
             metadata._start_reading()
-            await until(lambda: metadata.away is not None)
-        await until(lambda: metadata.away is None)
+            await until(lambda: metadata.read_failure is not None)
+        await until(lambda: metadata.read_failure is None)
         await asyncio.wait_for(metadata.put(TenantPath("acme").text, b"{}"), 10)
 
 

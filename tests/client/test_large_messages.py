@@ -45,9 +45,9 @@ def stored(w: World, region: str = "us") -> list[bytes]:
 
 async def received(client: Client, count: int) -> list[Message]:
     reader = await client.reader(TOPIC, EARLIEST)
-    came = [await asyncio.wait_for(reader.receive(), 30) for _ in range(count)]
+    arrived = [await asyncio.wait_for(reader.receive(), 30) for _ in range(count)]
     assert not await reader.has_message()
-    return came
+    return arrived
 
 
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=5)], ids=["single", "batch"])
@@ -63,9 +63,9 @@ async def test_a_compressed_message_is_received_as_it_was_sent(
     producer = await client.producer(TOPIC, compression=compression, batching=batching)
     payloads = [b"%d" % number * 500 for number in range(5)]
     await asyncio.gather(*[producer.send(one, key="k", properties={"n": "1"}) for one in payloads])
-    came = await received(client, 5)
-    assert [one.payload for one in came] == payloads
-    assert {(one.key, one.properties["n"]) for one in came} == {("k", "1")}
+    arrived = await received(client, 5)
+    assert [one.payload for one in arrived] == payloads
+    assert {(one.key, one.properties["n"]) for one in arrived} == {("k", "1")}
     metadata = read_metadata(stored(world)[0])
     assert metadata.compression == compression.value
     assert (len(stored(world)[0]) < 400) is (compression is not Compression.NONE)
@@ -114,8 +114,8 @@ async def test_a_large_message_is_sent_in_chunks_and_received_as_one(
     assert [one.chunk_id for one in chunks] == list(range(len(chunks)))
     assert {one.sequence_id for one in chunks} == {1}
     assert all(len(data) <= BYTES_MAX for data in stored(world))
-    came = await received(world.client("us"), 3)
-    assert {one.id: one.payload for one in came} == sent
+    arrived = await received(world.client("us"), 3)
+    assert {one.id: one.payload for one in arrived} == sent
     await world.quiet()
     assert [one.payload for one in await received(world.client("eu"), 3)] == list(sent.values())
 
@@ -209,9 +209,9 @@ async def test_partitions_take_large_messages_as_topics_do(world: World) -> None
     payloads = {noise(3 * BYTES_MAX, str(number)) for number in range(4)}
     for payload in payloads:
         await producer.send(payload)
-    came = [await asyncio.wait_for(consumer.receive(), 10) for _ in payloads]
-    assert {one.payload for one in came} == payloads
-    await consumer.acknowledge(*came, confirmed=True)
+    arrived = [await asyncio.wait_for(consumer.receive(), 10) for _ in payloads]
+    assert {one.payload for one in arrived} == payloads
+    await consumer.acknowledge(*arrived, confirmed=True)
     assert [world.regions["us"].backlog(f"{TOPIC}-partition-{index}", "s") for index in range(2)] == [0, 0]
 
 

@@ -305,10 +305,10 @@ async def test_a_pattern_loses_nothing_of_a_topic_that_is_deleted_and_created_ag
     """INV-61: messages of the new topic are newer than the consumer."""
     await publish(client, f"{ORDERS}-a", "old")
     consumer = await client.subscribe(re.compile(f"{NAMESPACE}/orders-.*"), "s")
-    for life in "123":
+    for incarnation in "123":
         await delete(world, "orders-a")
-        await publish(client_of(world), f"{ORDERS}-a", life)
-        assert await received(consumer, 1) == [life]
+        await publish(client_of(world), f"{ORDERS}-a", incarnation)
+        assert await received(consumer, 1) == [incarnation]
 
 
 async def test_a_cancelled_pattern_subscription_ends_its_watch(client: Client) -> None:

@@ -69,8 +69,8 @@ async def test_messages_of_one_key_are_in_one_partition_in_their_order(
     for index in range(3):
         wanted = [n for n in range(80) if key_hash(keys[n % 8]) % 3 == index]
         consumer = await client.reader(partition(index), start=EARLIEST)
-        came = [int((await consumer.receive()).payload) for _ in wanted]
-        assert came == wanted
+        received = [int((await consumer.receive()).payload) for _ in wanted]
+        assert received == wanted
         assert not await consumer.has_message()
 
 
@@ -275,8 +275,8 @@ async def test_transactions_reach_over_partitions(world: World, client: Client) 
     readers = [await client.reader(partition(index), start=EARLIEST) for index in range(3)]
     assert not any([await one.has_message() for one in readers])
     await transaction.commit()
-    came = [(await one.receive()).payload for one in readers for _ in range(2)]
-    assert sorted(came) == [b"%d" % number for number in range(6)]
+    received = [(await one.receive()).payload for one in readers for _ in range(2)]
+    assert sorted(received) == [b"%d" % number for number in range(6)]
 
 
 async def test_a_partition_is_a_topic_by_itself(world: World, client: Client) -> None:
@@ -307,14 +307,14 @@ async def test_kills_and_growth_during_a_stream_lose_and_duplicate_nothing(
             await grow(world, 3 + burst // 4)
     await asyncio.wait_for(asyncio.gather(*sends), 120)
     await producer.close()
-    came: dict[int, list[int]] = {}
+    received: dict[int, list[int]] = {}
     for partition_of_it in range(5):
         reader = await client_of(world).reader(partition(partition_of_it), start=EARLIEST)
         while await reader.has_message():
             message = await reader.receive()
-            came.setdefault(message.id.partition, []).append(int(message.payload))
-    assert sorted(n for one in came.values() for n in one) == list(range(240))
-    assert all(one == sorted(one) for one in came.values())
+            received.setdefault(message.id.partition, []).append(int(message.payload))
+    assert sorted(n for one in received.values() for n in one) == list(range(240))
+    assert all(one == sorted(one) for one in received.values())
     seen: set[int] = set()
     async with asyncio.timeout(120):
         while len(seen) < 240:

@@ -66,11 +66,11 @@ async def test_after_a_seek_to_a_time_a_reader_has_the_later_messages(client: Cl
     times = [client.wall_clock_ms() + 10_000, client.wall_clock_ms() - 2_500, 1]
     for time_ms, expected in zip(times, (0, 2, 3), strict=True):
         await reader.seek(time_ms)
-        came = 0
+        count = 0
         while await reader.has_message():
             await reader.receive()
-            came += 1
-        assert came == expected, time_ms
+            count += 1
+        assert count == expected, time_ms
 
 
 async def test_a_reader_of_a_partitioned_topic_reads_all_of_it(world: World, client: Client) -> None:

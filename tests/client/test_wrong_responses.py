@@ -139,10 +139,10 @@ class ScriptedConnection:
     def __init__(self, answers: Iterable[Command]) -> None:
         self.answers = list(answers)
         self.watchers: dict[int, PatternTopics] = {}
-        self.asked = 0
+        self.requests = 0
 
     async def request(self, command: Command) -> Command:
-        self.asked += 1
+        self.requests += 1
         return self.answers.pop(0)
 
     def write(self, data: bytes) -> None:
@@ -186,7 +186,7 @@ async def test_after_an_inconsistent_change_the_list_is_requested() -> None:
     async with asyncio.timeout(1):
         await topics.changed()
     assert await topics.names() == set(truth)
-    assert connection.asked == 2
+    assert connection.requests == 2
 
 
 async def test_a_list_without_bound_is_rejected_and_the_former_one_stays() -> None:

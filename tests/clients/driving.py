@@ -139,9 +139,9 @@ def java_program(name: str, pom: Path, source: Path, main: str) -> list[str]:
     return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", main]
 
 
-def want(tool: str, asked: str, version: tuple[int, int]) -> None:
+def want(tool: str, option: str, version: tuple[int, int]) -> None:
     """Skip the test if the tool is missing or older than `version`. `asked`: the argument that prints its version."""
-    said = subprocess.run([tool, asked], capture_output=True, text=True).stdout if shutil.which(tool) else ""
+    said = subprocess.run([tool, option], capture_output=True, text=True).stdout if shutil.which(tool) else ""
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or tuple(map(int, found.groups())) < version:
         pytest.skip(f"there is no {tool} of version {version[0]}.{version[1]} or newer")

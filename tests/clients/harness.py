@@ -102,10 +102,10 @@ class ClientProgram:
 
     async def rest(self, key: str = "r") -> list[str]:
         """Return the payloads of all messages that a reader reports as available."""
-        came = []
+        remaining = []
         while (await self.ask("available", key=key))["answer"] == "yes":
-            came.append((await self.ask("read", key=key, timeout_ms=WAIT_MS))["payload"])
-        return came
+            remaining.append((await self.ask("read", key=key, timeout_ms=WAIT_MS))["payload"])
+        return remaining
 
 
 async def rejected(request: asyncio.Future[dict[str, str]], seconds: float = 20) -> Failed:

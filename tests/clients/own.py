@@ -84,13 +84,13 @@ class OwnDriver:
 
     def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
         given = {name: str(value) for name, value in arguments.items() if value is not None}
-        answer = asyncio.ensure_future(self._asked(verb, given))
+        answer = asyncio.ensure_future(self._request(verb, given))
         answer.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )  # a caller may ignore the response
         return answer
 
-    async def _asked(self, verb: str, given: Arguments) -> dict[str, str]:
+    async def _request(self, verb: str, given: Arguments) -> dict[str, str]:
         try:
             return await self._host.ask(self._doing.do(verb, given))
         except HostDied:

@@ -56,8 +56,8 @@ async def test_a_message_beyond_its_redeliveries_is_a_dead_letter(scene: Scene) 
     await program.subscribe(type="Shared", redeliveries=2, **LETTERS)
     await program.producer()
     await program.send(*payloads)
-    came = [await counted(program) for _ in range(3 * 3)]
-    assert sorted(came) == [(payload, count) for payload in payloads for count in range(3)]
+    received = [await counted(program) for _ in range(3 * 3)]
+    assert sorted(received) == [(payload, count) for payload in payloads for count in range(3)]
     assert await program.nothing_comes()
     await program.subscribe("dead", "d", subscription="first", type="Shared", **{"from": "latest"})
     assert sorted([await program.receive("d") for _ in payloads]) == payloads

@@ -183,9 +183,9 @@ async def test_a_pattern_consumer_finds_topics_created_after_the_region_was_down
 
 async def next_other_than(payload: str, program: ClientProgram) -> str:
     """The last acknowledged message may arrive again: clients batch acknowledgements."""
-    while (came := await program.receive()) == payload:
+    while (received := await program.receive()) == payload:
         pass
-    return came
+    return received
 
 
 @clients()

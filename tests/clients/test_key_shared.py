@@ -20,12 +20,12 @@ async def numbered(consumer: ClientProgram, timeout_ms: int) -> tuple[str, int]:
 
 
 async def until_nothing_comes(consumer: ClientProgram) -> list[tuple[str, int]]:
-    came = []
+    received = []
     while True:
         try:
-            came.append(await numbered(consumer, 1_500))
+            received.append(await numbered(consumer, 1_500))
         except Failed:
-            return came
+            return received
 
 
 async def publish(scene: Scene) -> None:
@@ -37,9 +37,9 @@ async def publish(scene: Scene) -> None:
         await scene.program.send(str(number), message_key=f"key-{number % KEYS}")
 
 
-def check_order(came: list[tuple[str, int]]) -> None:
-    for key in {key for key, _ in came}:
-        numbers = [number for one, number in came if one == key]
+def check_order(received: list[tuple[str, int]]) -> None:
+    for key in {key for key, _ in received}:
+        numbers = [number for one, number in received if one == key]
         assert numbers == sorted(numbers), key
 
 
@@ -48,9 +48,9 @@ async def test_each_key_goes_to_one_consumer_in_order(scene: Scene) -> None:
     one, other = await asyncio.gather(*map(until_nothing_comes, scene.programs))
     assert sorted(number for _, number in one + other) == list(range(KEYS * ROUNDS))
     assert not {key for key, _ in one} & {key for key, _ in other}
-    for came in (one, other):
-        assert came
-        check_order(came)
+    for received in (one, other):
+        assert received
+        check_order(received)
 
 
 async def test_the_keys_of_a_killed_consumer_continue_at_the_other_one(scene: Scene) -> None:
@@ -58,7 +58,7 @@ async def test_the_keys_of_a_killed_consumer_continue_at_the_other_one(scene: Sc
     one, doomed = scene.programs
     had = [await numbered(doomed, 10_000) for _ in range(3)]
     doomed.kill()
-    came = await until_nothing_comes(one)
-    check_order(came)
-    missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
+    received = await until_nothing_comes(one)
+    check_order(received)
+    missing = set(range(KEYS * ROUNDS)) - {number for _, number in received}
     assert missing <= {number for _, number in had}

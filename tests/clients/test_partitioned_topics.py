@@ -27,9 +27,9 @@ async def sent_and_received(program: ClientProgram) -> set[str]:
     await program.producer()
     for number in range(MESSAGES):
         await program.send(str(number), message_key=f"key-{number}")
-    came = [await program.message() for _ in range(MESSAGES)]
-    assert sorted(int(one["payload"]) for one in came) == list(range(MESSAGES))
-    return {one["topic"] for one in came}
+    messages = [await program.message() for _ in range(MESSAGES)]
+    assert sorted(int(one["payload"]) for one in messages) == list(range(MESSAGES))
+    return {one["topic"] for one in messages}
 
 
 async def test_messages_go_through_all_partitions_and_come_once(scene: Scene) -> None:

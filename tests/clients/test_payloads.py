@@ -105,18 +105,18 @@ async def test_the_same_holds_without_deduplication(scene: Scene) -> None:
 
 async def all_of(program: ClientProgram, consumers: list[str]) -> list[str]:
     """Return the digests of four messages that these consumers received."""
-    came: list[str] = []
+    remaining: list[str] = []
 
     async def receive(consumer: str) -> None:
-        while len(came) < 4:
+        while len(remaining) < 4:
             try:
-                came.append(await program.receive_bytes(consumer, 2_000))
+                remaining.append(await program.receive_bytes(consumer, 2_000))
             except Failed as failure:  # nothing came to this one
                 if failure.name == "Gone":
                     raise
 
     await asyncio.gather(*map(receive, consumers))
-    return came
+    return remaining
 
 
 @clients()

@@ -51,8 +51,8 @@ async def test_another_cluster_gives_the_same_schemas_by_its_own_numbers(scene: 
     assert await read(scene, "ap", "id,note=none", 1) == [first]
     await produce(scene, "us", "id", "old")
     await produce(scene, "us", "id,note=none", "new")
-    came = [await scene.program.message("c ap id,note=none") for _ in range(2)]
-    assert came == [read_of_old(scene.client, "1"), NEW | {"version": "0"}]
+    messages = [await scene.program.message("c ap id,note=none") for _ in range(2)]
+    assert messages == [read_of_old(scene.client, "1"), NEW | {"version": "0"}]
 
 
 @pytest.mark.parametrize("client", [case("java")])

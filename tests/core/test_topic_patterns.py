@@ -70,19 +70,19 @@ def test_catastrophic_backtracking_does_not_occur(pattern: str) -> None:
 def test_like_the_engine_of_the_language_where_both_can(seed: int) -> None:
     chance = random.Random(seed)
 
-    def drawn(depth: int) -> str:
+    def random_pattern(depth: int) -> str:
         kinds = [lambda: chance.choice("ab.") for _ in range(3)]
         if depth:
             kinds += [
-                lambda: drawn(depth - 1) + drawn(depth - 1),
-                lambda: f"({drawn(depth - 1)}|{drawn(depth - 1)})",
-                lambda: f"({drawn(depth - 1)}){chance.choice(['*', '+', '?', '{1,2}', '{0,1}'])}",
+                lambda: random_pattern(depth - 1) + random_pattern(depth - 1),
+                lambda: f"({random_pattern(depth - 1)}|{random_pattern(depth - 1)})",
+                lambda: f"({random_pattern(depth - 1)}){chance.choice(['*', '+', '?', '{1,2}', '{0,1}'])}",
                 lambda: chance.choice(["[ab]", "[^a]", "[a-b]"]),
             ]
         return chance.choice(kinds)()
 
     for _ in range(40):
-        pattern = drawn(3)
+        pattern = random_pattern(3)
         for _ in range(10):
             topic = "".join(chance.choice("abc") for _ in range(chance.randrange(6)))
             assert fits(pattern, topic) == bool(re.fullmatch(pattern, topic)), (pattern, topic)

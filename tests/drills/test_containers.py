@@ -28,7 +28,7 @@ from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.actors.processes import ActorProcess
 from emulator.scenarios.region_queries import read_topics_over_http, survey
 from tests.runtimes.containers import ROOT, need_containers, remove
-from tests.runtimes.fixtures import asked
+from tests.runtimes.fixtures import admin_request
 from tests.runtimes.test_metadata_sync import CREATION, OFF, creates, is_off, until_said
 from tests.scenarios.virtual import consumer_spec, producer_spec
 
@@ -169,10 +169,10 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
     async def scenario() -> None:
         here, _, there = (await run.status()).regions
         assert await asyncio.to_thread(creates, there, "created-before")
-        assert await asked(here, "POST", CREATION, OFF) == 204
+        assert await admin_request(here, "POST", CREATION, OFF) == 204
         await until_said(there, CREATION, is_off)
         assert not await asyncio.to_thread(creates, there, "refused")
-        assert await asked(there, "DELETE", CREATION) == 204
+        assert await admin_request(there, "DELETE", CREATION) == 204
         await until_said(here, CREATION, lambda said: not is_off(said))
         assert await asyncio.to_thread(creates, here, "created-after")
 

@@ -72,12 +72,12 @@ def rust(source: Path) -> list[str]:
     return [str(target / "debug" / "billing")]
 
 
-def want(tool: str, asked: str, version: tuple[int, int]) -> None:
+def want(tool: str, option: str, version: tuple[int, int]) -> None:
     """Skip where the tool is missing, or older than its Pulsar client requires."""
     wanted = f"there is no {tool} of version {version[0]}.{version[1]} or newer"
     if shutil.which(tool) is None:
         pytest.skip(wanted)
-    said = subprocess.run([tool, asked], capture_output=True, text=True).stdout
+    said = subprocess.run([tool, option], capture_output=True, text=True).stdout
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or tuple(map(int, found.groups())) < version:
         pytest.skip(wanted)

@@ -78,7 +78,7 @@ def asked_and_stored(
     live: LiveRun, actor: str, region: str, topic: str
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return, by producer and number, payload and attributes from the history and from the log."""
-    asked = {
+    requested = {
         (line["producer"], line["sequence_id"]): (
             digest_number(line["payload_digest"]),
             digest_number(line["attributes_digest"]) if "attributes_digest" in line else 0,
@@ -89,7 +89,7 @@ def asked_and_stored(
         (row["producer_name"], row["sequence_id"]): (row["payload_digest"], row["attributes_digest"])
         for row in live.stored(region, topic)
     }
-    return asked, stored
+    return requested, stored
 
 
 @contextmanager

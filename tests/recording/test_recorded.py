@@ -81,8 +81,8 @@ def test_every_thread_s_message_is_stored_under_the_number_that_was_written_down
         assert receipts.acquire(timeout=20)
     for thread in working:
         thread.join()
-    asked = {line["sequence_id"]: line["payload_digest"] for line in recording.lines("publish", "asked")}
-    assert sorted(asked) == list(range(threads * each))
+    requested = {line["sequence_id"]: line["payload_digest"] for line in recording.lines("publish", "asked")}
+    assert sorted(requested) == list(range(threads * each))
     places = [line["message_id"] for line in recording.lines("publish", "ok")]
     assert len(set(places)) == threads * each
     written, stored = asked_and_stored(recording.live, recording.actor, "us-east", recording.topic)

@@ -54,7 +54,7 @@ def with_regions(topology: Topology, **changes: object) -> Topology:
     return topology.with_regions(lambda region: dataclasses.replace(region, **changes))  # type: ignore[arg-type]
 
 
-async def asked(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
+async def admin_request(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
     """Send a request to a region's admin port. Return the decoded body of a 200 response, otherwise the status."""
     answer = await call_url(region.admin_url, method, path, body)
     return answer.json() if answer.status == 200 else answer.status

@@ -16,7 +16,7 @@ from emulator.runtimes.admin_client import call_url
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import asked
+from .fixtures import admin_request
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 V2 = "/admin/v2"
@@ -143,7 +143,7 @@ def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp
             assert answer.status // 100 == 2, (step, answer)
             await runtime.kill("us")
             await runtime.start("us")
-            said = await asked(us, "GET", f"{V2}/{step.look}")
+            said = await admin_request(us, "GET", f"{V2}/{step.look}")
             assert step.is_so(said), (step, said)
 
     run_one_region(tmp_path, scenario)
@@ -159,7 +159,7 @@ async def _choose_published_ports(us: RegionStatus) -> None:
 def test_a_region_that_was_shut_down_by_a_call_is_stopped_and_can_be_started(tmp_path: Path) -> None:
     async def scenario(runtime: ProcessRuntime, us: RegionStatus) -> None:
         shutdown = f"{V2}/brokers/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true"
-        assert await asked(us, "POST", shutdown) == 204
+        assert await admin_request(us, "POST", shutdown) == 204
         async with asyncio.timeout(20):
             while (await runtime.status()).regions[0].state not in ("stopped", "killed"):
                 await asyncio.sleep(0.05)

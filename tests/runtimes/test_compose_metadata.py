@@ -17,7 +17,7 @@ from spark_jobs.checks.metadata_converged import metadata_converged
 from spark_jobs.sources.run_folder import open_run_folder
 
 from .containers import need_containers, remove
-from .fixtures import asked
+from .fixtures import admin_request
 from .test_metadata_sync import CREATION, OFF, is_off, synchronised_topology, until_said
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -40,24 +40,26 @@ def test_the_verifier_checks_shared_metadata_after_a_clock_skew_and_a_lost_store
     async def scenario() -> None:
         await runtime.up()
         east, _, europe = (await runtime.status()).regions
-        assert await asked(east, "POST", CREATION, OFF) == 204
+        assert await admin_request(east, "POST", CREATION, OFF) == 204
         await until_said(europe, CREATION, is_off)
         await runtime.skew("eu-central", -60_000)
-        assert await asked(europe, "DELETE", CREATION) == 409, "older than the stored change, by this clock"
+        assert await admin_request(europe, "DELETE", CREATION) == 409, (
+            "older than the stored change, by this clock"
+        )
         await runtime.kill("eu-central")
         await runtime.start("eu-central")
-        assert (await asked(europe, "GET", CLOCK))["ahead_ms"] == -60_000
+        assert (await admin_request(europe, "GET", CLOCK))["ahead_ms"] == -60_000
         await runtime.skew("eu-central", 0)
-        assert await asked(europe, "DELETE", CREATION) == 204
+        assert await admin_request(europe, "DELETE", CREATION) == 204
         await until_said(east, CREATION, lambda said: not is_off(said))
         await runtime.lose("eu-central")
-        assert (await asked(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is True
+        assert (await admin_request(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is True
         with pytest.raises(Refused, match="runs: `geoemu lose --cluster americas` first"):
             await runtime.lose_store("americas")
         await runtime.lose_store("europe")
-        assert await asked(east, "POST", CREATION, OFF) == 204
+        assert await admin_request(east, "POST", CREATION, OFF) == 204
         await runtime.start("eu-central")
-        assert (await asked(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is False
+        assert (await admin_request(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is False
         await until_said(europe, CREATION, is_off)
         await runtime.down()
 

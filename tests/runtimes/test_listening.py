@@ -122,14 +122,14 @@ def test_a_name_is_looked_up_once_and_clients_receive_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checked address is used for listening, whatever the name resolves to later."""
-    asked: list[object] = []
+    lookups: list[object] = []
     system = socket.getaddrinfo
 
     def changing(host: Any, *rest: Any, **more: Any) -> Any:
         if host != "here.example":
             return system(host, *rest, **more)
-        asked.append(host)
-        return system("127.0.0.1" if len(asked) <= len(REGIONS) else "0.0.0.0", *rest, **more)
+        lookups.append(host)
+        return system("127.0.0.1" if len(lookups) <= len(REGIONS) else "0.0.0.0", *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", changing)
     ProcessRuntime.create(listening_on(small_topology(tmp_path), "here.example"), tmp_path / "run")

@@ -14,7 +14,7 @@ from emulator.errors import Refused
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import asked, small_topology
+from .fixtures import admin_request, small_topology
 
 pytestmark = pytest.mark.real
 EVENTS = "persistent://pulsar/system/metadata-events"
@@ -45,7 +45,7 @@ def creates(region: RegionStatus, topic: str) -> bool:
 
 async def until_said(region: RegionStatus, path: str, is_so: Callable[[Any], bool]) -> None:
     async with asyncio.timeout(30):
-        while not is_so(await asked(region, "GET", path)):
+        while not is_so(await admin_request(region, "GET", path)):
             await asyncio.sleep(0.02)
 
 
@@ -56,17 +56,19 @@ async def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_p
     await runtime.up()
     east, west, europe = (await runtime.status()).regions
     assert await asyncio.to_thread(creates, europe, "first")
-    assert await asked(east, "POST", CREATION, OFF) == 204
+    assert await admin_request(east, "POST", CREATION, OFF) == 204
     await until_said(europe, CREATION, is_off)
     assert not await asyncio.to_thread(creates, europe, "second")
     await runtime.skew("eu-central", -60_000)
-    assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
-    assert await asked(europe, "DELETE", CREATION) == 409, "older than the stored change, by this clock"
+    assert (await admin_request(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
+    assert await admin_request(europe, "DELETE", CREATION) == 409, (
+        "older than the stored change, by this clock"
+    )
     await runtime.kill("us-east")
     await runtime.restart("eu-central")
-    assert (await asked(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
+    assert (await admin_request(europe, "GET", "/geoemu/v1/clock"))["ahead_ms"] == -60_000
     await runtime.skew("eu-central", 0)
-    assert await asked(europe, "DELETE", CREATION) == 204
+    assert await admin_request(europe, "DELETE", CREATION) == 204
     await until_said(west, CREATION, lambda said: not is_off(said))
     await runtime.down()
 
@@ -80,16 +82,16 @@ async def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_po
 
     await runtime.up()
     east, _, europe = (await runtime.status()).regions
-    assert await asked(europe, "POST", CREATION, OFF) == 204
+    assert await admin_request(europe, "POST", CREATION, OFF) == 204
     await until_said(east, CREATION, lambda said: isinstance(said, dict))
     with pytest.raises(Refused, match="eu-central of cluster europe runs"):
         await runtime.lose_store("europe")
     await runtime.lose("eu-central")
-    assert await asked(east, "GET", lost) == {"lost": True, "by": "operator", "times": 1}
+    assert await admin_request(east, "GET", lost) == {"lost": True, "by": "operator", "times": 1}
     await runtime.lose_store("europe")
     assert (tmp_path / "run/configuration/europe/lost-1/configuration.sqlite").exists()
     await runtime.start("eu-central")
     await until_said(europe, CREATION, lambda said: isinstance(said, dict))
-    assert (await asked(east, "GET", lost))["lost"] is False
+    assert (await admin_request(east, "GET", lost))["lost"] is False
     await runtime.restart("eu-central")
     await runtime.down()

@@ -161,8 +161,8 @@ async def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_
         events = live.events("orders")
         unknown = origins(events, "publish", "unknown")
         assert len(unknown) == orders.counts.unknown > 50
-        asked = origins(events, "publish", "asked")
-        assert sorted(asked) == sorted(unknown + origins(events, "publish", "ok"))
+        requested = origins(events, "publish", "asked")
+        assert sorted(requested) == sorted(unknown + origins(events, "publish", "ok"))
 
 
 async def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def test_one_number_makes_the_first_to_come_the_heir_of_all() -> None:
 
 def test_random_is_drawn_for_each_host_and_topic_and_always_the_same() -> None:
     """Several successors, and not perfectly even."""
-    drawn = priorities("random", "host-1", 0, 5, TOPICS)
-    assert drawn == priorities("random", "host-1", 3, 9, TOPICS)
-    assert len(set(drawn)) == len(TOPICS)
-    assert drawn != priorities("random", "host-2", 0, 5, TOPICS)
+    order = priorities("random", "host-1", 0, 5, TOPICS)
+    assert order == priorities("random", "host-1", 3, 9, TOPICS)
+    assert len(set(order)) == len(TOPICS)
+    assert order != priorities("random", "host-2", 0, 5, TOPICS)
     assert 2 <= len(successors_of("random", 5, dead=0)) <= 4
 
 

@@ -26,7 +26,7 @@ def test_each_cluster_gets_one_request_and_confirms_the_partitions(tmp_path: Pat
     assert result.completed, result.failure
     firsts = [cluster.regions[0].name for cluster in TOPOLOGY.clusters]
     expected = [f"{region} {call}" for region in firsts for call in (f"PUT {PATH} 3", f"GET {PATH} None")]
-    assert [what for _, what in harness.asked] == expected
+    assert [what for _, what in harness.requests] == expected
     part = harness.actors["short"].part
     assert isinstance(part, ProducerSpec)
     assert part.topics == tuple(f"persistent://public/default/orders-partition-{index}" for index in range(3))

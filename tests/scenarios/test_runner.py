@@ -411,7 +411,7 @@ def test_steps_set_clocks_and_send_admin_requests_to_regions(harness: ScenarioHa
     """)
     assert result.failure is None
     assert harness.runtime.requests == ["skew -250 us-east"]
-    (first_at, first), (second_at, second), (_, third) = harness.asked
+    (first_at, first), (second_at, second), (_, third) = harness.requests
     assert (first, second, third) == ("us-east POST /a 1", "us-west PUT /b None", "us-west GET /c None")
     assert first_at == second_at
     found = [(fact.op, fact.region, fact.detail) for fact in facts(harness) if fact.op in ("skew", "note")]

@@ -312,7 +312,7 @@ class ScenarioHarness:
         self.topics: Callable[[str], TopicStatus | OSError] = lambda region: topic_status()
         """The regions' current response."""
         self.watcher = Watcher()
-        self.asked: list[tuple[float, str]] = []
+        self.requests: list[tuple[float, str]] = []
         """Requests to admin ports, with their times."""
         self.answers: Callable[[str, str], tuple[int, bytes]] = lambda region, method: (204, b"")
         """(region, method) -> status and body."""
@@ -329,7 +329,7 @@ class ScenarioHarness:
         return [answer]
 
     async def call_region(self, region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        self.asked.append((now(), f"{region.name} {method} {path} {body}"))
+        self.requests.append((now(), f"{region.name} {method} {path} {body}"))
         return self.answers(region.name, method)
 
     def run(self, steps: str, *, partitions: str = "{}") -> ScenarioResult:

@@ -106,12 +106,12 @@ class TestKill:
 
     async def test_a_killed_host_can_be_started_again_and_remembers_nothing(self, simulation: Simulation):
         """It has a new loop; timers of the old one do not fire."""
-        lives: list[tuple[int, float]] = []
+        incarnations: list[tuple[int, float]] = []
 
         async def program(us: Host) -> None:
-            lives.append((us.incarnation, us.random.random()))
+            incarnations.append((us.incarnation, us.random.random()))
             await asyncio.sleep(3)
-            lives.append((-1, 0))
+            incarnations.append((-1, 0))
 
         us = simulation.host("us")
         for _ in range(3):
@@ -121,8 +121,8 @@ class TestKill:
             assert us.state is HostState.DOWN
             us.kill()  # nothing to do
         await asyncio.sleep(10)
-        assert [life for life, _ in lives] == [0, 1, 2]
-        assert len({draw for _, draw in lives}) == 3
+        assert [number for number, _ in incarnations] == [0, 1, 2]
+        assert len({draw for _, draw in incarnations}) == 3
 
     async def test_a_caller_that_waits_for_a_response_gets_the_death_as_an_error(
         self, simulation: Simulation

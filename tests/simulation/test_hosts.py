@@ -89,11 +89,11 @@ def test_each_leader_continues_from_a_state_equal_to_the_log() -> None:
 def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one() -> None:
     """Balanced priorities spread it evenly, random ones in between."""
     outcome = outcome_of("uptime-checkers")
-    fifo, balanced, drawn = (owners(outcome.events, group) for group in ("fifo", "balanced", "random"))
+    fifo, balanced, by_chance = (owners(outcome.events, group) for group in ("fifo", "balanced", "random"))
     assert sorted(fifo.values()) == [8, 8, 8, 16]
     assert sorted(balanced.values()) == [10, 10, 10, 10]
-    assert 10 < max(drawn.values()) < 16
-    assert sum(drawn.values()) == 40
+    assert 10 < max(by_chance.values()) < 16
+    assert sum(by_chance.values()) == 40
 
 
 def test_figures_contain_the_load_of_the_busiest_host_and_the_time_without_an_owner() -> None:

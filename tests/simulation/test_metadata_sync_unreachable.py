@@ -21,7 +21,7 @@ NAMESPACE = NamespacePath("acme/orders")
 SLOW_SECONDS = 1.5
 
 
-async def away(world: World) -> None:
+async def unavailable(world: World) -> None:
     world.remote_log("us").make_unreachable()
 
 
@@ -85,7 +85,7 @@ async def soon(world: World, condition: Callable[[], bool]) -> None:
     await world.simulation.until(condition, within_seconds=60)
 
 
-FAULTS = {"away": away, "full": full, "fenced": fenced}
+FAULTS = {"away": unavailable, "full": full, "fenced": fenced}
 
 
 @pytest.mark.parametrize("fault", ["away", "full"])

@@ -95,9 +95,9 @@ def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path:
     evaluation = evaluate(outcome, tmp_path / "run")
     wrong = [one.sentence for one in evaluation.checks if one.verdict in ("invalid", "unknown")]
     assert (evaluation.verdict, wrong) == ("valid", [])
-    asked = sum(one.op == "publish" and one.outcome == "ok" for one in outcome.events)
+    acknowledged = sum(one.op == "publish" and one.outcome == "ok" for one in outcome.events)
     (seen,) = [one for one in evaluation.checks if one.name == "consumers-received-everything"]
-    assert seen.sentence.startswith(f"{asked:,} acknowledged messages: each was received")
+    assert seen.sentence.startswith(f"{acknowledged:,} acknowledged messages: each was received")
 
 
 def test_the_verdict_finds_the_one_message_that_is_missing_in_one_partition_of_one_region(

@@ -185,13 +185,13 @@ class TestOwners:
             us.kill()
             await asyncio.sleep(simulation.random("pause").choice((0.0, 0.1)))
             us.boot()
-            entries = await us.ask(life(log))
+            entries = await us.ask(read_entries(log))
             assert len(entries) == len(log.entries("t"))
             await asyncio.sleep(1)
             assert len(entries) == len(log.entries("t"))
             found.add(len(entries))
 
-        async def life(log: RemoteLog) -> list[bytes]:
+        async def read_entries(log: RemoteLog) -> list[bytes]:
             return data_of(await read_all(await open_log(await log.open_store(), "t")))
 
         for seed in range(20):

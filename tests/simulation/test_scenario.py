@@ -161,15 +161,15 @@ def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> N
     outcome = run_scenario(scenario, 1)
     assert outcome.violation is None
     slow_from, slow_until = (event.at_ms for event in outcome.events if event.op in ("latency", "heal"))
-    asked = {
+    requested_at = {
         e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.outcome) == ("central", "asked")
     }
     received = {
         e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.op) == ("central", "receive")
     }
-    slow = [received[n] - at for n, at in asked.items() if slow_from < at < slow_until - 400]
+    slow = [received[n] - at for n, at in requested_at.items() if slow_from < at < slow_until - 400]
     # Messages sent right after the healing queue after those still in flight.
-    quick = [received[n] - at for n, at in asked.items() if at > slow_until + 400]
+    quick = [received[n] - at for n, at in requested_at.items() if at > slow_until + 400]
     assert min(slow) > 400 > 100 > max(quick)
     assert len(slow) > 10
     assert len(quick) >= 5
@@ -194,8 +194,8 @@ def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_pa
     publishes = [event for event in outcome.events if event.op == "publish" and event.producer == "east"]
     unknown = [event for event in publishes if event.outcome == "unknown"]
     assert {event.region for event in unknown} == {"us-east"}
-    asked = sum(event.outcome == "asked" for event in publishes)
-    assert asked == len(publishes) - asked
+    requested = sum(event.outcome == "asked" for event in publishes)
+    assert requested == len(publishes) - requested
     assert len(unknown) > 20
 
 

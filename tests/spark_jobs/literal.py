@@ -95,8 +95,13 @@ def published(
 ) -> list[HistoryEvent]:
     """Return a publish request at `at_ms`, and each outcome (default: ok), one millisecond after the other."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
-    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
-    events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
+    request = {
+        "session": session,
+        "payload_digest": f"{digest:016x}",
+        "replicate_to": replicate_to,
+        "key": key,
+    }
+    events = [event(at_ms, "publish", "asked", region=region, topic=topic, **request, **origin)]
     for number, outcome in enumerate(outcomes or ("ok",), 1):
         message_id = f"1:{sequence_id if entry is None else entry}:-1" if outcome == "ok" else None
         events.append(
@@ -193,13 +198,13 @@ def evidence_from(
     """Return rows, events and stored values as evidence of the bound engine. `events` may contain lists of events."""
     lines = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
-    asked = {one.topic for one in lines if one.topic and one.op == "publish"}
+    published_topics = {one.topic for one in lines if one.topic and one.op == "publish"}
     transactional = any(one.transaction for one in lines) or any(row[-1] for row in rows)
     return gather(
         stored_messages(
             small_frame(rows, ROW_SCHEMA),
             {str(row[2]) for row in rows},
-            asked,
+            published_topics,
             transactional=transactional,
         ),
         history_frame(lines),
@@ -210,7 +215,7 @@ def evidence_from(
             small_frame(updates, UPDATE_SCHEMA),
             small_frame(cursors, CURSOR_SCHEMA),
         ),
-        read_ownership(grants, epochs, asked)[0],
+        read_ownership(grants, epochs, published_topics)[0],
         read_keys(coordinators, in_history=any(one.transaction_key for one in lines))[0],
         namespaces,
         end_ms,

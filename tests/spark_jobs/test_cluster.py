@@ -138,11 +138,11 @@ def test_a_cluster_that_cannot_compute_fails_in_time(spark_cluster: SparkCluster
         "import sys; from spark_jobs import session, verify; session.EXECUTOR_SECONDS_MAX = 2;"
         "sys.exit(verify.main(sys.argv[1:]))"
     )
-    asked = {"PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=100g pyspark-shell"}
+    options = {"PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=100g pyspark-shell"}
     done = subprocess.run(
         [sys.executable, "-c", program, str(runs.on_sqlite), "--master", spark_cluster.url],
         cwd=HOME,
-        env={**spark_cluster.driver_environment(), **asked},
+        env={**spark_cluster.driver_environment(), **options},
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,

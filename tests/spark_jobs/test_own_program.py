@@ -26,7 +26,7 @@ def stored_twice(folder: Path) -> Path:
     return run.write(folder)
 
 
-def life(history: HistoryWriter, first: int, last_sequence_id: int) -> None:
+def run_program(history: HistoryWriter, first: int, last_sequence_id: int) -> None:
     """Record one run of the program: MESSAGES publishes, which are stored from entry `first` on."""
     producer = history.opened_producer(REGION, TOPIC, "shop", last_sequence_id)
     for entry in range(first, first + MESSAGES):
@@ -51,7 +51,7 @@ def test_a_program_that_runs_twice_under_one_name_is_no_violation(
     path = stored_twice(tmp_path / "run")
     for first, last_sequence_id in ((0, -1), (MESSAGES, second_begins_behind)):
         history = HistoryWriter.in_run(path, "shop")
-        life(history, first, last_sequence_id)
+        run_program(history, first, last_sequence_id)
         if first:
             consume(history)
         history.close()
@@ -66,8 +66,8 @@ def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
 ) -> None:
     path = stored_twice(tmp_path / "run")
     first = HistoryWriter.in_run(path, "shop")
-    life(first, 0, -1)
-    life(first, MESSAGES, MESSAGES - 1)
+    run_program(first, 0, -1)
+    run_program(first, MESSAGES, MESSAGES - 1)
     first.close()
     file = path / "history" / "shop.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))  # the last receipt, and the end

@@ -171,8 +171,8 @@ DRIVEN: Mapping[str, tuple[Callable[[], str], tuple[Callable[[], str], ...]]] = 
         (unproven, lambda: unproven(damaged_regions=frozenset({"eu-central"}))),
     ),
     "down-at-the-end": (
-        lambda: unproven(away=frozenset({"us-east"})),
-        (unproven, lambda: unproven("missing", away=frozenset({"us-east"}))),
+        lambda: unproven(down=frozenset({"us-east"})),
+        (unproven, lambda: unproven("missing", down=frozenset({"us-east"}))),
     ),
     "link-down-at-the-end": (
         lambda: unproven(cut=frozenset({("us-east", "us-west")})),

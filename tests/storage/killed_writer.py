@@ -27,27 +27,27 @@ LOGS = ("a", "b", "c")
 KEYS = ("k", "l", "m")
 
 
-def entry(log: str, life: int, number: int) -> bytes:
+def entry(log: str, incarnation: int, number: int) -> bytes:
     """Return the entry of the log with this number in this run. Sizes differ widely."""
-    name = f"{log} {life} {number} "
+    name = f"{log} {incarnation} {number} "
     return name.encode() + random.Random(name).randbytes(random.Random(name).choice((0, 10, 100, 100, 9000)))
 
 
-def value(key: str, life: int, number: int) -> bytes:
-    return f"{key} {life} {number} ".encode() * (number % 50 + 1)
+def value(key: str, incarnation: int, number: int) -> bytes:
+    return f"{key} {incarnation} {number} ".encode() * (number % 50 + 1)
 
 
-def live(path: str, life: int, seed: int, pipe: Connection, often: bool) -> None:
+def live(path: str, incarnation: int, seed: int, pipe: Connection, often: bool) -> None:
     """Write until killed. `often`: checkpoints and sweeps all the time, so that the kill may fall within one; most
     commits in the writer's thread."""
     if often:
         sqlite_commit.CHECKPOINT_BYTES = 30_000
         sqlite_commit.SWEEP_ROWS = 1
         sqlite_writer.HERE_BYTES_MAX = 1000
-    asyncio.run(_live(path, life, random.Random(seed), pipe.fileno()))
+    asyncio.run(_live(path, incarnation, random.Random(seed), pipe.fileno()))
 
 
-async def _live(path: str, life: int, chance: random.Random, pipe: int) -> None:
+async def _live(path: str, incarnation: int, chance: random.Random, pipe: int) -> None:
     store = await open_sqlite(path, "eu")
     logs = [log for name in LOGS if (log := await store.open_log(name)) is not None]
     numbers: dict[str, Iterator[int]] = {name: count() for name in (*LOGS, *KEYS)}
@@ -59,7 +59,7 @@ async def _live(path: str, life: int, chance: random.Random, pipe: int) -> None:
 
     while True:
         await window.acquire()
-        line, issued = _write(store, chance.choice(logs), chance, life, numbers)
+        line, issued = _write(store, chance.choice(logs), chance, incarnation, numbers)
         issued.add_done_callback(partial(report, line))
         if chance.random() < 0.02:
             log = chance.choice(logs)
@@ -68,12 +68,12 @@ async def _live(path: str, life: int, chance: random.Random, pipe: int) -> None:
 
 
 def _write(
-    store: Store, log: Log, chance: random.Random, life: int, numbers: dict[str, Iterator[int]]
+    store: Store, log: Log, chance: random.Random, incarnation: int, numbers: dict[str, Iterator[int]]
 ) -> tuple[str, asyncio.Future[int]]:
     if chance.random() < 0.3:
         key = chance.choice(KEYS)
         number = next(numbers[key])
-        return f"k {key} {{}} {number}\n", store.put(key, value(key, life, number))
+        return f"k {key} {{}} {number}\n", store.put(key, value(key, incarnation, number))
     first, *others = (next(numbers[log.name]) for _ in range(chance.choice((1, 1, 1, 2, 20))))
-    entries = [entry(log.name, life, number) for number in (first, *others)]
+    entries = [entry(log.name, incarnation, number) for number in (first, *others)]
     return f"e {log.name} {{}} {first} {len(entries)}\n", log.append(entries)

@@ -26,8 +26,8 @@ class SqliteHarness(Harness):
     async def crash(self, store: Store) -> Store:
         """Copy the files as they are at this moment: what a killed process leaves behind."""
         self.lives += 1
-        life = self.path.parent.parent / f"life-{self.lives}"
-        self.path = copy_files(self.path, life)
+        destination = self.path.parent.parent / f"life-{self.lives}"
+        self.path = copy_files(self.path, destination)
         return await self.open()
 
     def fill_disk(self, store: Store) -> None:

@@ -45,23 +45,23 @@ class Known:
     """key -> (version, run, number): the last acknowledged."""
     trimmed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def record(self, life: int, reported: str) -> None:
+    def record(self, incarnation: int, reported: str) -> None:
         match reported.split():
             case ["e", log, first, number, count]:
                 for i in range(int(count)):
-                    self.entries[log][int(first) + i] = (life, int(number) + i)
+                    self.entries[log][int(first) + i] = (incarnation, int(number) + i)
             case ["k", key, version, number]:
-                self.values[key] = (int(version), life, int(number))
+                self.values[key] = (int(version), incarnation, int(number))
             case ["t", log, before]:
                 self.trimmed[log] = max(self.trimmed[log], int(before))
             case _:
                 pytest.fail(f"not understood: {reported!r}")
 
 
-def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) -> list[str]:
+def live_and_be_killed(path: Path, incarnation: int, seed: int, acknowledgements: int) -> list[str]:
     """Run and kill one process; record what was acknowledged."""
     ours, theirs = processes.Pipe(duplex=False)
-    child = processes.Process(target=live, args=(str(path), life, seed, theirs, seed % 2 == 1))
+    child = processes.Process(target=live, args=(str(path), incarnation, seed, theirs, seed % 2 == 1))
     child.start()
     theirs.close()
     reported = b""
@@ -80,19 +80,19 @@ def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) 
     return reported.decode().splitlines()
 
 
-async def examine(path: Path, life: int, known: Known) -> None:
+async def examine(path: Path, incarnation: int, known: Known) -> None:
     """Check that the file has what was acknowledged and perhaps a little more, all of it valid."""
     store = await open_sqlite(path, "eu")  # at once: the operating system has released the lock
     try:
         for name in LOGS:
-            await examine_log(store, name, life, known)
+            await examine_log(store, name, incarnation, known)
         for key in KEYS:
-            examine_key(store, key, life, known)
+            examine_key(store, key, incarnation, known)
     finally:
         await store.close()
 
 
-async def examine_log(store: SqliteStore, name: str, life: int, known: Known) -> None:
+async def examine_log(store: SqliteStore, name: str, incarnation: int, known: Known) -> None:
     log = await open_log(store, name)
     found = await read_all(log)
     expected_of = known.entries[name]
@@ -109,16 +109,16 @@ async def examine_log(store: SqliteStore, name: str, life: int, known: Known) ->
         assert data == entry(name, whose, number), "not what was written"
         if entry_id in expected_of:
             assert expected_of[entry_id] == (whose, number)
-        elif whose == life:
+        elif whose == incarnation:
             assert entry_id > known.last_ids[name], "an id of an earlier run"
-        if whose == life:
+        if whose == incarnation:
             assert next_number in (None, number), "a hole in the writes of this run"
             next_number = number + 1
         expected_of[entry_id] = (whose, number)  # from now on it must stay
     known.last_ids[name] = log.next_entry_id - 1
 
 
-def examine_key(store: SqliteStore, key: str, life: int, known: Known) -> None:
+def examine_key(store: SqliteStore, key: str, incarnation: int, known: Known) -> None:
     found = store.get(key)
     if found is None:
         assert key not in known.values
@@ -138,11 +138,11 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment(s
     chance = random.Random(seed)
     path = tmp_path / "log.sqlite"
     known = Known()
-    for life in range(KILLS_PER_FILE):
+    for incarnation in range(KILLS_PER_FILE):
         acknowledgements = int(10 ** chance.uniform(0, 2.7))
-        for reported in live_and_be_killed(path, life, chance.randrange(2**32), acknowledgements):
-            known.record(life, reported)
+        for reported in live_and_be_killed(path, incarnation, chance.randrange(2**32), acknowledgements):
+            known.record(incarnation, reported)
         examined = path
         if chance.random() < 0.5:
-            examined = copy_files(path, tmp_path / f"remains-{life}")
-        asyncio.run(examine(examined, life, known))
+            examined = copy_files(path, tmp_path / f"remains-{incarnation}")
+        asyncio.run(examine(examined, incarnation, known))

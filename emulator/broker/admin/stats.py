@@ -188,7 +188,7 @@ def topic_row(topic: Topic) -> dict[str, Any]:
         "last_position": str(topic.reading.last_position),
         "entries": topic.log.next_entry_id - topic.log.first_entry_id,
         "replication": {
-            name: {"backlog": one.backlog, "connected": one.life.is_connected, "why_not": one.why_not()}
+            name: {"backlog": one.backlog, "connected": one.lifecycle.is_connected, "why_not": one.why_not()}
             for name, one in topic.replicators.items()
         },
         "subscriptions": {
@@ -332,11 +332,13 @@ def _replicator_stats(topic: Topic, replicator: Replicator, now: float) -> dict[
         "msgOutCounter": replicator.sent.messages,
         "bytesOutCounter": replicator.sent.bytes,
         "replicationBacklog": replicator.backlog,
-        "connected": replicator.life.is_connected,
+        "connected": replicator.lifecycle.is_connected,
         "inboundConnection": f"/{inbound[0].connection.address}" if inbound else None,
         "inboundConnectedSince": iso_time(inbound[0].since_ms) if inbound else None,
         "outboundConnection": f"{in_url(replicator.peer.config.host)}:{replicator.peer.config.port}",
-        "outboundConnectedSince": iso_time(replicator.since_ms) if replicator.life.is_connected else None,
+        "outboundConnectedSince": iso_time(replicator.since_ms)
+        if replicator.lifecycle.is_connected
+        else None,
         "whyNot": replicator.why_not(),
     }
 

@@ -354,8 +354,8 @@ def _path(region: Region, words: Words, build: ExplanationBuilder) -> Explanatio
     else:
         value = (change.value or b"").decode(errors="replace")
         summary = f"version {change.version}, as of revision {metadata.revision}: {value}"
-    if metadata.away is not None:
-        return build(summary, None, [Cause.STORE_AWAY(failure=str(metadata.away))])
+    if metadata.read_failure is not None:
+        return build(summary, None, [Cause.STORE_AWAY(failure=str(metadata.read_failure))])
     return build(summary, None, why_shared(metadata, region.synchronizer, words[0]))
 
 

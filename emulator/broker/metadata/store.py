@@ -69,7 +69,7 @@ class Metadata:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """Awaited revisions, each with the future of its caller."""
         self._retry_seconds = RETRY_SECONDS
-        self.away: StorageError | None = None
+        self.read_failure: StorageError | None = None
         """Why the store is unavailable, so that the mirror may be outdated; None if the last read did not fail."""
         self._on_availability: list[Callable[[StorageError | None], None]] = []
         self._closed = False
@@ -212,9 +212,9 @@ class Metadata:
                 raise  # the loop reports the error; the store is nevertheless read again
             return
         self._reading = False
-        if self.away is not None:
+        if self.read_failure is not None:
             logger.info("the configuration store is available again")
-            self._set_away(None)
+            self._set_read_failure(None)
         self._retry_seconds = RETRY_SECONDS
         if reading.whole:
             self._mirror.replace(reading.revision, reading.changes)
@@ -229,13 +229,13 @@ class Metadata:
         """Fail waiting callers, and schedule the next read; reads continue to use the mirror (M2)."""
         if self._closed:
             return
-        if self.away is None:
+        if self.read_failure is None:
             logger.warning(
                 "the configuration store is unavailable; this region continues with the values that it has read: "
                 "%s",
                 failure,
             )
-        self._set_away(failure)
+        self._set_read_failure(failure)
         waiting, self._waiting = self._waiting, []
         for _, reached in waiting:
             if not reached.done():
@@ -243,9 +243,9 @@ class Metadata:
         asyncio.get_running_loop().call_later(self._retry_seconds, self._start_reading)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
-    def _set_away(self, failure: StorageError | None) -> None:
-        changed = (self.away is None) != (failure is None)
-        self.away = failure
+    def _set_read_failure(self, failure: StorageError | None) -> None:
+        changed = (self.read_failure is None) != (failure is None)
+        self.read_failure = failure
         if changed:
             for on_availability in self._on_availability:
                 on_availability(failure)

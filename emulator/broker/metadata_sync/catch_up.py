@@ -165,7 +165,7 @@ class CatchUp:
             for event in state.record(path).events()
             if not covers(request.vector, event.stamp)
         ]
-        parts = list(messages.portions(events, self._channel.pack_characters_max)) or [()]
+        parts = list(messages.portions(events, self._channel.event_characters_max)) or [()]
         number, vector, count = request.number or state.settings.draw(), state.vector(), len(parts)
         here, to, is_whole = state.settings.here.cluster, request.source, not request.vector
         declared, seen_to = state.losses.of(to).times, state.losses.all_seen_to

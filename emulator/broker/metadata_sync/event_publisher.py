@@ -67,13 +67,13 @@ class EventPublisher:
         prepared: list[list[SyncEvent]] = []
 
         def prepare(transaction: MetadataTransaction) -> None:
-            prepared.append(transaction.draw_up(path, value, touched=touched))
+            prepared.append(transaction.store_prepared(path, value, touched=touched))
 
         await self._metadata.transact(_with_version_check(path, of, self._settings.transaction(prepare)))
         events = prepared[-1]
         if events:
             await self._publish_prepared(channel, events)
-        return self._settings.transaction(lambda transaction: transaction.make_drawn(path, events))
+        return self._settings.transaction(lambda transaction: transaction.apply_prepared(path, events))
 
     async def _publish_prepared(self, channel: EventTopic, events: list[SyncEvent]) -> None:
         try:
@@ -141,9 +141,9 @@ class LocalChanges:
         """Note the unpublished changes of a record that has changed."""
         self._outbox.noted(record)
 
-    def note_received(self, pack: messages.Events) -> None:
+    def note_received(self, message: messages.Events) -> None:
         """Note own events that were received from the event topic, and therefore are published."""
-        self._outbox.heard(pack)
+        self._outbox.heard(message)
 
     async def publish(self) -> None:
         """Publish the unpublished changes that are made; if changes are published before they are made, only after
@@ -155,12 +155,12 @@ class LocalChanges:
             return
         if not self._may_publish():
             return
-        packs = outbox.packs(
-            map(state.record, due), upto, self._channel.pack_characters_max, state.losses.all_seen_to
+        unpublished = outbox.event_messages(
+            map(state.record, due), upto, self._channel.event_characters_max, state.losses.all_seen_to
         )
-        await self._channel.publish([messages.encode(pack) for pack in packs])
-        outbox.sent(packs, map(state.record, due))
-        self._metrics.sent += sum(len(pack.events) for pack in packs)
+        await self._channel.publish([messages.encode(message) for message in unpublished])
+        outbox.sent(unpublished, map(state.record, due))
+        self._metrics.sent += sum(len(message.events) for message in unpublished)
 
     def _may_publish(self) -> bool:
         """Whether to publish unpublished changes now; starts the time for them. If changes are published before they

@@ -103,7 +103,7 @@ class EventTopic:
         return not self._closed and not self._topic.closed
 
     @property
-    def pack_characters_max(self) -> int:
+    def event_characters_max(self) -> int:
         """Maximum number of characters of one message."""
         return min(PACK_CHARACTERS, self._topic.publishing.limits.payload_bytes // 2)
 

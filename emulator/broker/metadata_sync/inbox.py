@@ -62,7 +62,7 @@ class EventBatch:
     """Received valid messages, by kind; applied in one transaction, except requests."""
 
     events: list[SyncEvent] = field(default_factory=list)
-    packs: list[Events] = field(default_factory=list)
+    event_messages: list[Events] = field(default_factory=list)
     own: list[Events] = field(default_factory=list)
     """Events of this cluster; only where changes are published before they are made."""
     answered: list[CatchUpResponse] = field(default_factory=list)
@@ -115,15 +115,15 @@ class EventInbox:
         StorageError when the store fails: all or nothing was applied, and applying them again has no further effect."""
         batch = self._decode_batch(received)
         vectors_before = dict(self.reported)
-        for pack in batch.packs:
-            self._note_reported(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
+        for message in batch.event_messages:
+            self._note_reported(message.source, {f"{message.source}:{message.incarnation}": message.upto})
         for report in batch.reports.values():
             self._note_reported(report.source, dict(report.vector))
             self.declared[report.source] = report.declared.get(self._settings.here.cluster, 0)
-        if batch.packs or batch.own or batch.answered or batch.reports:
+        if batch.event_messages or batch.own or batch.answered or batch.reports:
             self._count(await self._metadata.transact(self._work(batch, shared_paths)), vectors_before)
             self._drop_finished(batch.answered)
-        if batch.packs and batch.events:
+        if batch.event_messages and batch.events:
             made_ms = max(event.stamp.time_ms for event in batch.events)
             self._metrics.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
         return batch
@@ -143,10 +143,10 @@ class EventInbox:
 
         def work(transaction: MetadataTransaction) -> None:
             counts.append(transaction.apply(batch.events))
-            for pack in batch.packs:
-                origin = f"{pack.source}:{pack.incarnation}"
-                if pack.after <= transaction.applied().get(origin, 0):
-                    transaction.advance({origin: pack.upto})
+            for message in batch.event_messages:
+                origin = f"{message.source}:{message.incarnation}"
+                if message.after <= transaction.applied().get(origin, 0):
+                    transaction.advance({origin: message.upto})
             for answer in filter(self._may_apply, completed):
                 transaction.advance(answer.vector)
             for answer, stamps in whole_answers:
@@ -266,7 +266,7 @@ class EventInbox:
         here = self._settings.here.cluster
         match message:
             case Events() if message.upto > message.after:
-                batch.packs.append(message)
+                batch.event_messages.append(message)
                 batch.events += self._shared(message.events)
             case CatchUpResponse() if message.to == here:
                 batch.answered.append(message)

@@ -119,8 +119,8 @@ class SyncLeader:
             await asyncio.sleep(0)
             self.channel.acknowledge(self._batch)
             self._batch = []
-            for pack in batch.own:
-                self._changes.note_received(pack)
+            for message in batch.own:
+                self._changes.note_received(message)
             for request in batch.requests:
                 await self._catch_up.answer(request)
             if any(report.asks for report in batch.reports.values()):

@@ -45,8 +45,8 @@ class Replicator:
         self.producer_id = 0
         self._stored = StoredProgress(topic, self.remote)
         self.progress = self._stored.progress
-        self.life = ReplicatorLifecycle()
-        self.life.link_lost(self._link_is_down())
+        self.lifecycle = ReplicatorLifecycle()
+        self.lifecycle.link_lost(self._link_is_down())
         self._schema_versions = components.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
@@ -69,11 +69,11 @@ class Replicator:
         self._open()
 
     def link_down(self) -> None:
-        self._end_stream(self.life.link_lost, self._link_is_down())
+        self._end_stream(self.lifecycle.link_lost, self._link_is_down())
         self.topic.subscriptions.link_lost(self.remote)
 
     def producer_ready(self) -> None:
-        if not self.life.begin_stream():
+        if not self.lifecycle.begin_stream():
             return
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
@@ -87,7 +87,7 @@ class Replicator:
         self._open_later(Cause.REPLICATOR_REFUSED(region=self.remote, message=message))
 
     def _open_later(self, why: Reason) -> None:
-        if self._end_stream(self.life.refuse, why):
+        if self._end_stream(self.lifecycle.refuse, why):
             self._retry.start(self._retry_seconds)
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
@@ -102,26 +102,26 @@ class Replicator:
     def _park(self, why: Reason) -> None:
         """Stop sending this topic until the link or the topic is opened again: the remote region would reject the same
         entry again. Its limits are settings, which change only with a restart."""
-        if self._end_stream(self.life.park, why):
-            logger.error("%s: %s", self.topic.full_name, self.life.why_not)
+        if self._end_stream(self.lifecycle.park, why):
+            logger.error("%s: %s", self.topic.full_name, self.lifecycle.why_not)
 
     def _open(self) -> None:
         """Open the producer if the state requires it."""
-        if self.peer.connected and self.life.begin_opening(Cause.PRODUCER_ASKED(region=self.remote)):
+        if self.peer.connected and self.lifecycle.begin_opening(Cause.PRODUCER_ASKED(region=self.remote)):
             self._retry.start(OPEN_SECONDS)
             self.peer.open_producer(self, self.topic.full_name)
 
     def _retry_due(self) -> None:
         """Open the producer again, or give up an unanswered request, depending on the state."""
-        if self.life.state is ReplicatorState.OPENING:
+        if self.lifecycle.state is ReplicatorState.OPENING:
             self._open_later(Cause.PRODUCER_UNANSWERED(region=self.remote, seconds=OPEN_SECONDS))
-        elif self.life.state is ReplicatorState.REFUSED:
+        elif self.lifecycle.state is ReplicatorState.REFUSED:
             self._open()
 
     def _end_stream(self, move: Callable[[Reason], bool], why: Reason) -> bool:
         """Make a state transition that ends the stream; unconfirmed entries are sent again in the next stream. Returns
         False, and changes nothing, when the state does not allow the transition."""
-        was_connected = self.life.is_connected
+        was_connected = self.lifecycle.is_connected
         if not move(why):
             return False
         if was_connected:
@@ -133,7 +133,7 @@ class Replicator:
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
         """Handle receipts of the remote region for these (ledger, entry) of the local log, in this order."""
-        if not self.life.is_connected:
+        if not self.lifecycle.is_connected:
             return
         if not self.progress.received(self.topic.ledger_id, positions):
             logger.warning(
@@ -148,21 +148,23 @@ class Replicator:
     def rest(self) -> None:
         """Close the remote producer of an inactive topic until there are entries to send. No effect with a backlog, or
         unless the state is STREAMING."""
-        if not self.backlog and self._end_stream(self.life.rest, Cause.REPLICATOR_RESTS(region=self.remote)):
+        if not self.backlog and self._end_stream(
+            self.lifecycle.rest, Cause.REPLICATOR_RESTS(region=self.remote)
+        ):
             self.peer.remove(self)
             self.topic.subscriptions.link_lost(self.remote)
 
     def wake(self) -> None:
         """Open the remote producer again. No effect unless the replicator rests."""
-        if self.life.wake(self._link_is_down()):
+        if self.lifecycle.wake(self._link_is_down()):
             self.peer.add(self)
 
     def pump(self) -> None:
         """Send as many entries as the window, the rate limit and the connection allow. Wakes a resting replicator that
         has a backlog."""
-        if self.life.state is ReplicatorState.RESTING and self.backlog:
+        if self.lifecycle.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
-        while self.life.state is ReplicatorState.STREAMING and self.peer.writable:
+        while self.lifecycle.state is ReplicatorState.STREAMING and self.peer.writable:
             start, room = self.progress.next_entry_id, self.progress.room
             if room <= 0 or start >= self.topic.state.replicable_end:
                 return
@@ -172,7 +174,7 @@ class Replicator:
                 room = self.rate.throttle.portion(room)
             entries = self.topic.reading.recent(start, min(room, READ_ENTRIES))
             if entries is None:
-                read = self.life.begin_read()
+                read = self.lifecycle.begin_read()
                 self.topic.region.spawn(self._read_and_send(start, min(room, READ_ENTRIES), read))
                 return
             self._send(entries)
@@ -182,7 +184,7 @@ class Replicator:
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
             entries = await self.topic.reading.read(start, entries_max, READ_BYTES)
-            if self.life.end_read(read):
+            if self.lifecycle.end_read(read):
                 self._send(entries)
                 self.pump()
         except Exception as failure:  # any: otherwise the replicator would wait for this read for ever
@@ -250,16 +252,16 @@ class Replicator:
     def _hold(self, version: bytes) -> None:
         """Pause at an entry whose schema version in the remote region is not known yet, and request it."""
         why = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
-        self.topic.region.spawn(self._learn_version(version, self.life.begin_hold(why)))
+        self.topic.region.spawn(self._learn_version(version, self.lifecycle.begin_hold(why)))
 
     async def _learn_version(self, version: bytes, hold: int) -> None:
         delay_seconds = RETRY_SECONDS
-        while self.life.is_held(hold):
+        while self.lifecycle.is_held(hold):
             try:
                 async with asyncio.timeout(OPEN_SECONDS):
                     await self._schema_versions.learn(version)
             except (ProtocolError, StorageError, TimeoutError) as problem:
-                if self.life.is_held(hold):
+                if self.lifecycle.is_held(hold):
                     # Retried: policies change, and so do the schemas of the other region.
                     why_not = Cause.SCHEMA_REFUSED(
                         region=self.remote,
@@ -267,13 +269,13 @@ class Replicator:
                         topic=self.topic.full_name,
                         message=str(problem) or f"no response within {OPEN_SECONDS:g} s",
                     )
-                    if self.life.why_not != why_not:
-                        self.life.why_not = why_not
+                    if self.lifecycle.why_not != why_not:
+                        self.lifecycle.why_not = why_not
                         logger.warning("%s", why_not)
                 await asyncio.sleep(delay_seconds)
                 delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
             else:
-                if self.life.end_hold(hold):
+                if self.lifecycle.end_hold(hold):
                     self.pump()
                 return
 
@@ -281,15 +283,15 @@ class Replicator:
 
     def why_not(self) -> Reason:
         """Return why the remote region lacks entries, or would not receive new ones; empty when neither is the case."""
-        if self.life.why_not or not self.backlog:
-            return self.life.why_not
+        if self.lifecycle.why_not or not self.backlog:
+            return self.lifecycle.why_not
         if self.progress.next_entry_id < self.topic.state.replicable_end:
             wait_ms = self.rate.wait_ms
             if wait_ms > 0:
                 return Cause.REPLICATION_RATE(wait_ms=math.ceil(wait_ms))
             if not self.peer.writable:
                 return Cause.LINK_FULL()
-            if self.life.state is ReplicatorState.READING:
+            if self.lifecycle.state is ReplicatorState.READING:
                 return Cause.READING_STORE()
         return Cause.IN_FLIGHT(region=self.remote) if self.progress.in_flight else NO_REASON
 
@@ -309,7 +311,7 @@ class Replicator:
         await self._stored.writer.settled()
 
     def close(self) -> None:
-        self.life.close()
+        self.lifecycle.close()
         self._retry.stop()
         self.rate.close()
         self.progress.reset()

@@ -202,7 +202,7 @@ class PendingAcksOfSubscription:
         if oldest is not None and oldest.most == most and oldest.least <= low_watermark:
             self.end_orphans()
 
-    def sought(self) -> None:
+    def cursor_reset(self) -> None:
         """Drop all pending acknowledgements after a seek: they belong to the position before it (PA7)."""
         self.acks.clear()
         self._rows.clear()

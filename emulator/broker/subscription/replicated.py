@@ -112,11 +112,11 @@ class ReplicatedSubscriptions:
                 machine.mark_delete_moved(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers),
             )
 
-    def sought(self, subscription: Subscription) -> None:
+    def cursor_reset(self, subscription: Subscription) -> None:
         """Handle a seek, whose position is not sent to other regions."""
         machine = self._machines.get(subscription.name)
         if machine is not None:
-            machine.sought()
+            machine.cursor_reset()
 
     def entries_read(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
         """Offer the snapshots among entries that a dispatcher read, to find those from before a restart."""

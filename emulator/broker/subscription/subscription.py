@@ -256,10 +256,10 @@ class Subscription:
             if open_messages:
                 self.cursor.ack_batch(next_entry_id, open_messages, WORD_BITS * len(open_messages))
             if self.pending_acks is not None:
-                self.pending_acks.sought()
+                self.pending_acks.cursor_reset()
             self.stored_cursor.ignore_move()
             self.dispatcher.strategy.rewound()
-            self.topic.subscriptions.sought(self.name)
+            self.topic.subscriptions.cursor_reset(self.name)
             await self.persisted()
         finally:
             # The cursor has moved even if the requesting client disconnected meanwhile.

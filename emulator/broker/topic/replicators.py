@@ -130,7 +130,9 @@ class Replicators(dict[str, Replicator]):
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
         """Return the regions to which this topic's replicator is disconnected, and those of `remotes` whose replicator
         is not connected to this topic."""
-        without_producer = {name for name, replicator in self.items() if not replicator.life.is_connected}
+        without_producer = {
+            name for name, replicator in self.items() if not replicator.lifecycle.is_connected
+        }
         return frozenset(without_producer | {name for name in remotes if not self._receives_from(name)})
 
     def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
@@ -147,7 +149,7 @@ class Replicators(dict[str, Replicator]):
         replicator = self.get(region)
         if replicator is not None and not replicator.peer.connected:
             return Cause.SNAPSHOT_LINK_TO_DOWN
-        if replicator is not None and not replicator.life.is_connected:
+        if replicator is not None and not replicator.lifecycle.is_connected:
             return Cause.SNAPSHOT_REPLICATOR_DOWN
         if self._receives_from(region):
             return None

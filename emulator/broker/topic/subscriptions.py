@@ -164,7 +164,7 @@ class Subscriptions(dict[str, Subscription]):
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.mark_delete_moved(subscription)
 
-    def sought(self, name: str) -> None:
+    def cursor_reset(self, name: str) -> None:
         """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see
         `TopicReading.remember_from`."""
         subscription = self.get(name)
@@ -172,7 +172,7 @@ class Subscriptions(dict[str, Subscription]):
             return
         self._topic.reading.remember_from(subscription.cursor.mark_delete + 1)
         if self.replicated is not None:
-            self.replicated.sought(subscription)
+            self.replicated.cursor_reset(subscription)
 
 
 def _limit_of(policy: int | None, unset: int) -> int:

@@ -139,7 +139,7 @@ class SubscriptionsView(Protocol):
         """Replicate a mark-delete position that a subscription's consumers moved."""
         ...
 
-    def sought(self, name: str) -> None:
+    def cursor_reset(self, name: str) -> None:
         """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see
         `TopicReading.remember_from`."""
         ...

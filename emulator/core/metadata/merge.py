@@ -131,7 +131,9 @@ class MetadataTransaction:
                 raise Overruled(event, by)
         return record
 
-    def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[SyncEvent]:
+    def store_prepared(
+        self, path: str, value: bytes | None, *, touched: Iterable[str] = ()
+    ) -> list[SyncEvent]:
         """Prepare a change and store its events as pending: from then on they may be published (INV-78). Raises
         Overruled for events older than those that this cluster has, because a cluster that reported a tombstone must
         publish no older event."""
@@ -140,8 +142,8 @@ class MetadataTransaction:
         add_pending(self._rows, events)
         return events
 
-    def make_drawn(self, path: str, events: Sequence[SyncEvent]) -> None:
-        """Apply events of `draw_up` and remove them from the pending changes."""
+    def apply_prepared(self, path: str, events: Sequence[SyncEvent]) -> None:
+        """Apply events of `store_prepared` and remove them from the pending changes."""
         self.apply_own(path, events)
         self.withdraw(events)
 

@@ -26,7 +26,7 @@ VERSION: Final = 1
 PACK_CHARACTERS: Final = 262_144
 """Maximum size of a pack or part, the events of one message, in characters; a single event may exceed it."""
 EVENTS_MAX: Final = 20_000
-"""Maximum number of events in a received pack. An event takes at least 200 characters, so a full pack has fewer."""
+"""Maximum number of events in a received message. An event takes at least 200 characters, so a full one has fewer."""
 
 
 PARTS_MAX: Final = 100_000
@@ -40,9 +40,9 @@ class Events:
     source: str
     incarnation: str
     after: int
-    """Sequence number of the source after which the pack begins, exclusive."""
+    """Sequence number of the source after which the message begins, exclusive."""
     upto: int
-    """Sequence number up to which a cluster has all events after applying the pack, if it had those up to `after`."""
+    """Sequence number up to which a cluster has all events after applying it, if it had those up to `after`."""
     events: tuple[SyncEvent, ...]
     seen_to: Mapping[str, int] = field(default_factory=dict)
     """Declaring cluster -> number of its newest declaration that the source is lost which the source has processed."""
@@ -227,10 +227,10 @@ class EventOutbox:
 
     @property
     def due(self) -> Sequence[str]:
-        """Paths of the records with unpublished changes, which `packs` must receive."""
+        """Paths of the records with unpublished changes, which `event_messages` must receive."""
         return list(self._paths)
 
-    def packs(
+    def event_messages(
         self,
         records: Iterable[DocumentRecord],
         settled: int,
@@ -259,11 +259,11 @@ class EventOutbox:
         if pack.incarnation == self.incarnation and pack.after <= self.published:
             self.published = max(self.published, pack.upto)
 
-    def sent(self, packs: Sequence[Events], records: Iterable[DocumentRecord]) -> None:
-        """Note that packs are durable in the event topic. `records`: the records that were due, in their current state.
-        Those that changed while the packs were being published are due again."""
-        if packs:
-            self.published = max(self.published, packs[-1].upto)
+    def sent(self, messages: Sequence[Events], records: Iterable[DocumentRecord]) -> None:
+        """Note that messages are durable in the event topic. `records`: the records that were due, in their current
+        state. Those that changed while the messages were being published are due again."""
+        if messages:
+            self.published = max(self.published, messages[-1].upto)
         for record in records:
             self._paths.pop(record.path, None)
             self.noted(record)

@@ -173,7 +173,7 @@ class ReplicatedSubscription:
         self.updates += 1
         return update_for(self.name, snapshot)
 
-    def sought(self) -> None:
+    def cursor_reset(self) -> None:
         """Remove the snapshots after a seek of the subscription."""
         self.cache.clear()
 

@@ -61,7 +61,7 @@ class ExclusiveProducer:
 
     @property
     def _has_more(self) -> bool:
-        enough = self._part.messages is not None and self._history.asked >= self._part.messages
+        enough = self._part.messages is not None and self._history.requested >= self._part.messages
         return not (self._finishing or enough)
 
     async def _serve(self) -> None:
@@ -110,5 +110,5 @@ class ExclusiveProducer:
 
     def _publish_one(self, publisher: RecordedPublisher) -> None:
         key = f"{self._part.name}-{publisher.next_number}" if self._part.keyed else None
-        payload = publisher.payload(index=self._history.asked).ljust(self._part.message_bytes, b" ")
+        payload = publisher.payload(index=self._history.requested).ljust(self._part.message_bytes, b" ")
         publisher.publish_nowait(payload, key)

@@ -36,14 +36,14 @@ class ActorHistory:
 
     def __init__(self, recorder: HistoryRecorder) -> None:
         self._recorder = recorder
-        self.asked = 0
+        self.requested = 0
         self.outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
         self.write = recorder.write
 
     def counts(self, **fields: Any) -> Counts:
         """Return Counts with the counts of publishes and the given `fields`."""
         failed, unknown = self.outcomes["failed"], self.outcomes["unknown"]
-        return Counts(asked=self.asked, ok=self.outcomes["ok"], failed=failed, unknown=unknown, **fields)
+        return Counts(asked=self.requested, ok=self.outcomes["ok"], failed=failed, unknown=unknown, **fields)
 
     async def attempt(self, op: str, fields: dict[str, Any], work: Awaitable[T]) -> T:
         """Await `work`, and record the request and its failure; the caller records success."""
@@ -103,7 +103,7 @@ class RecordedPublisher:
         self, payload: bytes, key: str | None = None, transaction: Transaction | None = None
     ) -> asyncio.Future[MessageId]:
         """Send a message, and record the outcome when it is known. Raises ClientError if it cannot be sent."""
-        message = self._asked(payload, key, transaction)
+        message = self._record_request(payload, key, transaction)
         try:
             receipt = self.producer.send_nowait(
                 payload, sequence_id=message["sequence_id"], key=key, transaction=transaction
@@ -118,7 +118,7 @@ class RecordedPublisher:
         self, payload: bytes, key: str | None = None, transaction: Transaction | None = None
     ) -> None:
         """Publish a message and return when the region has stored it. Raises ClientError otherwise."""
-        message = self._asked(payload, key, transaction)
+        message = self._record_request(payload, key, transaction)
         number = message["sequence_id"]
         try:
             position = await self.producer.send(payload, key=key, sequence_id=number, transaction=transaction)
@@ -130,7 +130,9 @@ class RecordedPublisher:
             raise
         self._stored(message, position)
 
-    def _asked(self, payload: bytes, key: str | None, transaction: Transaction | None) -> dict[str, Any]:
+    def _record_request(
+        self, payload: bytes, key: str | None, transaction: Transaction | None
+    ) -> dict[str, Any]:
         message = {
             **self._place,
             "sequence_id": self.next_number,
@@ -139,7 +141,7 @@ class RecordedPublisher:
         }
         digests = {"payload_digest": payload_digest(payload), "attributes_digest": attributes_digest(key)}
         self._history.write("publish", "asked", key=key, **digests, **message)
-        self._history.asked += 1
+        self._history.requested += 1
         return message
 
     def _answered(self, message: dict[str, Any], done: asyncio.Future[MessageId]) -> None:

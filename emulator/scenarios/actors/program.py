@@ -122,7 +122,7 @@ class ProgramProcess:
         return Counts(
             region=self._region,
             connected=self._lives,
-            asked=history.asked,
+            asked=history.requested,
             ok=history.published,
             unknown=history.answered - history.published,
             received=history.received,

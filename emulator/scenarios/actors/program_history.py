@@ -26,13 +26,13 @@ class ProgramHistory:
         self._published: Counter[str] = Counter()
         self._pending: set[tuple[str, str, int]] = set()
         """(session, producer, sequence id) of publishes whose outcome the program waits for."""
-        self.asked = 0
+        self.requested = 0
         self.deliveries = 0
 
     @property
     def answered(self) -> int:
         """Number of publishes with an outcome, or whose outcome no process waits for any more."""
-        return self.asked - len(self._pending)
+        return self.requested - len(self._pending)
 
     @property
     def received(self) -> int:
@@ -99,7 +99,7 @@ class ProgramHistory:
             said: dict[str, Any] = json.loads(line)
             match said["op"], said["outcome"]:
                 case "publish", "asked":
-                    self.asked += 1
+                    self.requested += 1
                     self._pending.add(_publish_of(said))
                 case "publish", outcome:
                     self._pending.discard(_publish_of(said))

@@ -46,7 +46,7 @@ class ProducerActor(PulsarActor):
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
         self._waiting: dict[tuple[str, int], dict[str, Any]] = {}
         """Publishes without an outcome: (topic, sequence id) -> fields of their history events."""
-        self._asked = 0
+        self._requested = 0
         self._publishing = False
         self._next_due = 0.0
 
@@ -57,7 +57,7 @@ class ProducerActor(PulsarActor):
             return Counts(
                 region=self._region,
                 connected=all(one is not None and one.is_connected() for one in producers),
-                asked=self._asked,
+                asked=self._requested,
                 ok=self._outcomes["ok"],
                 failed=self._outcomes["failed"],
                 unknown=self._outcomes["unknown"],
@@ -135,9 +135,9 @@ class ProducerActor(PulsarActor):
 
     def _publish_one(self) -> None:
         # With partitions the key contains the count of publishes: sequence ids of different partitions repeat.
-        key_number = self._asked if self._part.partitions else self._senders[0].next_sequence_id
+        key_number = self._requested if self._part.partitions else self._senders[0].next_sequence_id
         key = f"{self._part.name}-{key_number}" if self._part.keyed else None
-        sender = choose(self._senders, key, self._asked)
+        sender = choose(self._senders, key, self._requested)
         assert sender.producer is not None
         sequence_id = sender.number()
         identity = {**self._place(sender), "session": sender.session, "sequence_id": sequence_id}
@@ -150,7 +150,7 @@ class ProducerActor(PulsarActor):
         }
         self._history.write("publish", "asked", **content, **identity)
         with self._lock:
-            self._asked += 1
+            self._requested += 1
             self._waiting[message] = identity
         self._schedule_next()
 
@@ -170,12 +170,12 @@ class ProducerActor(PulsarActor):
             "origin_region": self._region,
             "producer": self._part.name,
             "sequence_id": sequence_id,
-            "index": self._asked,
+            "index": self._requested,
         }
         return json.dumps(origin, separators=(",", ":")).encode().ljust(self._part.message_bytes, b" ")
 
     def _schedule_next(self) -> None:
-        if self._part.messages is not None and self._asked >= self._part.messages:
+        if self._part.messages is not None and self._requested >= self._part.messages:
             self._publishing = False
         if self._part.rate_per_second is not None:
             earliest = time.monotonic() - LATE_SECONDS_MAX

@@ -80,7 +80,7 @@ class MemoryConfiguration(ConfigurationMedium):
 
     def __init__(self, memory: ConfigurationMemory | None = None) -> None:
         self.memory = memory or ConfigurationMemory()
-        self.away: StorageError | None = None
+        self.failure: StorageError | None = None
         """Error that all reads and writes raise; None: the store is available. For tests, and after `close`."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
@@ -93,16 +93,16 @@ class MemoryConfiguration(ConfigurationMedium):
 
     async def read(self, after: int) -> ConfigurationRead:
         await asyncio.sleep(0)
-        if self.away is not None:
-            raise self.away
+        if self.failure is not None:
+            raise self.failure
         return self.memory.read(after)
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         await asyncio.sleep(0)
-        if self.away is not None:
-            raise self.away
+        if self.failure is not None:
+            raise self.failure
         return self.memory.transact(work)
 
     async def close(self) -> None:
         self.memory.on_commit.pop(self, None)
-        self.away = StorageError("the configuration store is closed", definite=True)
+        self.failure = StorageError("the configuration store is closed", definite=True)

@@ -17,7 +17,7 @@ KEEP_ALIVE = "/admin/v2/namespaces/public/default/keepAliveInterval"
 WAITING = AccessMode.WAIT_FOR_EXCLUSIVE
 
 
-async def asked(w: World, method: str, target: str, body: object = None) -> tuple[int, str]:
+async def admin_request(w: World, method: str, target: str, body: object = None) -> tuple[int, str]:
     answer = await w.ask_admin("us", method, target, body)
     return answer.status, answer.body.decode()
 
@@ -33,14 +33,14 @@ async def an_owner_and_two_who_wait(w: World) -> list[Contender]:
 
 async def test_an_unloaded_topic_stays_its_owner_s(world: World) -> None:
     owner, *_ = await an_owner_and_two_who_wait(world)
-    assert await asked(world, "PUT", UNLOAD) == (204, "")
+    assert await admin_request(world, "PUT", UNLOAD) == (204, "")
     await owner.producer.send(b"still mine")
     await world.simulation.until(lambda: in_line(world) == ["high", "low"])
 
 
 async def test_a_topic_that_does_not_exist_is_not_unloaded(world: World) -> None:
     await world.ready()
-    status, reason = await asked(world, "PUT", UNLOAD)
+    status, reason = await admin_request(world, "PUT", UNLOAD)
     assert status == 404
     assert "not found" in reason
 
@@ -76,13 +76,13 @@ async def test_metrics_count_promotions_fences_and_the_time_without_an_owner(wor
     owner, low, _ = await an_owner_and_two_who_wait(world)
     assert (
         'geoemu_exclusive_waiting{topic="persistent://public/default/orders"} 2\n'
-        in (await asked(world, "GET", "/metrics"))[1]
+        in (await admin_request(world, "GET", "/metrics"))[1]
     )
     owner.die()
     await world.simulation.until(lambda: in_line(world) == ["low"])
     await world.client("us").producer(TOPIC, name="new", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
     assert isinstance(low.opening.exception(), ClientError)
-    text = (await asked(world, "GET", "/metrics"))[1]
+    text = (await admin_request(world, "GET", "/metrics"))[1]
     assert "geoemu_exclusive_promotions_total 1\n" in text
     assert "geoemu_exclusive_fences_total 2\n" in text
     assert "geoemu_exclusive_waiting_sum 0\n" in text
@@ -107,7 +107,7 @@ async def test_a_frozen_owner_is_detected_within_the_keep_alive_interval_of_its_
     await world.simulation.until(lambda: TOPIC in broker_of(world).directory.serving)
     waiter = Contender(world, "waiter")
     await world.simulation.until(lambda: in_line(world) == ["waiter"])
-    assert (await asked(world, "POST", KEEP_ALIVE, interval_ms))[0] == 204
+    assert (await admin_request(world, "POST", KEEP_ALIVE, interval_ms))[0] == 204
     host.pause()
     began = world.simulation.now
     await waiter.opening
@@ -119,6 +119,6 @@ async def test_a_frozen_owner_is_detected_within_the_keep_alive_interval_of_its_
 )
 async def test_an_interval_that_is_none_is_refused(world: World, value: object, expected: int) -> None:
     await world.ready()
-    status, reason = await asked(world, "POST", KEEP_ALIVE, value)
+    status, reason = await admin_request(world, "POST", KEEP_ALIVE, value)
     assert status == expected
     assert "is not a whole number of milliseconds, 0 to 3600000" in reason

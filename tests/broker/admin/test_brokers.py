@@ -88,8 +88,8 @@ def test_other_settings_are_not_changed(us: Served) -> None:
 
 
 def test_a_region_that_is_shut_down_answers_and_then_ends(us: Served) -> None:
-    asked = f"{BROKERS}/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true"
-    assert us.ask("POST", asked, b"").status == 204
+    shutdown_path = f"{BROKERS}/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true"
+    assert us.ask("POST", shutdown_path, b"").status == 204
     told = asyncio.run_coroutine_threadsafe(us.region.end.wait(), us.loop)
     assert told.result(DEADLINE_SECONDS)
     assert not us.region.end.is_fenced

@@ -163,10 +163,10 @@ class TestConnections:
 
 def test_every_row_is_authorized() -> None:
     """The 401 follows from the row, not from code in its handler."""
-    asked: list[tuple[Action, ProtectedResource]] = []
+    checked: list[tuple[Action, ProtectedResource]] = []
 
     def deny_all(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
-        asked.append((action, resource))
+        checked.append((action, resource))
         raise ProtocolError(ServerError.AuthenticationError, "who are you?")
 
     with served(deny_all) as us:
@@ -178,7 +178,7 @@ def test_every_row_is_authorized() -> None:
                 reply = us.ask(method, path, b"{}" if operation.body else None)
                 assert reply.status == 401, (method, path)
                 assert reply.headers["www-authenticate"] == "Bearer"
-                action, resource = asked[-1]
+                action, resource = checked[-1]
                 assert (action, resource.kind) == (operation.action, row.scope.value)
                 assert resource.name
 

@@ -196,15 +196,15 @@ async def test_a_waiting_producer_gets_no_error_while_its_topic_cannot_be_loaded
         await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
         await asks(client, 2, "waiter", producer_access_mode=WAITING)
         region = world.running["us"]
-        open_log, asked = region.store.open_log, []
+        open_log, opened_logs = region.store.open_log, []
 
         async def fails(name: str, *, create: bool = True) -> None:
-            asked.append(name)
+            opened_logs.append(name)
             raise StorageError("out of reach", definite=False)
 
         monkeypatch.setattr(region.store, "open_log", fails)
         await region.directory.unload(TOPIC, "requested by the admin API")
-        await until(lambda: len(asked) > 2)
+        await until(lambda: len(opened_logs) > 2)
         monkeypatch.setattr(region.store, "open_log", open_log)
         await until(lambda: line(world) == ["waiter"])
         await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE, topic_epoch=0, epoch=1)

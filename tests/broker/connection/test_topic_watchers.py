@@ -59,8 +59,8 @@ async def test_a_list_that_the_client_has_is_not_sent_again() -> None:
         again = (await client.ask(get_topics(topics_hash=first.topics_hash))).getTopicsOfNamespaceResponse
         assert not again.changed
         assert not again.topics
-        asked = get_topics(topics_pattern=f"{PREFIX}o.*")
-        fitting = (await client.ask(asked)).getTopicsOfNamespaceResponse
+        request = get_topics(topics_pattern=f"{PREFIX}o.*")
+        fitting = (await client.ask(request)).getTopicsOfNamespaceResponse
         assert list(fitting.topics) == [f"{PREFIX}one", f"{PREFIX}other"]
         assert fitting.filtered
         assert fitting.topics_hash == topics_hash(fitting.topics)

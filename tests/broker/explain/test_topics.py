@@ -14,7 +14,7 @@ from tests.broker.regions import Regions, regions, until
 TOPIC = "persistent://public/default/orders"
 
 
-def asked(world: Regions, region: str, kind: str, name: str) -> Explanation:
+def explained(world: Regions, region: str, kind: str, name: str) -> Explanation:
     return explain(world.running[region], kind, name)
 
 
@@ -33,7 +33,7 @@ async def test_explanations_of_all_kinds_have_the_same_fields() -> None:
                 known = names(world.running["us"], kind)
                 assert known, kind
                 for name in known:
-                    one = asked(world, "us", kind, name)
+                    one = explained(world, "us", kind, name)
                     assert (one.region, one.kind) == ("us", kind)
                     assert one.what
                     assert Explanation.from_json(one.to_json()) == one
@@ -45,11 +45,11 @@ async def test_a_normal_state_has_no_reason() -> None:
         await (await us.producer(TOPIC)).send(b"hello")
         replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
         await until(lambda: replicator.backlog == 0)
-        one = asked(world, "us", "replication", "orders eu")
+        one = explained(world, "us", "replication", "orders eu")
         assert (one.name, one.what, one.why, one.waits_for) == (f"{TOPIC} eu", "eu has all entries", "", ())
-        link = asked(world, "us", "link", "us eu")
+        link = explained(world, "us", "link", "us eu")
         assert (link.what, link.why, link.waits_for) == ("established", "", ())
-        assert asked(world, "us", "topic", "orders").why == ""
+        assert explained(world, "us", "topic", "orders").why == ""
 
 
 async def test_a_replicator_that_cannot_send_names_the_link_and_the_link_its_reason() -> None:
@@ -58,21 +58,21 @@ async def test_a_replicator_that_cannot_send_names_the_link_and_the_link_its_rea
         await producer.send(b"hello")
         replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
         await until(lambda: replicator.backlog == 0)
-        before = asked(world, "us", "link", "us eu")
+        before = explained(world, "us", "link", "us eu")
         world.cut("us", "eu")
         await until(lambda: not world.running["us"].peers["eu"].connected)
         await producer.send(b"hello")
-        one = asked(world, "us", "replication", "orders eu")
+        one = explained(world, "us", "replication", "orders eu")
         assert one.what == "eu lacks 1 entry at most"
         assert one.why == "the link is down"
         assert one.waits_for == ("link us eu", "or replication_clusters to leave out eu")
-        link = asked(world, "us", "link", "us eu")
+        link = explained(world, "us", "link", "us eu")
         assert link.what == "not established"
         assert link.why
         assert before.since_ms is not None
         assert link.since_ms is not None
         assert link.since_ms >= before.since_ms
-        assert "replication orders eu" in asked(world, "us", "topic", "orders").waits_for
+        assert "replication orders eu" in explained(world, "us", "topic", "orders").waits_for
 
 
 async def test_a_subscription_without_consumers_waits_for_one() -> None:
@@ -80,7 +80,7 @@ async def test_a_subscription_without_consumers_waits_for_one() -> None:
         consumer = await us.subscribe(TOPIC, "billing")
         await consumer.close()
         await (await us.producer(TOPIC)).send(b"hello")
-        one = asked(world, "us", "subscription", "orders billing")
+        one = explained(world, "us", "subscription", "orders billing")
         assert "1 of the entries after it" in one.what
         assert one.why == "no consumer is connected here"
         assert one.waits_for == (
@@ -93,8 +93,8 @@ async def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
         await us.subscribe(TOPIC, "billing", replicated=True)
         await (await us.producer(TOPIC)).send(b"hello")
         world.cut("us", "eu")
-        await until(lambda: "link to eu is down" in asked(world, "us", "snapshot", "orders").why)
-        one = asked(world, "us", "snapshot", "orders")
+        await until(lambda: "link to eu is down" in explained(world, "us", "snapshot", "orders").why)
+        one = explained(world, "us", "snapshot", "orders")
         assert one.waits_for == ("link us eu", "or replication_clusters to leave out eu")
 
 
@@ -118,14 +118,14 @@ async def test_an_unknown_kind_or_name_is_refused_with_the_nearest_known_one(
     async with regions("us", "eu") as world, world.client("us") as us:
         await us.subscribe(TOPIC, "billing")
         with pytest.raises(NotKnown) as refused:
-            asked(world, "us", kind, name)
+            explained(world, "us", kind, name)
         assert sentence in str(refused.value)
 
 
 async def test_an_explanation_loads_no_topic() -> None:
     async with regions("us") as world:
         with pytest.raises(NotKnown):
-            asked(world, "us", "topic", "orders")
+            explained(world, "us", "topic", "orders")
         assert not world.running["us"].directory.all_names()
 
 
@@ -138,7 +138,7 @@ def test_the_component_page_lists_the_kinds() -> None:
 async def test_a_path_of_the_configuration_is_shown_with_its_version() -> None:
     async with regions("us") as world:
         (path,) = [one for one in names(world.running["us"], "metadata") if one.startswith("namespace/")]
-        one = asked(world, "us", "metadata", path)
+        one = explained(world, "us", "metadata", path)
         assert "version 0" in one.what
         assert "deduplication" in one.what
         assert (one.why, one.waits_for) == ("", ())

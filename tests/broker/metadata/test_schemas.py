@@ -39,10 +39,10 @@ async def set_policy(region: Region, policy: Policy[object], value: object) -> N
     await region.policies.set(NAMESPACE, policy, value)
 
 
-async def refused(asked: object) -> str:
+async def refused(attempt: object) -> str:
     """Return the message of an error that clients read as "incompatible"."""
     with pytest.raises(ClientError) as found:
-        await asked  # type: ignore[misc]
+        await attempt  # type: ignore[misc]
     assert found.value.code is ServerError.IncompatibleSchema
     return str(found.value)
 

@@ -35,11 +35,11 @@ class MemoryPlace(Place):
 
     def go_away(self) -> None:
         for one in self.opened:
-            one.away = StorageError("away", definite=True)
+            one.failure = StorageError("away", definite=True)
 
     def come_back(self) -> None:
         for one in self.opened:
-            one.away = None
+            one.failure = None
 
 
 class TestMemory(MetadataContract):
@@ -164,7 +164,7 @@ async def test_a_change_in_a_removed_file_is_not_acknowledged(
         for region in (us, eu):
             with pytest.raises(StorageError, match="renamed, removed or replaced"):
                 await region.put("a", b"2")
-        await until(lambda: us.away is not None and eu.away is not None)
+        await until(lambda: us.read_failure is not None and eu.read_failure is not None)
         assert value_of(us, "a") == value_of(eu, "a") == b"1"
 
 
@@ -173,10 +173,10 @@ async def test_a_restored_file_is_used_again(tmp_path: Path) -> None:
 
     async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
         _rename(path)
-        await until(lambda: us.away is not None)
+        await until(lambda: us.read_failure is not None)
         path.with_suffix(".away").rename(path)
         await us.put("a", b"1")
-        await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
+        await until(lambda: value_of(eu, "a") == b"1" and eu.read_failure is None)
 
 
 async def test_an_outage_of_the_store_and_its_end_are_reported_once_each(tmp_path: Path) -> None:
@@ -186,11 +186,11 @@ async def test_an_outage_of_the_store_and_its_end_are_reported_once_each(tmp_pat
     async with SqlitePlace(path).region() as us:
         us.watch_availability(lambda failure: told.append(None if failure is None else str(failure)))
         _rename(path)
-        await until(lambda: us.away is not None)
+        await until(lambda: us.read_failure is not None)
         with pytest.raises(StorageError):
             await us.put("a", b"1")
         path.with_suffix(".away").rename(path)
-        await until(lambda: us.away is None)
+        await until(lambda: us.read_failure is None)
     why, again = told
     assert why is not None
     assert "renamed, removed or replaced" in why
@@ -230,7 +230,7 @@ async def test_a_change_that_cannot_be_confirmed_is_not_waited_for_for_ever() ->
     class GoesAway(MemoryConfiguration):
         async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
             revision = await super().write(path, value, expected)
-            self.away = StorageError("away", definite=True)
+            self.failure = StorageError("away", definite=True)
             return revision
 
     class OnePlace(Place):

@@ -126,10 +126,12 @@ async def test_messages_wait_until_the_other_cluster_accepts_their_schema(
     await publish(world, "us", FIRST, b"0")
     await publish(world, "us", RENAMED, b"1")
     await publish(world, "us", FIRST, b"2")
-    await world.simulation.until(lambda: "rejects schema 1" in replicator(world, "us", "ap").life.why_not)
+    await world.simulation.until(
+        lambda: "rejects schema 1" in replicator(world, "us", "ap").lifecycle.why_not
+    )
     held = replicator(world, "us", "ap")
-    assert held.life.state is ReplicatorState.HELD
-    assert "number" in held.life.why_not, "with the reason of the region that rejects it"
+    assert held.lifecycle.state is ReplicatorState.HELD
+    assert "number" in held.lifecycle.why_not, "with the reason of the region that rejects it"
     assert held.backlog == 2, "earlier messages arrived, and later ones wait in order"
     await broker_of(world, "ap").policies.set(
         NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.ALWAYS_COMPATIBLE
@@ -137,7 +139,7 @@ async def test_messages_wait_until_the_other_cluster_accepts_their_schema(
     await world.quiet()
     found = await meaning(world, "ap", await received(world, "ap", 4))
     assert found == [(b"ap", FIRST), (b"0", FIRST), (b"1", RENAMED), (b"2", FIRST)]
-    assert held.life.why_not == ""
+    assert held.lifecycle.why_not == ""
 
 
 @pytest.mark.world(topology=clusters(("us",), ("ap",)))
@@ -172,13 +174,15 @@ async def test_without_the_remote_store_a_new_schema_waits_and_a_known_one_does_
 ) -> None:
     await publish(world, "us", FIRST, b"0")
     await world.quiet()
-    away = ConfigurationAway(0.0, 1.0, "c-ap")
-    away.begin(world)
+    outage = ConfigurationAway(0.0, 1.0, "c-ap")
+    outage.begin(world)
     await publish(world, "us", FIRST, b"1")
     await world.quiet()
     await publish(world, "us", WITH_DEFAULT, b"2")
-    await world.simulation.until(lambda: replicator(world, "us", "ap").life.state is ReplicatorState.HELD)
-    away.end(world)
+    await world.simulation.until(
+        lambda: replicator(world, "us", "ap").lifecycle.state is ReplicatorState.HELD
+    )
+    outage.end(world)
     await world.quiet()
     found = await meaning(world, "ap", await received(world, "ap", 3))
     assert found == [(b"0", FIRST), (b"1", FIRST), (b"2", WITH_DEFAULT)]
@@ -204,8 +208,8 @@ async def test_an_unknown_schema_version_is_replicated_without_a_schema() -> Non
         raw_client(world) as raw,
     ):
         consumer = await eu.subscribe(TOPIC, "s", initial_position=EARLIEST)
-        asked = await raw.open_producer(1)
-        assert asked.producer_name == "p"
+        opened = await raw.open_producer(1)
+        assert opened.producer_name == "p"
         for number, said in enumerate((version(7), version(7), b"odd", b"")):
             metadata = pb.MessageMetadata(
                 producer_name="p", sequence_id=number, publish_time=1, schema_version=said
@@ -229,7 +233,9 @@ async def test_the_compatibility_strategy_of_the_remote_cluster_applies(world: W
     await broker_of(world, "us").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await publish(world, "us", WITHOUT_DEFAULT, b"0")
     await publish(world, "us", FIRST, b"1")
-    await world.simulation.until(lambda: replicator(world, "us", "ap").life.state is ReplicatorState.HELD)
+    await world.simulation.until(
+        lambda: replicator(world, "us", "ap").lifecycle.state is ReplicatorState.HELD
+    )
     await broker_of(world, "ap").policies.set(NAMESPACE, SCHEMA_COMPATIBILITY, CompatibilityStrategy.BACKWARD)
     await world.quiet()
     assert len(await received(world, "ap", 2)) == 2

@@ -203,7 +203,7 @@ def test_a_read_that_began_before_a_link_loss_is_not_sent_afterwards() -> None:
                 assert peer._transport is not None
                 peer._transport.abort()
                 peer.resume_writing()
-                assert replicator.life.state is ReplicatorState.READING, "a read of 2 was requested"
+                assert replicator.lifecycle.state is ReplicatorState.READING, "a read of 2 was requested"
 
             await w.regions["us"].host.ask(break_the_link_and_go_on())
             await w.quiet()

@@ -60,7 +60,7 @@ async def test_a_link_flap_before_a_replicator_rests_does_not_end_replication(wo
     await world.quiet()
     await ask(world, "us", "DELETE", f"{TARGET}?force=true")
     replicator = replicator_of(world, "eu", "us")
-    await world.simulation.until(lambda: "was deleted" in replicator.life.why_not)
+    await world.simulation.until(lambda: "was deleted" in replicator.lifecycle.why_not)
     await producer.send(b"1")
     await producer.close()
     refused_at = world.simulation.now
@@ -69,10 +69,10 @@ async def test_a_link_flap_before_a_replicator_rests_does_not_end_replication(wo
     await ask(world, "eu", "POST", f"{TARGET}/inactiveTopicPolicies", INACTIVE)
     await break_link(world, "eu", "us")
     assert (await consumer.receive()).payload == b"1"
-    await world.simulation.until(lambda: replicator.life.state is ReplicatorState.RESTING)
+    await world.simulation.until(lambda: replicator.lifecycle.state is ReplicatorState.RESTING)
     rested_at = world.simulation.now
     await world.simulation.until(lambda: world.simulation.now > rested_at + 6)
-    assert replicator.life.state is ReplicatorState.RESTING, "no timer opens the producer"
+    assert replicator.lifecycle.state is ReplicatorState.RESTING, "no timer opens the producer"
     await (await world.client("eu").producer(TOPIC)).send(b"2")
     assert (await consumer.receive()).payload == b"2"
     assert replicator_of(world, "eu", "us") is replicator
@@ -111,7 +111,7 @@ async def test_a_request_for_a_producer_that_is_never_answered_is_repeated(
     with monkeypatch.context() as lost:
         lost.setattr(replicator.peer, "open_producer", lambda user, topic: None)
         await break_link(world, "us", "eu")
-        await world.simulation.until(lambda: replicator.life.state is ReplicatorState.OPENING)
+        await world.simulation.until(lambda: replicator.lifecycle.state is ReplicatorState.OPENING)
         await producer.send(b"1")
     await world.simulation.until(lambda: not replicator.backlog)
 
@@ -129,7 +129,7 @@ async def test_a_refusal_of_many_entries_in_flight_causes_one_short_back_off(wor
             replicator.entry_refused(ServerError.PersistenceError, "the disk is full")
 
     await world.regions["us"].host.ask(refuse())
-    assert replicator.life.state is ReplicatorState.REFUSED
+    assert replicator.lifecycle.state is ReplicatorState.REFUSED
     await producer.send(b"1")
     await world.simulation.until(lambda: not replicator.backlog, within_seconds=1)
 
@@ -210,7 +210,7 @@ def test_the_backlog_of_a_replicator_drains_once_links_are_healed(
             await ask(w, "us", "POST", f"{NAMESPACE}/replication", ["us", "eu"])
             await producer.send(b"last")
             await w.simulation.until(lambda: backlog(w) == 0, within_seconds=60)
-            assert replicator_of(w, "us", "eu").life.state is ReplicatorState.STREAMING
+            assert replicator_of(w, "us", "eu").lifecycle.state is ReplicatorState.STREAMING
             stored = [entry.entry_id for entry in w.regions["eu"].medium.entries(TOPIC)]
             assert len(stored) == 2 + [action for action, _ in steps].count("publish")
 

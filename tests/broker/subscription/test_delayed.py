@@ -51,8 +51,8 @@ async def test_each_message_is_delivered_at_its_time_and_not_before(
     assert {(await consumer.receive()).payload for _ in range(2)} == {b"now", b"past"}
     await world.simulation.until(lambda: subscription_of(world, "s").dispatcher.delayed_entries == 4)
     for payload in (b"a", b"b", b"c", b"d"):
-        came, at = await receive(world, consumer)
-        assert came == payload
+        received, at = await receive(world, consumer)
+        assert received == payload
         assert dues[payload] <= at < dues[payload] + 100
 
 
@@ -74,8 +74,8 @@ async def test_delayed_messages_survive_a_kill_and_hold_mark_delete_back(world: 
     assert subscription_of(world, "s").cursor.mark_delete == -1
     world.kill("us")
     world.start("us")
-    came, at = await receive(world, consumer)
-    assert came == b"late"
+    received, at = await receive(world, consumer)
+    assert received == b"late"
     assert at >= due
 
 
@@ -89,8 +89,8 @@ async def test_delivery_times_apply_in_every_region(world: World) -> None:
     await producer.send(b"late", deliver_at_ms=due)
     await producer.send(b"now")
     assert (await there.receive()).payload == b"now"
-    came, at = await receive(world, there, "eu")
-    assert came == b"late"
+    received, at = await receive(world, there, "eu")
+    assert received == b"late"
     assert at >= due
 
 
@@ -142,8 +142,8 @@ async def test_three_thousand_delayed_messages_are_delivered_in_the_order_of_the
     dues = [begin + number * 7_919 % 10_000 for number in range(3_000)]
     await asyncio.gather(*(producer.send_nowait(b"%d" % due, deliver_at_ms=due) for due in dues))
     consumer = await subscribed(world)
-    came = [int((await receive(world, consumer))[0]) for _ in dues]
-    assert came == sorted(dues)
+    received = [int((await receive(world, consumer))[0]) for _ in dues]
+    assert received == sorted(dues)
 
 
 @pytest.mark.within(60)
@@ -182,19 +182,19 @@ async def test_after_kills_and_redeliveries_no_message_is_early_and_all_are_deli
     world: World, seed: int
 ) -> None:
     """Consumers that return messages and leave, and a region that is killed twice."""
-    chance, came = random.Random(seed), set[bytes]()
+    chance, received = random.Random(seed), set[bytes]()
     producer = await world.client("us").producer(TOPIC)
     begin = now_ms(world)
     dues = {b"%d" % number: begin + chance.randrange(20_000) for number in range(60)}
 
     async def consume(consumer: Consumer) -> None:
-        while len(came) < len(dues):
+        while len(received) < len(dues):
             message = await consumer.receive()
             assert now_ms(world) >= dues[message.payload], "early"
             if chance.random() < 0.3:
                 consumer.negative_acknowledge(message)
                 continue
-            came.add(message.payload)
+            received.add(message.payload)
             with contextlib.suppress(ClientError):  # it may have happened all the same
                 await consumer.acknowledge(message, confirmed=True)
 
@@ -207,7 +207,7 @@ async def test_after_kills_and_redeliveries_no_message_is_early_and_all_are_deli
         world.kill("us")
         world.start("us")
     await consumers[0].close()
-    await world.simulation.until(lambda: len(came) == len(dues), within_seconds=120)
+    await world.simulation.until(lambda: len(received) == len(dues), within_seconds=120)
     for one in consuming:
         one.cancel()
     outcomes = await asyncio.gather(*consuming, return_exceptions=True)

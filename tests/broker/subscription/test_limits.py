@@ -61,12 +61,12 @@ async def test_all_consumers_together_obey_the_limit_of_the_subscription(world: 
     await world.simulation.until(lambda: sum(held(world)) >= 6)
     stats = (await world.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
     assert stats["blockedSubscriptionOnUnackedMsgs"]
-    came = 0
-    while came < 100:
+    received = 0
+    while received < 100:
         assert sum(held(world)) <= 10, "one read may overshoot"
         for consumer, count in ((one, held(world)[0]), (other, held(world)[1])):
             messages = await taken(consumer, count)
             for message in messages:
                 await consumer.acknowledge(message, confirmed=True)
-            came += count
-        await world.simulation.until(lambda: came == 100 or sum(held(world)) > 0)  # noqa: B023
+            received += count
+        await world.simulation.until(lambda: received == 100 or sum(held(world)) > 0)  # noqa: B023

@@ -59,8 +59,8 @@ async def test_dispatch_never_exceeds_the_rate_by_more_than_one_period(
         await client.subscribe(TOPIC, f"s-{number}", initial_position=InitialPosition.EARLIEST)
         for number in range(subscriptions)
     ]
-    came = await asyncio.gather(*(_times(one, world, 60) for one in consumers))
-    assert too_fast([at for times in came for at in times], Allowance(RATE, 1), over) == ""
+    received = await asyncio.gather(*(_times(one, world, 60) for one in consumers))
+    assert too_fast([at for times in received for at in times], Allowance(RATE, 1), over) == ""
 
 
 async def test_no_subscription_starves_the_others_of_the_topic_rate(world: World) -> None:

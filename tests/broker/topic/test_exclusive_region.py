@@ -49,8 +49,8 @@ async def move_home(w: World, region: str, home: str) -> None:
 
 async def rival(w: World, region: str, number: int) -> None:
     """A producer that keeps requesting the topic; when it is fenced, it asks as a new one."""
-    for life in itertools.count():
-        one = Contender(w, f"{region}-{number}-{life}", region=region)
+    for incarnation in itertools.count():
+        one = Contender(w, f"{region}-{number}-{incarnation}", region=region)
         await one.opening
         with contextlib.suppress(ClientError):
             while True:

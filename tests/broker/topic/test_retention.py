@@ -108,7 +108,7 @@ async def test_entries_that_another_region_lacks_are_not_trimmed() -> None:
             topic = world.running["us"].directory.serving[TOPIC]
             await seen(lambda: topic.log.size_bytes == 0)
             world.cut("us", "eu")
-            await seen(lambda: not topic.replicators["eu"].life.is_connected)
+            await seen(lambda: not topic.replicators["eu"].lifecycle.is_connected)
             first = topic.log.first_entry_id
             for number in range(1, 4):
                 await producer.send(b"%d" % number)
@@ -316,11 +316,11 @@ async def test_the_cost_of_housekeeping_per_topic_is_constant(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each new topic caused a check of all of them: a topic of 2,000 partitions took half a minute to create."""
-    asked = 0
+    checks = 0
 
     def counting(policies: TopicPolicies) -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal checks
+        checks += 1
         return deletes_data(policies)
 
     deletes_data = housekeeper._deletes_data
@@ -329,7 +329,7 @@ async def test_the_cost_of_housekeeping_per_topic_is_constant(
     async with regions("us") as world, world.client("us") as client:
         for number in range(40):
             await client.producer(f"persistent://public/default/{number}")
-        assert asked <= 4 * 40
+        assert checks <= 4 * 40
         await set_policy(world.running["us"], MESSAGE_TTL, 1)
         await set_policy(world.running["us"], MESSAGE_TTL, None)
-        assert asked <= 20 * 40
+        assert checks <= 20 * 40

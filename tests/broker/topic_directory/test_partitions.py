@@ -27,7 +27,7 @@ def count_in(w: World, region: str = "us") -> int:
     return broker_of(w, region).partitioned.count(TopicName.parse(ORDERS))
 
 
-async def asked(
+async def admin_request(
     w: World, method: str, target: str, body: object = None, region: str = "us"
 ) -> tuple[int, Any]:
     answer = await w.ask_admin(region, method, target, body)
@@ -39,13 +39,16 @@ async def asked(
 
 @pytest.mark.parametrize("body", [4, "4", {"partitions": 4, "properties": {"owner": "billing"}}])
 async def test_a_partitioned_topic_has_its_partitions_at_once(world: World, body: object) -> None:
-    assert await asked(world, "PUT", f"{PATH}/partitions", body) == (204, None)
-    status, found = await asked(world, "GET", f"{PATH}/partitions")
+    assert await admin_request(world, "PUT", f"{PATH}/partitions", body) == (204, None)
+    status, found = await admin_request(world, "GET", f"{PATH}/partitions")
     assert (status, found["partitions"]) == (200, 4)
     assert found["properties"] == (body["properties"] if isinstance(body, dict) else {})
-    _, names = await asked(world, "GET", "/admin/v2/persistent/public/default")
+    _, names = await admin_request(world, "GET", "/admin/v2/persistent/public/default")
     assert names == [f"{ORDERS}-partition-{index}" for index in range(4)]
-    assert await asked(world, "GET", "/admin/v2/persistent/public/default/partitioned") == (200, [ORDERS])
+    assert await admin_request(world, "GET", "/admin/v2/persistent/public/default/partitioned") == (
+        200,
+        [ORDERS],
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,54 +64,54 @@ async def test_a_partitioned_topic_has_its_partitions_at_once(world: World, body
     ],
 )
 async def test_an_invalid_number_of_partitions_is_rejected(world: World, body: object, status: int) -> None:
-    assert (await asked(world, "PUT", f"{PATH}/partitions", body))[0] == status
+    assert (await admin_request(world, "PUT", f"{PATH}/partitions", body))[0] == status
     assert count_in(world) == 0
 
 
 async def test_a_name_is_a_partitioned_topic_or_a_topic_of_its_own(world: World) -> None:
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
-    assert (await asked(world, "PUT", f"{PATH}/partitions", 2))[0] == 409
-    assert (await asked(world, "PUT", PATH))[0] == 409
-    assert await asked(world, "PUT", f"{PATH}-plain") == (204, None)
-    assert (await asked(world, "PUT", f"{PATH}-plain"))[0] == 409
-    assert (await asked(world, "PUT", f"{PATH}-plain/partitions", 2))[0] == 409
-    assert (await asked(world, "PUT", f"{PATH}-partition-0/partitions", 2))[0] == 412
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
+    assert (await admin_request(world, "PUT", f"{PATH}/partitions", 2))[0] == 409
+    assert (await admin_request(world, "PUT", PATH))[0] == 409
+    assert await admin_request(world, "PUT", f"{PATH}-plain") == (204, None)
+    assert (await admin_request(world, "PUT", f"{PATH}-plain"))[0] == 409
+    assert (await admin_request(world, "PUT", f"{PATH}-plain/partitions", 2))[0] == 409
+    assert (await admin_request(world, "PUT", f"{PATH}-partition-0/partitions", 2))[0] == 412
 
 
 async def test_partitions_only_grow(world: World) -> None:
-    assert (await asked(world, "POST", f"{PATH}/partitions", 4))[0] == 404
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
-    assert await asked(world, "POST", f"{PATH}/partitions", 4) == (204, None)
+    assert (await admin_request(world, "POST", f"{PATH}/partitions", 4))[0] == 404
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
+    assert await admin_request(world, "POST", f"{PATH}/partitions", 4) == (204, None)
     for smaller in (4, 3, 0):
-        assert (await asked(world, "POST", f"{PATH}/partitions", smaller))[0] == 406
+        assert (await admin_request(world, "POST", f"{PATH}/partitions", smaller))[0] == 406
     assert count_in(world) == 4
     assert broker_of(world).directory.exists(f"{ORDERS}-partition-3")
 
 
 async def test_a_partitioned_topic_is_deleted_with_its_partitions(world: World) -> None:
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     producer = await world.client("us").producer(f"{ORDERS}-partition-1")
-    status, reason = await asked(world, "DELETE", f"{PATH}/partitions")
+    status, reason = await admin_request(world, "DELETE", f"{PATH}/partitions")
     assert (status, "has producers or consumers" in reason["reason"]) == (412, True)
     assert count_in(world) == 2
     await producer.close()
-    assert await asked(world, "DELETE", f"{PATH}/partitions") == (204, None)
+    assert await admin_request(world, "DELETE", f"{PATH}/partitions") == (204, None)
     assert (count_in(world), broker_of(world).directory.all_names()) == (0, [])
-    assert (await asked(world, "DELETE", f"{PATH}/partitions"))[0] == 404
+    assert (await admin_request(world, "DELETE", f"{PATH}/partitions"))[0] == 404
 
 
 async def test_a_topic_is_deleted_with_all_that_belongs_to_it(world: World) -> None:
     producer = await world.client("us").producer(ORDERS)
     await producer.send(b"gone")
-    assert (await asked(world, "DELETE", PATH))[0] == 412
+    assert (await admin_request(world, "DELETE", PATH))[0] == 412
     await producer.close()
-    assert await asked(world, "DELETE", PATH) == (204, None)
-    assert (await asked(world, "DELETE", PATH))[0] == 404
+    assert await admin_request(world, "DELETE", PATH) == (204, None)
+    assert (await admin_request(world, "DELETE", PATH))[0] == 404
     assert broker_of(world).directory.all_names() == []
 
 
 async def test_no_client_creates_a_partition_beyond_the_number_nor_the_root(world: World) -> None:
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     for name in (ORDERS, f"{ORDERS}-partition-2"):
         with pytest.raises(Exception, match="not found"):
             await world.client("us").producer(name)
@@ -116,11 +119,11 @@ async def test_no_client_creates_a_partition_beyond_the_number_nor_the_root(worl
 
 @pytest.mark.world(settings=BrokerSettings(allow_auto_topic_creation=False))
 async def test_partitions_exist_where_topics_are_not_created_on_use(world: World) -> None:
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     await (await world.client("us").producer(f"{ORDERS}-partition-0")).send(b"hello")
     with pytest.raises(Exception, match="not found"):
         await world.client("us").producer("persistent://public/default/another")
-    assert await asked(world, "PUT", "/admin/v2/persistent/public/default/another") == (204, None)
+    assert await admin_request(world, "PUT", "/admin/v2/persistent/public/default/another") == (204, None)
     await (await world.client("us").producer("persistent://public/default/another")).send(b"hello")
 
 
@@ -143,28 +146,28 @@ async def test_partitions_exist_where_topics_are_not_created_on_use(world: World
 async def test_an_invalid_auto_creation_policy_is_rejected(
     world: World, value: object, expected: int, rule: str
 ) -> None:
-    status, reason = await asked(world, "POST", AUTO, value)
+    status, reason = await admin_request(world, "POST", AUTO, value)
     assert status == expected
     assert rule in reason["reason"]
 
 
 async def test_a_namespace_may_forbid_what_the_region_allows(world: World) -> None:
     policy = {"allowAutoTopicCreation": False, "topicType": "non-partitioned", "defaultNumPartitions": None}
-    assert await asked(world, "POST", AUTO, policy) == (204, None)
-    assert await asked(world, "GET", AUTO) == (200, policy)
+    assert await admin_request(world, "POST", AUTO, policy) == (204, None)
+    assert await admin_request(world, "GET", AUTO) == (200, policy)
     with pytest.raises(Exception, match="not found"):
         await world.client("us").producer(ORDERS)
-    assert await asked(world, "DELETE", AUTO) == (204, None)
+    assert await admin_request(world, "DELETE", AUTO) == (204, None)
     await world.client("us").producer(ORDERS)
 
 
 async def test_partitioned_stats_are_those_of_all_partitions(world: World) -> None:
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     for index in range(2):
         client = world.client("us")
         await client.subscribe(f"{ORDERS}-partition-{index}", "s")
         await (await client.producer(f"{ORDERS}-partition-{index}")).send(b"hello")
-    _, found = await asked(world, "GET", f"{PATH}/partitioned-stats")
+    _, found = await admin_request(world, "GET", f"{PATH}/partitioned-stats")
     assert found["metadata"]["partitions"] == 2
     assert found["subscriptions"]["s"]["msgBacklog"] == 2
     assert len(found["publishers"]) == 2
@@ -173,7 +176,7 @@ async def test_partitioned_stats_are_those_of_all_partitions(world: World) -> No
 
 @pytest.mark.world("us", "eu")
 async def test_the_regions_of_a_cluster_know_at_once(world: World) -> None:
-    await asked(world, "PUT", f"{PATH}/partitions", 3)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 3)
     await world.simulation.until(lambda: count_in(world, "eu") == 3)
     await world.simulation.until(
         lambda: all(
@@ -202,9 +205,9 @@ def clusters() -> Topology:
 @pytest.mark.world(topology=clusters())
 async def test_clusters_without_a_common_store_learn_and_grow_through_their_links(world: World) -> None:
     await world.ready()
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     await world.simulation.until(lambda: count_in(world, "eu") == 2)
-    await asked(world, "POST", f"{PATH}/partitions", 5, region="eu")
+    await admin_request(world, "POST", f"{PATH}/partitions", 5, region="eu")
     await world.simulation.until(lambda: count_in(world, "us") == 5)
     await (await world.client("us").producer(f"{ORDERS}-partition-4")).send(b"hello")
     await world.quiet()
@@ -218,7 +221,7 @@ async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_ev
 ) -> None:
     """N4: a consumer of the topic polls once a minute for new partitions, and must not have lost messages by then."""
     await world.ready()
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     await world.simulation.until(lambda: count_in(world, "eu") == 2)
     for region in ("us", "eu"):
         consumer = await world.client(region).subscribe(
@@ -226,7 +229,7 @@ async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_ev
         )
         await consumer.client.close()
     await (await world.client("us").reader(f"{ORDERS}-partition-0")).close()
-    await asked(world, "POST", f"{PATH}/partitions", 3, region=grown_in)
+    await admin_request(world, "POST", f"{PATH}/partitions", 3, region=grown_in)
     await world.simulation.until(lambda: count_in(world, "us") == count_in(world, "eu") == 3)
     await (await world.client(grown_in).producer(f"{ORDERS}-partition-2")).send(b"early")
     await world.quiet()
@@ -244,10 +247,10 @@ async def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_al
     world: World,
 ) -> None:
     """N4: the regions that did not get the request read the new number from their store; no other region sends it."""
-    await asked(world, "PUT", f"{PATH}/partitions", 1)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 1)
     consumer = await world.client("eu").subscribe(f"{ORDERS}-partition-0", "billing")
     await consumer.client.close()
-    await asked(world, "POST", f"{PATH}/partitions", 2)
+    await admin_request(world, "POST", f"{PATH}/partitions", 2)
     await (await world.client("us").producer(f"{ORDERS}-partition-1")).send(b"early")
     await world.quiet()
     late = await world.client("eu").subscribe(f"{ORDERS}-partition-1", "billing")
@@ -259,11 +262,11 @@ async def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subs
     world: World,
 ) -> None:
     """N4: the growth was interrupted by a crash or a failing disk, and the new number counts all the same."""
-    await asked(world, "PUT", f"{PATH}/partitions", 1)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 1)
     consumer = await world.client("us").subscribe(f"{ORDERS}-partition-0", "billing")
     await consumer.client.close()
     FailingDisk(0.0, 0.0, "us", 1.0).begin(world)
-    await asked(world, "POST", f"{PATH}/partitions", 2)
+    await admin_request(world, "POST", f"{PATH}/partitions", 2)
     assert count_in(world) == 2
     world.kill("us")
     world.regions["us"].medium.repair()
@@ -280,11 +283,11 @@ async def test_creating_partitions_fails_when_one_cannot_be_opened_and_may_be_re
     """Other clusters learn of a topic from its partitions: a success must mean that they will."""
     await world.ready()
     FailingDisk(0.0, 0.0, "us", 1.0).begin(world)
-    status, _ = await asked(world, "PUT", f"{PATH}/partitions", 2)
+    status, _ = await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     assert (status, count_in(world)) == (503, 2)
-    assert (await asked(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 503
+    assert (await admin_request(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 503
     world.regions["us"].medium.repair()
-    assert (await asked(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 204
+    assert (await admin_request(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 204
     await world.simulation.until(lambda: count_in(world, "eu") == 2)
 
 
@@ -299,7 +302,7 @@ async def test_a_topic_named_like_a_partition_inherits_no_subscription(world: Wo
 async def test_a_topic_partitioned_during_a_cut_is_learned_afterwards(world: World) -> None:
     await world.ready()
     world.cut("us", "eu")
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     await (await world.client("us").producer(f"{ORDERS}-partition-1")).send(b"hello")
     await asyncio.sleep(5)
     assert count_in(world, "eu") == 0
@@ -313,12 +316,12 @@ async def test_a_conflicting_topic_of_another_cluster_is_reported_and_not_change
     await world.ready()
     world.cut("us", "eu")
     await (await world.client("eu").producer(ORDERS)).send(b"mine")
-    await asked(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
     world.heal()
     await world.simulation.until(
         lambda: (
             "is a topic of its own here"
-            in broker_of(world).directory.serving[f"{ORDERS}-partition-0"].replicators["eu"].life.why_not
+            in broker_of(world).directory.serving[f"{ORDERS}-partition-0"].replicators["eu"].lifecycle.why_not
         )
     )
     assert count_in(world, "eu") == 0

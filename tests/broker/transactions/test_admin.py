@@ -170,10 +170,10 @@ def test_the_age_of_a_key_that_was_deleted_begins_anew_and_its_epoch_does_not(at
 def test_explain_names_the_key_of_the_transaction_that_blocks_a_topic_and_its_age(at: Served) -> None:
     transaction = play(at, begin, "settlement")
 
-    async def asked() -> str:
+    async def explained() -> str:
         return explain(at.region, "topic", "orders").why
 
-    why = asyncio.run_coroutine_threadsafe(asked(), at.loop).result(10)
+    why = asyncio.run_coroutine_threadsafe(explained(), at.loop).result(10)
     assert re.search(rf"transaction {re.escape(transaction.id.text)} of .* open for \d+\.\d s", why), why
     assert "begun under key 'settlement', epoch 0" in why
 

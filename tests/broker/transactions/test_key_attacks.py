@@ -78,11 +78,11 @@ async def test_deleting_a_key_during_a_connect_fences_the_client_that_was_grante
         coordinator = world.running["us"].coordinators.get(number)
         for _ in range(20):
             async with raw_client(world) as racer:
-                asked = asyncio.ensure_future(connect(racer, number, key=KEY))
+                attempt = asyncio.ensure_future(connect(racer, number, key=KEY))
                 await until(lambda: ("", KEY) in coordinator.keys.book.keys)
                 await coordinator.keys.delete("", KEY)
-                await asyncio.wait([asked])
-                assert asked.exception() is None or isinstance(asked.exception(), EOFError)
+                await asyncio.wait([attempt])
+                assert attempt.exception() is None or isinstance(attempt.exception(), EOFError)
         assert ("", KEY) not in coordinator.keys.book.keys
         assert (await connect(client, number, key=KEY)).epoch == 40
 

@@ -15,17 +15,17 @@ from tests.broker.transactions.test_client_transactions import keyed, stored
 async def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_after_the_response() -> None:
     async with regions("us") as world:
         number = home(world)
-        for life in range(3):
+        for task_number in range(3):
             async with raw_client(world) as client:
-                assert (await connect(client, number, key=KEY)).epoch == life
+                assert (await connect(client, number, key=KEY)).epoch == task_number
                 txn = await begin(client, number)
                 await world.crash("us")
             await world.start("us")
             after = world.running["us"].coordinators.get(number)
             state = after.keys.book.keys["", KEY]
-            assert (state.epoch, state.least) == (life, txn.txnid_least_bits)
+            assert (state.epoch, state.least) == (task_number, txn.txnid_least_bits)
             assert " at 127.0.0.1:" in state.client
-            assert [one.txn.least for one in after.core.known_of_key("", KEY)] == list(range(life + 1))
+            assert [one.txn.least for one in after.core.known_of_key("", KEY)] == list(range(task_number + 1))
 
 
 async def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_their_log() -> None:

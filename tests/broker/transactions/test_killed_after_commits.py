@@ -130,7 +130,7 @@ async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
             await (await client.producer("inbox")).send(b"last")
             transaction = await client.new_transaction()
             consumer = await subscribed(client, work.type)
-            await _asked(region)
+            await _until_received(region)
             unreachable.reached.set()
             outbox = await client.producer("outbox")
             message = None
@@ -142,7 +142,7 @@ async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
             assert await stored(client) == [*work.messages, b"last"], told
 
 
-async def _asked(region: Region) -> None:
+async def _until_received(region: Region) -> None:
     """Wait until the consumer has received all available messages, before the transaction ends."""
     while not wants_messages(region, INBOX):
         await asyncio.sleep(0.002)

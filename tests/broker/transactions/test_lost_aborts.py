@@ -36,10 +36,10 @@ async def test_a_subscription_redelivers_what_a_lost_abort_had_released(
 ) -> None:
     """Another participant has not responded: so the abort is decided and not over when the topic is loaded. It is over
     when the coordinator, which had its response from here, has nothing more to send."""
-    away, really = asyncio.Event(), TopicTransactions.end_partition
+    may_end, really = asyncio.Event(), TopicTransactions.end_partition
 
     def end_partition(transactions: TopicTransactions, *arguments: object) -> asyncio.Future[None]:
-        if not away.is_set():
+        if not may_end.is_set():
             raise ProtocolError(ServerError.ServiceNotReady, "of a test")
         return really(transactions, *arguments)  # type: ignore[arg-type]
 
@@ -58,7 +58,7 @@ async def test_a_subscription_redelivers_what_a_lost_abort_had_released(
         _fail_one_deletion(region, PendingAckKey.prefix(TOPIC))
         ending = asyncio.ensure_future(transaction.abort())
         await until(lambda: _is_loaded_again(region, before, transaction.id))
-        away.set()
+        may_end.set()
         await ending
         assert (await consumer.receive()).payload == b"it"
         assert status(world, transaction) is not None

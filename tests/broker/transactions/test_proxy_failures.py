@@ -68,16 +68,16 @@ async def lives_until_the_proxy_dies(world: Regions, path: Path, number: int) ->
     """Return whether its proxy died during the task."""
     with pytest.MonkeyPatch.context() as patch:
         proxy = DyingProxy(path, number, patch)
-        life = asyncio.ensure_future(task(await proxy.open(world), number))
+        work = asyncio.ensure_future(task(await proxy.open(world), number))
         death = asyncio.ensure_future(proxy.died.wait())
         try:
-            await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, death}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await proxy.close()
-            for one in (life, death):
+            for one in (work, death):
                 one.cancel()
             with suppress(ClientError, asyncio.CancelledError, TimeoutError):
-                await life
+                await work
         return proxy.died.is_set()
 
 

@@ -90,14 +90,14 @@ async def test_no_response_reveals_an_epoch_that_is_not_durable(begins: bool) ->
         book = region.coordinators.get(number).keys.book
         await until(lambda: book.last_epoch("", KEY) == 1)
         asking = begin(first, number) if begins else connect(first, number, key=KEY, epoch=2)
-        asked = asyncio.create_task(asking)
+        request = asyncio.create_task(asking)
         for _ in range(200):
             await asyncio.sleep(0)
-        assert not asked.done()
+        assert not request.done()
         store.release()
         assert (await newer).epoch == 1
-        await asyncio.wait([asked])
-        told_of_it_or_closed = isinstance(asked.exception(), EOFError) or asked.result().HasField("error")
+        await asyncio.wait([request])
+        told_of_it_or_closed = isinstance(request.exception(), EOFError) or request.result().HasField("error")
         assert told_of_it_or_closed
 
 

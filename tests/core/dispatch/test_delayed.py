@@ -180,11 +180,11 @@ def test_delayed_against_a_sorted_list(seed):
     delayed.forget(cursor.acked_bits)
     model = sorted(one for one in model if one[1] not in acked)
     assert delayed.count == len(model)
-    came = []
+    taken = []
     while delayed:
-        came.append((delayed.first_due_ms, delayed.first_id))
-        assert delayed.pop_first() == came[-1][1]
-    assert came == model
+        taken.append((delayed.first_due_ms, delayed.first_id))
+        assert delayed.pop_first() == taken[-1][1]
+    assert taken == model
     assert not delayed._dues
 
 

@@ -139,8 +139,8 @@ def test_what_is_not_limited_stays_so_when_a_rate_is_relative() -> None:
 
 
 def test_a_rate_that_is_not_relative_reads_no_publish_rate() -> None:
-    def asked() -> tuple[float, float]:
+    def publish_rate() -> tuple[float, float]:
         raise AssertionError
 
-    throttle = Throttle(RateLimit(10, 0, 1), 0, asked)
+    throttle = Throttle(RateLimit(10, 0, 1), 0, publish_rate)
     assert throttle.wait_ms(0) == 0

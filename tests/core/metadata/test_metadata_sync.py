@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.metadata import messages as packs
+from emulator.core.metadata import messages
 from emulator.core.metadata.event import SyncEvent, SyncStamp, document_of, elements_of, is_synced
 from emulator.core.metadata.merge import (
     CLOCK_AHEAD_MS_MAX,
@@ -584,25 +584,27 @@ def test_documents_and_elements_are_the_same_thing() -> None:
     assert document_of(topic, elements_of(topic, whole)) == whole
 
 
-MESSAGES: list[packs.Message] = [
-    packs.Events(
+MESSAGES: list[messages.Message] = [
+    messages.Events(
         "us",
         "1",
         0,
         3,
         (policy_event(1, "us", {"x": [1]}), SyncEvent(NAMESPACE, "", None, True, stamp(2, "us", 2))),
     ),
-    packs.VersionReport("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
-    packs.VersionReport("us", {"us:1": 3}, excluded=("namespace/acme/", "tenant/test")),
-    packs.CatchUpRequest("us", "eu", {"us:1": 3}),
-    packs.CatchUpResponse("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
-    packs.CatchUpResponse("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
+    messages.VersionReport("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
+    messages.VersionReport("us", {"us:1": 3}, excluded=("namespace/acme/", "tenant/test")),
+    messages.CatchUpRequest("us", "eu", {"us:1": 3}),
+    messages.CatchUpResponse("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
+    messages.CatchUpResponse(
+        "us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}
+    ),
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_is_read_as_it_was_written(message: packs.Message) -> None:
-    assert packs.decode(packs.encode(message)) == message
+def test_a_message_is_read_as_it_was_written(message: messages.Message) -> None:
+    assert messages.decode(messages.encode(message)) == message
 
 
 def test_options_are_carried_and_an_expected_version_is_not() -> None:
@@ -622,17 +624,17 @@ def test_what_is_no_option_is_refused(options: object) -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_fields_of_a_newer_cluster_are_ignored(message: packs.Message) -> None:
+def test_fields_of_a_newer_cluster_are_ignored(message: messages.Message) -> None:
     unknown = {"sinceAnotherVersion": {"deep": [1, "x"]}}
-    raw = json.loads(packs.encode(message)) | unknown
+    raw = json.loads(messages.encode(message)) | unknown
     if "events" in raw:
         raw["events"] = [event | unknown for event in raw["events"]]
-    assert packs.decode(json.dumps(raw).encode()) == message
+    assert messages.decode(json.dumps(raw).encode()) == message
 
 
 def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
     value = {"deep": [1, "x"]}
-    event = packs.decode(packs.encode(MESSAGES[0])).events[0]  # type: ignore[union-attr]
+    event = messages.decode(messages.encode(MESSAGES[0])).events[0]  # type: ignore[union-attr]
     raw = event.to_json() | {"path": f"{NAMESPACE}/policies/sinceAnotherVersion", "value": value}
     record = DocumentRecord(NAMESPACE)
     record.merge(SyncEvent(NAMESPACE, "", None, False, stamp(1, "us", 1)), "us", 0)
@@ -658,14 +660,14 @@ def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
     ],
 )
 def test_what_is_no_pack_is_refused_with_its_rule(change: Mapping[str, object], rule: str) -> None:
-    raw = json.loads(packs.encode(MESSAGES[0])) | change
+    raw = json.loads(messages.encode(MESSAGES[0])) | change
     with pytest.raises(ValueError, match=rule):
-        packs.decode(json.dumps(raw).encode())
+        messages.decode(json.dumps(raw).encode())
 
 
 def test_many_events_travel_in_few_messages() -> None:
     events = [policy_event(1, "us", "v", n + 1) for n in range(10_000)]
-    portions = list(packs.portions(events))
+    portions = list(messages.portions(events))
     assert [event for portion in portions for event in portion] == events
     assert len(portions) < 20
 
@@ -674,13 +676,15 @@ def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
     outbox, record = EventOutbox("us", "1", published=0), DocumentRecord(NAMESPACE)
     record.merge(policy_event(1, "us", True, 1), "us", 1)
     outbox.noted(record)
-    under_way = outbox.packs([record], 1)
+    under_way = outbox.event_messages([record], 1)
     record.merge(policy_event(2, "us", False, 2), "us", 2)
     outbox.noted(record)
     outbox.sent(under_way, [record])
-    assert [event.value for pack in outbox.packs([record], 2) for event in pack.events] == [False]
+    assert [event.value for message in outbox.event_messages([record], 2) for event in message.events] == [
+        False
+    ]
     assert outbox.due == [NAMESPACE]
-    outbox.sent(outbox.packs([record], 2), [record])
+    outbox.sent(outbox.event_messages([record], 2), [record])
     assert outbox.due == []
 
 

@@ -185,7 +185,7 @@ class RegionModel:
     def seek(self, next_entry_id: int) -> None:
         """Seek back: deliver everything from here on again."""
         self.cursor.seek(next_entry_id)
-        self.subscription.sought()
+        self.subscription.cursor_reset()
 
     def _pass_markers(self) -> None:
         self.cursor.ack_hidden(id_set(entry_id for entry_id, entry in enumerate(self.log) if entry.is_marker))

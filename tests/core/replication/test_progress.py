@@ -118,90 +118,90 @@ def test_the_window_is_bounded_by_entries_and_by_bytes(machine: ReplicationProgr
     assert machine.room == 0
 
 
-# The life of a replicator.
+# The state machine of a replicator.
 
 
 @pytest.fixture
-def life() -> ReplicatorLifecycle:
+def replicator() -> ReplicatorLifecycle:
     return sending()
 
 
 def sending() -> ReplicatorLifecycle:
-    life = ReplicatorLifecycle()
-    assert life.begin_opening(ASKED)
-    assert life.begin_stream()
-    return life
+    replicator = ReplicatorLifecycle()
+    assert replicator.begin_opening(ASKED)
+    assert replicator.begin_stream()
+    return replicator
 
 
 def test_one_request_to_the_remote_is_under_way_at_a_time() -> None:
     """A link that comes up while a retry is due would open the producer twice."""
-    life = ReplicatorLifecycle()
-    assert life.begin_opening(ASKED)
-    assert not life.begin_opening(ASKED)
-    assert life.begin_stream()
-    assert not life.begin_opening(ASKED)
+    replicator = ReplicatorLifecycle()
+    assert replicator.begin_opening(ASKED)
+    assert not replicator.begin_opening(ASKED)
+    assert replicator.begin_stream()
+    assert not replicator.begin_opening(ASKED)
 
 
 def test_a_response_to_a_request_of_before_the_loss_opens_nothing() -> None:
-    life = ReplicatorLifecycle()
-    life.begin_opening(ASKED)
-    life.link_lost(LINK_DOWN)
-    assert not life.begin_stream()
-    assert (life.state, life.why_not) == (ReplicatorState.DOWN, "the link is down")
+    replicator = ReplicatorLifecycle()
+    replicator.begin_opening(ASKED)
+    replicator.link_lost(LINK_DOWN)
+    assert not replicator.begin_stream()
+    assert (replicator.state, replicator.why_not) == (ReplicatorState.DOWN, "the link is down")
 
 
 def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_way(
-    life: ReplicatorLifecycle,
+    replicator: ReplicatorLifecycle,
 ) -> None:
-    first = life.begin_read()
-    life.link_lost(LINK_DOWN)
-    assert not life.end_read(first)
-    life.begin_opening(ASKED)
-    life.begin_stream()
-    second = life.begin_read()
-    assert not life.end_read(first)
-    assert life.end_read(second)
-    assert life.state is ReplicatorState.STREAMING
+    first = replicator.begin_read()
+    replicator.link_lost(LINK_DOWN)
+    assert not replicator.end_read(first)
+    replicator.begin_opening(ASKED)
+    replicator.begin_stream()
+    second = replicator.begin_read()
+    assert not replicator.end_read(first)
+    assert replicator.end_read(second)
+    assert replicator.state is ReplicatorState.STREAMING
 
 
-def test_nothing_is_read_twice_at_once(life: ReplicatorLifecycle) -> None:
-    life.begin_read()
+def test_nothing_is_read_twice_at_once(replicator: ReplicatorLifecycle) -> None:
+    replicator.begin_read()
     with pytest.raises(AssertionError, match="READING -> READING"):
-        life.begin_read()
+        replicator.begin_read()
 
 
-def test_a_closed_one_stays_closed_and_hears_of_no_loss(life: ReplicatorLifecycle) -> None:
-    life.close()
-    life.link_lost(LINK_DOWN)
-    assert (life.state, life.why_not) == (ReplicatorState.CLOSED, "closed")
-    assert not life.begin_opening(ASKED)
-    assert not life.begin_stream()
+def test_a_closed_one_stays_closed_and_hears_of_no_loss(replicator: ReplicatorLifecycle) -> None:
+    replicator.close()
+    replicator.link_lost(LINK_DOWN)
+    assert (replicator.state, replicator.why_not) == (ReplicatorState.CLOSED, "closed")
+    assert not replicator.begin_opening(ASKED)
+    assert not replicator.begin_stream()
 
 
-def test_a_parked_one_is_not_opened_again_before_its_link_was_lost(life: ReplicatorLifecycle) -> None:
-    assert life.park(TOO_LARGE)
-    assert not life.begin_opening(ASKED)
-    assert not life.is_connected
-    life.link_lost(LINK_DOWN)
-    assert life.begin_opening(ASKED)
+def test_a_parked_one_is_not_opened_again_before_its_link_was_lost(replicator: ReplicatorLifecycle) -> None:
+    assert replicator.park(TOO_LARGE)
+    assert not replicator.begin_opening(ASKED)
+    assert not replicator.is_connected
+    replicator.link_lost(LINK_DOWN)
+    assert replicator.begin_opening(ASKED)
 
 
 def resting() -> ReplicatorLifecycle:
-    life = sending()
-    assert life.rest(RESTS)
-    return life
+    replicator = sending()
+    assert replicator.rest(RESTS)
+    return replicator
 
 
 def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
     """Neither a timer, nor a link that comes up, nor a late response opens it."""
-    life = resting()
-    assert not life.begin_opening(ASKED)
-    assert not life.begin_stream()
-    assert not life.refuse("closed by the peer")
-    assert not life.link_lost(LINK_DOWN)
-    assert (life.state, life.why_not) == (ReplicatorState.RESTING, RESTS)
-    assert life.wake(LINK_DOWN)
-    assert life.begin_opening(ASKED)
+    replicator = resting()
+    assert not replicator.begin_opening(ASKED)
+    assert not replicator.begin_stream()
+    assert not replicator.refuse("closed by the peer")
+    assert not replicator.link_lost(LINK_DOWN)
+    assert (replicator.state, replicator.why_not) == (ReplicatorState.RESTING, RESTS)
+    assert replicator.wake(LINK_DOWN)
+    assert replicator.begin_opening(ASKED)
 
 
 def test_only_a_stream_without_work_rests() -> None:
@@ -209,15 +209,15 @@ def test_only_a_stream_without_work_rests() -> None:
     reading, held, down = sending(), sending(), ReplicatorLifecycle()
     reading.begin_read()
     held.begin_hold(ASKED)
-    assert not any(life.rest(RESTS) for life in (reading, held, down))
+    assert not any(replicator.rest(RESTS) for replicator in (reading, held, down))
 
 
-def test_a_refusal_counts_once(life: ReplicatorLifecycle) -> None:
+def test_a_refusal_counts_once(replicator: ReplicatorLifecycle) -> None:
     """A peer rejects each entry in flight: one back-off follows, not one for each."""
-    assert life.refuse("no room")
-    assert not life.refuse("no room")
-    assert life.begin_opening(ASKED)
-    assert life.refuse("no room")
+    assert replicator.refuse("no room")
+    assert not replicator.refuse("no room")
+    assert replicator.begin_opening(ASKED)
+    assert replicator.refuse("no room")
 
 
 def test_every_state_ends_in_closed_and_every_other_one_leads_back_to_streaming() -> None:
@@ -230,7 +230,9 @@ def test_every_state_ends_in_closed_and_every_other_one_leads_back_to_streaming(
         assert (ReplicatorState.STREAMING in reached) is (state is not ReplicatorState.CLOSED)
 
 
-def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(life: ReplicatorLifecycle) -> None:
-    life.link_lost(LINK_DOWN)
-    assert not life.park(TOO_LARGE)
-    assert life.state is ReplicatorState.DOWN
+def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(
+    replicator: ReplicatorLifecycle,
+) -> None:
+    replicator.link_lost(LINK_DOWN)
+    assert not replicator.park(TOO_LARGE)
+    assert replicator.state is ReplicatorState.DOWN

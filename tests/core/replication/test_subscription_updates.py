@@ -170,7 +170,7 @@ def test_a_snapshot_that_arrives_after_everything_was_acknowledged_sends_an_upda
 def test_after_a_seek_no_update_is_sent_until_a_snapshot_is_passed_again():
     subscription = ReplicatedSubscription("orders")
     subscription.snapshot_offered(snapshot_at(10), mark_delete=5)
-    subscription.sought()
+    subscription.cursor_reset()
     assert subscription.mark_delete_moved(20) is None
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20) is not None
 

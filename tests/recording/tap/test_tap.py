@@ -76,15 +76,15 @@ def test_each_message_of_a_batch_is_known_however_it_is_packed(
         producer.send_async(b"payload " * number, lambda *_: receipts.release(), **attributes)
     for _ in range(20):
         assert receipts.acquire(timeout=20)
-    asked, stored = asked_and_stored(tapping.live, tapping.actor, "us-east", tapping.topic)
+    requested, stored = asked_and_stored(tapping.live, tapping.actor, "us-east", tapping.topic)
     # A message in an encoding that the tap cannot open is recorded by its number alone.
-    assert {number: asked[number][1:] for number in asked} == {
+    assert {number: requested[number][1:] for number in requested} == {
         number: stored[number][1:] for number in stored
     }
-    assert [asked[number] for number in stored if stored[number][0] is not None] == [
+    assert [requested[number] for number in stored if stored[number][0] is not None] == [
         said for said in stored.values() if said[0] is not None
     ]
-    assert len(asked) == 20
+    assert len(requested) == 20
     places = {
         (row["ledger_id"], row["entry_id"], row["batch_index"])
         for row in tapping.live.stored("us-east", tapping.topic)
@@ -100,8 +100,8 @@ def test_a_message_in_pieces_is_one(tapping: Tapping) -> None:
     producer = tapping.client().create_producer(tapping.topic, chunking_enabled=True)
     producer.send(payload)
     producer.send(b"a whole one")
-    asked = [line["payload_digest"] for line in tapping.lines("publish", "asked")]
-    assert asked == [payload_digest(payload), payload_digest(b"a whole one")]
+    requested = [line["payload_digest"] for line in tapping.lines("publish", "asked")]
+    assert requested == [payload_digest(payload), payload_digest(b"a whole one")]
     assert len(tapping.lines("publish", "ok")) == 2
 
 
@@ -155,9 +155,9 @@ def test_clients_are_identified_by_their_connection_and_producers_by_their_sessi
     for region in ("us-east", "us-west"):
         producer = tapping.client(region).create_producer(tapping.topic, producer_name="shop")
         producer.send(region.encode())
-    asked = tapping.lines("publish", "asked")
-    assert [line["region"] for line in asked] == ["us-east", "us-west"]
-    assert len({line["actor"] for line in asked}) == len({line["session"] for line in asked}) == 2
+    requested = tapping.lines("publish", "asked")
+    assert [line["region"] for line in requested] == ["us-east", "us-west"]
+    assert len({line["actor"] for line in requested}) == len({line["session"] for line in requested}) == 2
     assert [line["last_sequence_id"] for line in tapping.lines("connect", "ok")] == [-1, -1]
 
 
@@ -192,8 +192,8 @@ def test_a_publish_through_the_tap_waits_until_its_region_is_restarted(tapping: 
     lives = tapping.lines("connect", "ok")
     assert [line["last_sequence_id"] for line in lives] == [-1, 0]
     assert tapping.lines("publish", "ok")[-1]["session"] == lives[1]["session"]
-    asked, stored = asked_and_stored(tapping.live, tapping.actor, "eu-central", tapping.topic)
-    assert asked == stored
+    requested, stored = asked_and_stored(tapping.live, tapping.actor, "eu-central", tapping.topic)
+    assert requested == stored
 
 
 def test_a_client_that_only_probes_connections_sees_that_a_region_is_gone_and_back(

@@ -61,9 +61,9 @@ def test_the_end_of_a_transaction_is_recorded_with_its_outcome(
     frame = EndTransaction(7, 1, 2, commit).encode()
     assert tapped.connection.to_region(frame) == frame
     then(tapped.connection)
-    asked, outcome_line = tapped.lines()
+    requested, outcome_line = tapped.lines()
     said = {"region": "eu", "transaction": "1,2", "action": "commit" if commit else "abort"}
-    assert asked | {**said, "outcome": "asked"} == asked
+    assert requested | {**said, "outcome": "asked"} == requested
     assert outcome_line | {**said, "outcome": outcome} == outcome_line
 
 
@@ -93,12 +93,12 @@ def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
     tapped.connection.to_client(coordinator_ready(7, epoch))
     tapped.connection.to_region(NewTransaction(8, 3, 60_000).encode())
     then(tapped.connection)
-    asked, outcome_line = tapped.lines()
+    requested, outcome_line = tapped.lines()
     under = {"transaction_key": key} if key else {}
     granted = {"key_epoch": epoch} if key and outcome == "ok" else {}
     begun = {"transaction": "3,7"} if outcome == "ok" else {"error": outcome_line.get("error")}
     frame = ("at_ms", "actor")
-    assert {name: asked[name] for name in asked if name not in frame} == {
+    assert {name: requested[name] for name in requested if name not in frame} == {
         "op": "begin_transaction",
         "outcome": "asked",
         "region": "eu",
@@ -121,8 +121,8 @@ def test_a_refused_key_begins_nothing_under_it(tmp_path: Path) -> None:
     refused = CoordinatorConnected(7, error=ServerError.NotAllowedError, message="no")
     tapped.connection.to_client(refused.encode())
     tapped.connection.to_region(NewTransaction(8, 3, 60_000).encode())
-    (asked,) = tapped.lines()
-    assert "transaction_key" not in asked
+    (requested,) = tapped.lines()
+    assert "transaction_key" not in requested
 
 
 def test_an_answer_to_nothing_is_no_beginning(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ class TestReplicated:
     @pytest.mark.parametrize(
         ("circumstances", "reason"),
         [
-            (Circumstances(NAMESPACES, away=frozenset("a")), "a was down when the history ended"),
-            (Circumstances(NAMESPACES, away=frozenset("b")), "b was down when the history ended"),
+            (Circumstances(NAMESPACES, down=frozenset("a")), "a was down when the history ended"),
+            (Circumstances(NAMESPACES, down=frozenset("b")), "b was down when the history ended"),
             (Circumstances(NAMESPACES, cut=frozenset({("a", "b")})), "the link from a to b was cut"),
             (Circumstances(NAMESPACES, read_at_ms=1000.0), "may still be in progress"),
         ],
@@ -157,8 +157,8 @@ class TestReplicated:
 
     def test_a_message_is_expected_only_where_its_sender_wants_it(self) -> None:
         rows = [stored("a", 0, 0, replicate_to=["__local__"])]
-        asked = published(0, replicate_to=["__local__"])
-        expect("valid", replicated.REPLICATED, rows, [asked])
+        publishes = published(0, replicate_to=["__local__"])
+        expect("valid", replicated.REPLICATED, rows, [publishes])
         # A restriction in the log does not explain missing copies if the client did not request it.
         expect("invalid", replicated.REPLICATED, rows, [published(0)])
         assert result_of(phantom_writes.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
@@ -171,8 +171,8 @@ class TestReplicated:
 
     def test_what_a_region_removed_before_its_oldest_entry_is_not_checked(self) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("a", 2, 2), stored("b", 1, 1)]
-        asked = [published(0), published(1), published(2)]
-        result = expect("invalid", replicated.REPLICATED, rows, asked, trimmed=[("b", TOPIC, {1: 1})])
+        publishes = [published(0), published(1), published(2)]
+        result = expect("invalid", replicated.REPLICATED, rows, publishes, trimmed=[("b", TOPIC, {1: 1})])
         assert [one["sequence_id"] for one in result.witness] == [2]
         assert "Not checked: 1 copy" in result.sentence
 
@@ -294,8 +294,8 @@ class TestConsumed:
         self, given: int, verdict: str
     ) -> None:
         batch = [stored(region, 0, n, source="1:0", batch_index=n) for region in ("a", "b") for n in (0, 1)]
-        asked = [event for n in (0, 1) for event in published(n, entry=0)]
-        events = [subscribed("a"), *asked, received(given, "a", entry=0, batch_index=given)]
+        publishes = [event for n in (0, 1) for event in published(n, entry=0)]
+        events = [subscribed("a"), *publishes, received(given, "a", entry=0, batch_index=given)]
         expect(verdict, consumed.CHECK, batch, events)
 
     def test_only_what_was_published_after_the_subscription_existed(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.figures.ownership import Asked, Contest, HostFault, Moment, contests, faults_of
+from spark_jobs.figures.ownership import AccessRequest, Contest, HostFault, Moment, contests, faults_of
 from spark_jobs.report.charts import draw_loads, legend_of, sentences_of
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.report.test_report import EVIL
@@ -19,23 +19,23 @@ def place(number: int) -> tuple[str, str]:
     return "us-east", f"t-{number}"
 
 
-def shares(hosts: int, topics: int) -> list[Asked]:
+def shares(hosts: int, topics: int) -> list[AccessRequest]:
     """Every host requested every topic, and each owns an equal share."""
     names = [f"h-{number + 1}" for number in range(hosts)]
     return [
-        *(Asked(place(topic), name) for name in names for topic in range(topics)),
-        *(Asked(place(topic), names[topic % hosts], 1.0) for topic in range(topics)),
+        *(AccessRequest(place(topic), name) for name in names for topic in range(topics)),
+        *(AccessRequest(place(topic), names[topic % hosts], 1.0) for topic in range(topics)),
     ]
 
 
 def test_the_topics_of_a_killed_host_are_counted_by_new_owner_with_the_time_without_one() -> None:
     taken_over = [
-        Asked(place(0), "h-2", 1010.0),
-        Asked(place(2), "h-2", 1030.0),
-        Asked(place(4), "h-3", 1050.0),
+        AccessRequest(place(0), "h-2", 1010.0),
+        AccessRequest(place(2), "h-2", 1030.0),
+        AccessRequest(place(4), "h-3", 1050.0),
     ]
     (found,) = contests(
-        [*shares(2, 6), Asked(place(0), "h-3"), *taken_over], [HostFault(1000.0, "kill", "h-1")]
+        [*shares(2, 6), AccessRequest(place(0), "h-3"), *taken_over], [HostFault(1000.0, "kill", "h-1")]
     )
     assert (found.name, found.topics) == ("h", 6)
     assert found.loads == {"h-1": (3, 0), "h-2": (3, 5), "h-3": (0, 1)}
@@ -43,15 +43,17 @@ def test_the_topics_of_a_killed_host_are_counted_by_new_owner_with_the_time_with
 
 
 def test_topics_without_a_new_owner_are_counted_and_in_no_load() -> None:
-    (found,) = contests([*shares(2, 4), Asked(place(0), "h-2", 1500.0)], [HostFault(1000.0, "kill", "h-1")])
+    (found,) = contests(
+        [*shares(2, 4), AccessRequest(place(0), "h-2", 1500.0)], [HostFault(1000.0, "kill", "h-1")]
+    )
     assert found.loads == {"h-1": (2, 0), "h-2": (2, 3)}
     assert found.moments == (Moment("h-1 killed", 2, 1, 0.5, 0.5),)
 
 
 def test_loads_are_those_of_the_moment_in_which_every_topic_has_an_owner_again() -> None:
     """At the end of a run each host hands its topics over to the next one; that is not counted as load."""
-    ending = [Asked(place(topic), "h-3", 9000.0 + topic) for topic in range(6)]
-    taken_over = [Asked(place(0), "h-2", 1010.0), Asked(place(3), "h-3", 1020.0)]
+    ending = [AccessRequest(place(topic), "h-3", 9000.0 + topic) for topic in range(6)]
+    taken_over = [AccessRequest(place(0), "h-2", 1010.0), AccessRequest(place(3), "h-3", 1020.0)]
     (found,) = contests([*shares(3, 6), *taken_over, *ending], [HostFault(1000.0, "kill", "h-1")])
     assert found.loads == {"h-1": (2, 0), "h-2": (2, 3), "h-3": (2, 3)}
 
@@ -62,16 +64,19 @@ def test_hosts_that_die_together_are_one_moment_and_later_ones_another() -> None
         HostFault(1004.0, "pause", "h-2"),
         HostFault(3000.0, "kill", "h-3"),
     ]
-    taken_over = [Asked(place(topic), "h-3", 1010.0 + topic) for topic in (0, 1)]
-    last = [Asked(place(topic), "h-4", 3005.0) for topic in range(3)]
-    (found,) = contests([*shares(3, 3), Asked(place(0), "h-4"), *taken_over, *last], faults)
+    taken_over = [AccessRequest(place(topic), "h-3", 1010.0 + topic) for topic in (0, 1)]
+    last = [AccessRequest(place(topic), "h-4", 3005.0) for topic in range(3)]
+    (found,) = contests([*shares(3, 3), AccessRequest(place(0), "h-4"), *taken_over, *last], faults)
     assert [moment.words for moment in found.moments] == ["h-1 killed, h-2 paused", "h-3 killed"]
     assert found.loads == {"h-1": (1, 0, 0), "h-2": (1, 0, 0), "h-3": (1, 3, 0), "h-4": (0, 0, 3)}
 
 
 def test_hosts_of_other_topics_or_of_another_region_are_another_contest() -> None:
-    here = [Asked(("us-east", "t"), "east-1", 1.0), Asked(("us-east", "t"), "east-2")]
-    there = [Asked(("eu-central", "t"), "central-1", 1.0), Asked(("eu-central", "t"), "central-2")]
+    here = [AccessRequest(("us-east", "t"), "east-1", 1.0), AccessRequest(("us-east", "t"), "east-2")]
+    there = [
+        AccessRequest(("eu-central", "t"), "central-1", 1.0),
+        AccessRequest(("eu-central", "t"), "central-2"),
+    ]
     faults = [HostFault(10.0, "kill", "east-1"), HostFault(2000.0, "kill", "central-1")]
     assert [(one.name, len(one.moments)) for one in contests([*here, *there], faults)] == [
         ("central", 1),
@@ -112,13 +117,13 @@ CONTEST = Contest(
 
 @pytest.mark.parametrize("width", [1180, 356])
 def test_each_host_has_a_bar_for_each_moment_and_all_numbers_beside_them(width: int) -> None:
-    drawn = draw_loads(CONTEST, width, [CONTEST])
-    assert re.findall(r">(\d+ → \d+)<", drawn) == ["8 → 0", "8 → 16", "8 → 8"]
-    assert re.findall(r">(h-\d+)<", drawn) == ["h-1", "h-2", "h-10"]
-    bars = [float(size) for size in re.findall(r'<rect class="load-\w+"[^>]* width="([\d.]+)"', drawn)]
+    svg = draw_loads(CONTEST, width, [CONTEST])
+    assert re.findall(r">(\d+ → \d+)<", svg) == ["8 → 0", "8 → 16", "8 → 8"]
+    assert re.findall(r">(h-\d+)<", svg) == ["h-1", "h-2", "h-10"]
+    bars = [float(size) for size in re.findall(r'<rect class="load-\w+"[^>]* width="([\d.]+)"', svg)]
     assert bars[0] == pytest.approx(bars[3] / 2, abs=0.1)
     assert bars[1] == 0
-    assert EVIL not in drawn
+    assert EVIL not in svg
 
 
 def test_bars_of_two_contests_begin_at_one_place_and_have_one_scale() -> None:

@@ -49,8 +49,8 @@ def test_an_outage_is_drawn_and_is_a_hint_for_checks_of_its_clusters_regions(tmp
     noticed(tmp_path, "us-west", (3000.0, "gone"), (5000.0, None))
     regions = tuple(CLUSTERS)
     timeline = make_timeline(regions, CLUSTERS, 1000.0, 10_000.0, [], [], [], stores=absences(tmp_path))
-    drawn = draw_timeline(timeline, 1000)
-    assert "store of americas" in drawn
+    svg = draw_timeline(timeline, 1000)
+    assert "store of americas" in svg
     beside = CheckResult("c", "c", "INV-2", "invalid", "", ({"region": "us-east", "at_ms": 4000.0},))
     assert causes(beside, timeline) == [
         "The configuration store of americas was unavailable at 2.000 s, for 2.000 s."

@@ -52,14 +52,14 @@ def rows_of(path: Path, regions: Sequence[str] = REGIONS) -> list[dict[str, Any]
 def test_what_the_writer_writes_is_read_back(tmp_path: Path) -> None:
     path = write(tmp_path / "history" / "shop.jsonl", messages=1)
     assert damages_of(path) == []
-    connect, asked, ok, kill = rows_of(path)
+    connect, request, ok, kill = rows_of(path)
     assert (connect["op"], connect["last_sequence_id"]) == ("connect", -1)
-    assert (asked["topic"], asked["sequence_id"], asked["replicate_to"]) == (
+    assert (request["topic"], request["sequence_id"], request["replicate_to"]) == (
         "persistent://public/default/orders",
         0,
         ["b"],
     )
-    assert (asked["session"], asked["attributes_digest"]) == (connect["session"], 0)
+    assert (request["session"], request["attributes_digest"]) == (connect["session"], 0)
     assert (ok["ledger_id"], ok["entry_id"], ok["batch_index"], ok["payload_digest"]) == (1, 0, -1, None)
     assert kill["detail"] == 'quote " and \\ and \n newline'
 

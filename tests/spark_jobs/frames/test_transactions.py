@@ -41,7 +41,7 @@ def end(entry: int, marker_type: int, transaction: str = TXN) -> Row:
     return literal.stored("a", entry, -1, producer="m", marker_type=marker_type, transaction=transaction)
 
 
-def asked(sequence_id: int, transaction: str | None = TXN) -> list[HistoryEvent]:
+def request(sequence_id: int, transaction: str | None = TXN) -> list[HistoryEvent]:
     events = published(sequence_id)
     for one in events:
         one.transaction = transaction
@@ -70,18 +70,18 @@ def test_an_uncommitted_message_is_expected_in_its_own_region_alone(
         literal.stored("a", 2, 2),
         literal.stored("b", 0, 2),
     ]
-    events = [subscribed("b", initial="earliest"), asked(0), told, published(2), received(2, "b", entry=0)]
+    events = [subscribed("b", initial="earliest"), request(0), told, published(2), received(2, "b", entry=0)]
     expect("valid", check, rows, events)
 
 
 def test_an_uncommitted_message_must_be_stored() -> None:
-    expect("invalid", replicated.STORED, [end(1, TXN_ABORT)], [asked(0), ended("abort", "ok")])
+    expect("invalid", replicated.STORED, [end(1, TXN_ABORT)], [request(0), ended("abort", "ok")])
 
 
 @pytest.mark.parametrize("check", [replicated.REPLICATED, consumed.CHECK, converged.CHECK])
 def test_a_committed_message_is_expected_as_usual(check: Check) -> None:
     rows = [message(0), end(1, TXN_COMMIT), literal.stored("a", 2, 2), literal.stored("b", 0, 2)]
-    events = [subscribed("b", initial="earliest"), asked(0), published(2), received(2, "b", entry=0)]
+    events = [subscribed("b", initial="earliest"), request(0), published(2), received(2, "b", entry=0)]
     assert result_of(check, rows, [*events, ended("commit", "ok")]).verdict != "valid"
 
 
@@ -106,7 +106,7 @@ def test_the_first_marker_is_compared_with_the_response(
     markers: list[int], action: str, kind: str | None
 ) -> None:
     rows = [message(0), *(end(1 + at, marker) for at, marker in enumerate(markers))]
-    result = result_of(transactions.ATOMIC, rows, [asked(0), ended(action, "ok")])
+    result = result_of(transactions.ATOMIC, rows, [request(0), ended(action, "ok")])
     assert [one["kind"] for one in result.witness] == ([kind] if kind else [])
     assert [one.get("transaction") for one in result.witness] == ([TXN] if kind else [])
     assert result.verdict == ("invalid" if kind else "valid")
@@ -114,14 +114,14 @@ def test_the_first_marker_is_compared_with_the_response(
 
 def test_a_log_that_was_read_in_part_proves_nothing() -> None:
     damaged = Circumstances(NAMESPACES, damaged_regions=frozenset({"a"}))
-    events = [asked(0), ended("commit", "ok")]
+    events = [request(0), ended("commit", "ok")]
     expect("unknown", transactions.ATOMIC, [message(0)], events, circumstances=damaged)
 
 
 def test_for_a_trimmed_message_the_response_to_its_client_decides() -> None:
     copy = literal.stored("b", 0, 0)
     for told, verdict in ((ended("abort", "ok"), "invalid"), (ended("commit", "ok"), "valid"), ([], "valid")):
-        expect(verdict, transactions.INVISIBLE, [copy], [asked(0), told])
+        expect(verdict, transactions.INVISIBLE, [copy], [request(0), told])
 
 
 @pytest.mark.parametrize("op", ["receive", "read"])
@@ -133,7 +133,7 @@ def test_no_client_receives_an_uncommitted_message(op: str, marker: int | None, 
     given = received(0, "a", named=False)
     if op == "read":
         given = event(50.0, "read", "ok", region="a", message_id="1:0:-1")
-    result = expect(verdict, transactions.INVISIBLE, rows, [subscribed("a"), asked(0), given])
+    result = expect(verdict, transactions.INVISIBLE, rows, [subscribed("a"), request(0), given])
     assert [one["kind"] for one in result.witness] == (
         ["delivered although not committed"] if verdict == "invalid" else []
     )

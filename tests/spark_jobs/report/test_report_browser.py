@@ -46,9 +46,9 @@ def test_it_fits_the_screen(
     browser: object, tmp_path: Path, width: int, shown: str, hidden: str, scheme: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
-    asked: list[str] = []
+    requests: list[str] = []
     complaints: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     address = write_report(evaluation(), tmp_path).as_uri()
@@ -67,7 +67,7 @@ def test_it_fits_the_screen(
         assert box["height"] > 9, "too small to read"
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(18, 22, 28)") == (scheme == "dark")
-    assert asked == [address]
+    assert requests == [address]
     assert complaints == []
     page.close()
 

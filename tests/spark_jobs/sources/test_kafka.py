@@ -54,13 +54,13 @@ def entries_in(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
 async def write(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
     """Write two topics in two sessions, so that there are fences in between; return their contents."""
     written: dict[str, list[tuple[int, bytes]]] = {}
-    for life in range(2):
+    for incarnation in range(2):
         store = await open_store(log)
         for name in (TOPIC, OTHER):
             topic = await store.open_log(name)
             assert topic is not None
             for number in range(10):
-                data = [b"%s %d %d %d" % (name.encode(), life, number, i) for i in range(5)]
+                data = [b"%s %d %d %d" % (name.encode(), incarnation, number, i) for i in range(5)]
                 first = await topic.append(data)
                 written.setdefault(name, []).extend(enumerate(data, first))
             await store.put("topic/x", b"not a log")

@@ -41,7 +41,7 @@ class ClaimantActor(Actor):
         """The latest request that was granted; None: there was none."""
         self._instances = 0
         self._session = ""
-        self._asked = 0
+        self._requested = 0
 
     async def _program(self) -> None:
         client = self.world.client_on(self.host, (self.region,))
@@ -88,7 +88,7 @@ class ClaimantActor(Actor):
     async def _have_it(self, producer: Producer, mode: AccessMode) -> None:
         until = self.world.simulation.now + self._about(self.plan.holds_seconds)
         while self.world.simulation.now < until and not self.world.healing:
-            for _ in range(min(self.plan.burst, self.plan.messages - self._asked)):
+            for _ in range(min(self.plan.burst, self.plan.messages - self._requested)):
                 self._send(producer)
             await asyncio.sleep(self._about(self.plan.pause_seconds))
         if self.world.healing and mode is not AccessMode.SHARED:
@@ -137,7 +137,7 @@ class ClaimantActor(Actor):
 
     def _send(self, producer: Producer) -> asyncio.Future[MessageId]:
         assert self._opened is not None
-        number, self._asked = self._asked, self._asked + 1
+        number, self._requested = self._requested, self._requested + 1
         text = f"{self.name}/{number}"
         payload, session = text.encode(), self._session
         future = producer.send_nowait(payload, sequence_id=number)

@@ -82,7 +82,7 @@ class ProducerActor(Actor):
         self._outbox: dict[int, tuple[str, tuple[str, ...]]] = {}
         """Messages without a definite outcome: sequence id -> (text, `replicate_to`), in order of sequence ids."""
         self._next_number = 0
-        self._asked = 0
+        self._requested = 0
         self._session = ""
 
     @property
@@ -101,14 +101,14 @@ class ProducerActor(Actor):
                 self._note_connected(producer)
                 await self._publish_with(producer)
                 await producer.close()
-                self.finished = not self._outbox and self._asked >= self.plan.messages
+                self.finished = not self._outbox and self._requested >= self.plan.messages
             await asyncio.sleep(RETRY_SECONDS)
         await client.close()
 
     async def _publish_with(self, producer: Producer) -> None:
         waiting = self._send_again(producer)
-        while self._asked < self.plan.messages:
-            for _ in range(min(self.plan.burst, self.plan.messages - self._asked)):
+        while self._requested < self.plan.messages:
+            for _ in range(min(self.plan.burst, self.plan.messages - self._requested)):
                 waiting.append(self._send_new(producer))
             await asyncio.sleep(self.plan.pause_seconds * self.random.uniform(0.1, 1.9))
         if waiting:
@@ -129,8 +129,8 @@ class ProducerActor(Actor):
 
     def _send_new(self, producer: Producer) -> asyncio.Future[MessageId]:
         number, self._next_number = self._next_number, self._next_number + 1
-        self._asked += 1
-        text = f"{self.name}/{number}/{self._asked}"
+        self._requested += 1
+        text = f"{self.name}/{number}/{self._requested}"
         return self._send(producer, number, text, self._chosen_regions())
 
     def _chosen_regions(self) -> tuple[str, ...]:
@@ -144,13 +144,13 @@ class ProducerActor(Actor):
     ) -> asyncio.Future[MessageId]:
         self._outbox[number] = (text, regions)
         payload, session = text.encode().ljust(self.plan.payload_bytes, b" "), self._session
-        asked = {"payload_digest": payload_digest(payload), "replicate_to": list(regions) or None}
-        self._note(number, text, session, "asked", **asked)
+        request = {"payload_digest": payload_digest(payload), "replicate_to": list(regions) or None}
+        self._note(number, text, session, "asked", **request)
         key = self.plan.key
         future = producer.send_nowait(payload, key=key, sequence_id=number, replicate_to=regions)
         future.add_done_callback(partial(self._answered, number, text, session))
         if self.plan.repeats and self.random.random() < self.plan.repeats:
-            self._note(number, text, session, "asked", **asked)
+            self._note(number, text, session, "asked", **request)
             again = producer.send_nowait(payload, key=key, sequence_id=number, replicate_to=regions)
             again.add_done_callback(partial(self._answered, number, text, session))
         return future
@@ -387,18 +387,18 @@ class ReaderActor(Actor):
 
     async def _program(self) -> None:
         client = self.world.client_on(self.host, (self.region,))
-        life = 0
+        reader_number = 0
         while True:
-            life += 1
+            reader_number += 1
             with contextlib.suppress(ClientError):
                 reader = await client.reader(self.plan.topic, EARLIEST, receiver_queue_size=self.plan.queue)
                 while True:
-                    self._read(await reader.receive(), f"{self.host.incarnation}.{life}")
+                    self._read(await reader.receive(), f"{self.host.incarnation}.{reader_number}")
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _read(self, message: Message, life: str) -> None:
+    def _read(self, message: Message, reader_number: str) -> None:
         self.record.note(
-            f"{self.name} {life}",
+            f"{self.name} {reader_number}",
             "read",
             "ok",
             region=self.region,

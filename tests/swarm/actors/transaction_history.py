@@ -45,7 +45,7 @@ class TaskLines:
             "transaction": transaction_text(work.txn),
         }
         payload = text.encode()
-        with self._asked("publish", said, payload_digest=payload_digest(payload)) as reported:
+        with self._recorded("publish", said, payload_digest=payload_digest(payload)) as reported:
             place = await producer.send(payload, transaction=transaction)
             reported["message_id"] = f"{place.ledger}:{place.entry}:{place.batch_index}"
         return place
@@ -53,19 +53,19 @@ class TaskLines:
     @contextmanager
     def acknowledging(self, work: Work, **said: Any) -> Iterator[None]:
         """Record an acknowledgement around its request. `said`: topic, subscription, message_id, how."""
-        with self._asked("acknowledge", {**said, "transaction": transaction_text(work.txn)}):
+        with self._recorded("acknowledge", {**said, "transaction": transaction_text(work.txn)}):
             yield
 
     @contextmanager
     def ending(self, work: Work, *, commit: bool) -> Iterator[None]:
         said = {"transaction": transaction_text(work.txn), "action": "commit" if commit else "abort"}
-        with self._asked("end_transaction", said):
+        with self._recorded("end_transaction", said):
             yield
 
     @contextmanager
-    def _asked(self, op: str, said: dict[str, Any], **asked: Any) -> Iterator[dict[str, Any]]:
+    def _recorded(self, op: str, said: dict[str, Any], **request: Any) -> Iterator[dict[str, Any]]:
         """Record a request and its outcome. If the program is killed in between, the outcome stays unknown."""
-        self._report(op, "asked", **said, **asked)
+        self._report(op, "asked", **said, **request)
         reported: dict[str, Any] = {}
         try:
             yield reported

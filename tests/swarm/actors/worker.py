@@ -97,7 +97,7 @@ class WorkerActor(Actor):
                 await producer.close()
 
     async def _begin(self, client: Client) -> tuple[Work, Transaction]:
-        asked = self.world.simulation.now
+        requested_at = self.world.simulation.now
         patience = HEALED_TIMEOUT_SECONDS if self.world.healing else self.plan.timeout_seconds
         transaction = await client.new_transaction(patience)
         epoch = client.coordinators.epoch
@@ -105,7 +105,7 @@ class WorkerActor(Actor):
             self._epoch = epoch
             reported = self.world.simulation.now
             self.record.tasks.grants.append(
-                Grant(self.name, self._process, self.task, epoch, asked, reported)
+                Grant(self.name, self._process, self.task, epoch, requested_at, reported)
             )
         work = Work(self.name, self.task, epoch, (transaction.id.most, transaction.id.least))
         self.record.tasks.works.append(work)

@@ -39,7 +39,7 @@ class Attempt:
     priority: int
     instance: int
     """Number of the producer object that sent the request; the object repeats the request after a lost connection."""
-    asked: float
+    requested_at: float
     waits: float | None = None
     """Time of the response that the producer is queued; None: there was none."""
     opened: float | None = None
@@ -67,7 +67,7 @@ class Sent:
 
     by: Attempt
     text: str
-    asked: float
+    requested_at: float
     acknowledged: bool = False
 
 

@@ -16,7 +16,7 @@ class Attempt:
     """A request of a client to be admitted (as producer, consumer or subscription). Times are virtual seconds."""
 
     who: str
-    asked: float
+    requested_at: float
     answered: float = inf
     outcome: Literal["in", "refused", "unknown"] = "unknown"
     leaving: float = inf
@@ -28,7 +28,7 @@ class Attempt:
         if self.outcome == "refused":
             return False
         gone = self.left if self.outcome == "in" else self.answered
-        return self.asked <= until and gone + MARGIN_SECONDS >= since
+        return self.requested_at <= until and gone + MARGIN_SECONDS >= since
 
 
 def crowded(attempts: Iterable[Attempt], limit: int) -> str:
@@ -47,7 +47,7 @@ def kept_out(attempts: Iterable[Attempt], limit: int) -> str:
     for one in attempts:
         if one.outcome != "refused":
             continue
-        others = {other.who for other in attempts if other.may_be_in(one.asked, one.answered)}
+        others = {other.who for other in attempts if other.may_be_in(one.requested_at, one.answered)}
         if len(others - {one.who}) < limit:
             at = f"{one.answered:.3f} s"
             return (

@@ -63,8 +63,8 @@ def _newest_own(cluster: str, values: Mapping[str, bytes]) -> tuple[int, str]:
         for event in _recorded(values)
         if event.stamp.source == cluster
     ]
-    drawn = json.loads(values.get(SYNC_PENDING_PATH.text, b"[]"))
-    own += [(one["sequence"], one["incarnation"]) for one in drawn]
+    pending = json.loads(values.get(SYNC_PENDING_PATH.text, b"[]"))
+    own += [(one["sequence"], one["incarnation"]) for one in pending]
     return max(own, default=(0, ""))
 
 

@@ -44,7 +44,7 @@ class Grant:
     """Unique number of the program's client object."""
     task: Task
     epoch: int
-    asked: float
+    requested_at: float
     """Time of the request, in virtual seconds."""
     reported: float
     """Time of the response, in virtual seconds."""

@@ -101,7 +101,7 @@ def notified_epochs_increase(evidence: Evidence) -> Found:
                 )
                 yield sentence, _about(one)
             for before in opened:
-                if _reported(before) < one.asked and (before.epoch or 0) > one.epoch:
+                if _reported(before) < one.requested_at and (before.epoch or 0) > one.epoch:
                     yield (
                         f"{one.name} was notified of epoch {one.epoch} in {one.place[0]} for a request sent after "
                         f"{before.name} was notified of {before.epoch}",
@@ -156,7 +156,11 @@ def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
     if sent.by.epoch is None:
         return None  # A shared producer may reconnect after the owner has closed.
     for one in opened:
-        if one.name != sent.by.name and (one.epoch or 0) > sent.by.epoch and _reported(one) < sent.asked:
+        if (
+            one.name != sent.by.name
+            and (one.epoch or 0) > sent.by.epoch
+            and _reported(one) < sent.requested_at
+        ):
             return one
     return None
 
@@ -186,12 +190,12 @@ def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
     assert late.waits is not None
     if early.priority > late.priority or early.line is None or early.line is not late.line:
         return False
-    if early.asked > late.waits:
+    if early.requested_at > late.waits:
         came_back = any(
             one.name == early.name
             and one.place == early.place
             and one.waits is not None
-            and one.asked < early.asked
+            and one.requested_at < early.requested_at
             for one in evidence.claims.attempts
         )
         # For a grace period the region keeps the queue position of a producer that reconnects with its name.
@@ -203,7 +207,7 @@ def _was_held_after(evidence: Evidence, early: Attempt, moment: float) -> bool:
     """Whether the owner before `early` still published after `moment`: then `early` was promoted later."""
     return any(
         sent.acknowledged
-        and sent.asked > moment
+        and sent.requested_at > moment
         and sent.by.place == early.place
         and sent.by.epoch == (early.epoch or 0) - 1
         for sent in evidence.claims.sent

@@ -62,11 +62,11 @@ class Deletion(OwnTopicProgram):
         finally:
             await reader.close()
 
-    async def _publish(self, producer: Producer, context: ActContext, life: str) -> set[bytes]:
+    async def _publish(self, producer: Producer, context: ActContext, incarnation: str) -> set[bytes]:
         """Publish all messages of one life of the topic. Return the payloads with a receipt."""
         stored: set[bytes] = set()
         for number in range(self.messages):
-            payload = f"{context.name}/{life}/{number}".encode()
+            payload = f"{context.name}/{incarnation}/{number}".encode()
             try:
                 async with asyncio.timeout(CONVERGENCE_SECONDS):
                     await producer.send(payload)

@@ -81,7 +81,7 @@ class InactiveTopicProgram(TerminatingProgram):
             await asyncio.sleep(pause)
             await self._publish(here, context, receipts, until=self.messages * number)
         await self.wait_for_repair(context)
-        await self._publish(here, context, receipts, until=receipts.asked + 1)
+        await self._publish(here, context, receipts, until=receipts.attempts + 1)
         if lost := await self.lost(there, context, SUBSCRIPTION, receipts):
             self.tell(context, f"{LOST}{lost}")
         else:
@@ -90,11 +90,11 @@ class InactiveTopicProgram(TerminatingProgram):
     async def _publish(self, client: Client, context: ActContext, receipts: Receipts, *, until: int) -> None:
         """Publish until `until` messages were sent in total, and close the producer."""
         producer = None
-        while receipts.asked < until:
+        while receipts.attempts < until:
             producer = await self.publish_one(client, producer, context, receipts)
             await asyncio.sleep(self.pause_seconds)
         if producer is not None:
-            await self._let_go(producer)
+            await self._close_producer(producer)
 
 
 @WORKLOAD.plan
@@ -147,10 +147,10 @@ class _RetryTimerDecides(Replicator):
     def _retry_due(self) -> None:
         if (
             self.peer.connected
-            and not self.life.is_connected
-            and self.life.state is not ReplicatorState.CLOSED
+            and not self.lifecycle.is_connected
+            and self.lifecycle.state is not ReplicatorState.CLOSED
         ):
-            self.life.state = ReplicatorState.OPENING
+            self.lifecycle.state = ReplicatorState.OPENING
             self.peer.open_producer(self, self.topic.full_name)
 
 
@@ -159,7 +159,7 @@ class _InactiveReplicatorNeverResumes(Replicator):
     """The replicator of an inactive topic does not open its producer for a new message."""
 
     def pump(self) -> None:
-        if self.life.state is not ReplicatorState.RESTING:
+        if self.lifecycle.state is not ReplicatorState.RESTING:
             super().pump()
 
     def wake(self) -> None:

@@ -305,10 +305,10 @@ class _OutboxInMemory(EventOutbox):
     def begins_with(self, record: DocumentRecord) -> None:
         self._stored_at_start.update(event.stamp for event in record.events())
 
-    def packs(self, records: Iterable[DocumentRecord], settled: int, *how: Any) -> list[Events]:
+    def event_messages(self, records: Iterable[DocumentRecord], settled: int, *how: Any) -> list[Events]:
         seen = [self._without_earlier(record) for record in records]
         newest = max((event.stamp.sequence for record in seen for event in record.events()), default=0)
-        return super().packs(seen, min(settled, newest), *how)
+        return super().event_messages(seen, min(settled, newest), *how)
 
     def _without_earlier(self, record: DocumentRecord) -> DocumentRecord:
         entries = {

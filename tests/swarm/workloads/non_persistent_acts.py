@@ -46,7 +46,7 @@ class ReceivedMessage(NamedTuple):
     consumer: int
 
     @property
-    def life(self) -> str:
+    def incarnation(self) -> str:
         """The ledger of the topic in the region. A region that was restarted cannot recognise messages sent again."""
         return self.place.partition(":")[0]
 
@@ -70,12 +70,12 @@ class Notes:
 
     def _wrong_for(self, heard: list[ReceivedMessage]) -> str:
         places = Counter(one.place for one in heard)
-        numbers = Counter((one.life, one.number) for one in heard)
+        numbers = Counter((one.incarnation, one.number) for one in heard)
         last: dict[tuple[str, int], int] = {}
         for one in heard:
             place, number, consumer = one
-            times = max(places[place], numbers[one.life, number] if number in self.swift else 0)
-            before = last.get((one.life, consumer), -1)
+            times = max(places[place], numbers[one.incarnation, number] if number in self.swift else 0)
+            before = last.get((one.incarnation, consumer), -1)
             if number not in self.sent:
                 return f"received {number}, which no client sent"
             if times > 1:
@@ -83,7 +83,7 @@ class Notes:
             if number in self.swift:
                 if number < before:
                     return f"received {number} after {before}"
-                last[one.life, consumer] = number
+                last[one.incarnation, consumer] = number
         return ""
 
 

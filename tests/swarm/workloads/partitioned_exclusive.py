@@ -82,11 +82,11 @@ class PartitionedExclusiveProgram(OwnTopicProgram):
     async def _claim(self, context: ActContext, number: int, mode: AccessMode, receipts: Receipts) -> None:
         """Request exclusive access and publish, repeatedly until the faults end."""
         client = self.client_for(self.region, context, f"claimant-{number}")
-        life = 0
+        incarnation = 0
         try:
             while context.now < self.faults_end_seconds:
-                life += 1
-                producer = await self._won(client, context, f"{context.name}-{number}-{life}", mode)
+                incarnation += 1
+                producer = await self._won(client, context, f"{context.name}-{number}-{incarnation}", mode)
                 if producer is not None:
                     await self._own(producer, context, receipts)
                 await asyncio.sleep(context.random.uniform(0.05, 0.5))

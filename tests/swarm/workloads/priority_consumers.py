@@ -47,12 +47,14 @@ class Seat:
 class Taker:
     """A consumer that receives every message at once while it is open, and none while it is shut."""
 
-    def __init__(self, place: Place, context: ActContext, seat: Seat, number: int, life: str) -> None:
+    def __init__(self, place: Place, context: ActContext, seat: Seat, number: int, incarnation: str) -> None:
         self._place, self._stage, self._seat = place, context, seat
         self.sitting = Sitting(f"{context.name}-{number}", seat.level, seat.queue)
         host = context.world.client_host(context.name, place.region)
         settings = replace(CLIENT_SETTINGS, asks_for_partitions=bool(place.partitions))
-        self._client = context.world.client_on(host, (place.region,), settings, instance=f"{life}{number}")
+        self._client = context.world.client_on(
+            host, (place.region,), settings, instance=f"{incarnation}{number}"
+        )
         self._consumer: Consumer | None = None
         self._taking: asyncio.Task[None] | None = None
         self._held: list[Message] = []
@@ -122,23 +124,23 @@ class Taker:
 class Publisher:
     """Publishes to a topic, or to each of its partitions in turn."""
 
-    def __init__(self, place: Place, client: Client, context: ActContext, life: str) -> None:
-        self._place, self._client, self._stage, self._life = place, client, context, life
+    def __init__(self, place: Place, client: Client, context: ActContext, incarnation: str) -> None:
+        self._place, self._client, self._stage, self._incarnation = place, client, context, incarnation
         self._producers: dict[str, Producer] = {}
-        self._asked = 0
+        self._requested = 0
         self.taken: dict[str, float] = {}
         """Text of each message with a receipt -> time of the receipt."""
 
     async def publish(self) -> None:
-        self._asked += 1
-        place, text = self._place, f"{self._stage.name}/{self._life}/{self._asked}"
+        self._requested += 1
+        place, text = self._place, f"{self._stage.name}/{self._incarnation}/{self._requested}"
         topic = place.topic
         if place.partitions:
-            topic = f"{topic}-partition-{self._asked % place.partitions}"
+            topic = f"{topic}-partition-{self._requested % place.partitions}"
         with contextlib.suppress(ClientError, TimeoutError):
             async with asyncio.timeout(STEP_SECONDS):
                 if topic not in self._producers:
-                    name = f"{self._stage.name}-{self._life}"
+                    name = f"{self._stage.name}-{self._incarnation}"
                     self._producers[topic] = await self._client.producer(topic, name=name)
                 await self._producers[topic].send(text.encode())
                 self.taken[text] = self._stage.now

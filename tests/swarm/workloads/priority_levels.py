@@ -90,9 +90,9 @@ class PriorityLevelsProgram(OwnTopicProgram):
     def _place(self, context: ActContext) -> Place:
         return Place(self.region, self.topic(context), self.type, self.partitions)
 
-    def _takers(self, context: ActContext, life: str) -> list[Taker]:
+    def _takers(self, context: ActContext, incarnation: str) -> list[Taker]:
         place = self._place(context)
-        return [Taker(place, context, seat, number, life) for number, seat in enumerate(self.seats)]
+        return [Taker(place, context, seat, number, incarnation) for number, seat in enumerate(self.seats)]
 
     async def _trying(self, taker: Taker) -> None:
         with contextlib.suppress(ClientError):

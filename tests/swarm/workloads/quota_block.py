@@ -106,28 +106,28 @@ class Writer:
     def __init__(self, act: QuotaBlockProgram, client: Client, context: ActContext) -> None:
         self._act, self._client, self._stage = act, client, context
         self._producer: Producer | None = None
-        self._asked = 0
+        self._requested = 0
         self.taken: set[bytes] = set()
         self.failures = 0
         """Number of consecutive failed publishes."""
 
     async def publish(self) -> None:
         """Publish a new message, and count a failure if there is no receipt in time."""
-        self._asked += 1
-        payload = f"{self._stage.name}/{self._asked}/".encode().ljust(PAYLOAD_BYTES, b".")
+        self._requested += 1
+        payload = f"{self._stage.name}/{self._requested}/".encode().ljust(PAYLOAD_BYTES, b".")
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 if self._producer is None:
-                    name = f"{self._stage.name}-{self._asked}"
+                    name = f"{self._stage.name}-{self._requested}"
                     self._producer = await self._client.producer(self._act.topic(self._stage), name=name)
                 await self._producer.send(payload)
             self.taken.add(payload)
             self.failures = 0
         except (ClientError, TimeoutError):
             self.failures += 1
-            await self._let_go()
+            await self._close_producer()
 
-    async def _let_go(self) -> None:
+    async def _close_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is None:
             return

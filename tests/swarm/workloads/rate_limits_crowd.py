@@ -54,10 +54,12 @@ class ClientLimitProgram(OwnTopicProgram):
             detail=f"{reported or self.limit}",
         )
 
-    async def _crowd(self, context: ActContext, life: str, until: float, attempts: list[Attempt]) -> None:
+    async def _crowd(
+        self, context: ActContext, incarnation: str, until: float, attempts: list[Attempt]
+    ) -> None:
         await asyncio.gather(
             *(
-                self._come_and_go(context, f"{life}-{number}", until, attempts)
+                self._come_and_go(context, f"{incarnation}-{number}", until, attempts)
                 for number in range(len(self.stays_seconds))
             )
         )

@@ -86,7 +86,7 @@ class SubscriptionExpiryProgram(TerminatingProgram):
             producer = await self.publish_one(client, producer, context, receipts)
             await asyncio.sleep(self.pause_seconds)
         if producer is not None:
-            await self._let_go(producer)
+            await self._close_producer(producer)
 
     async def _take(self, consumer: Consumer, context: ActContext, arrived: set[bytes]) -> None:
         while True:

@@ -13,7 +13,7 @@ from tests.swarm.workloads.seek import lasting
 TOPIC = "persistent://public/default/orders"
 
 
-def sought(began: float, ended: float, entry: int) -> OperationResult:
+def seek_to(began: float, ended: float, entry: int) -> OperationResult:
     return OperationResult("seek", "accepted", began, ended, "sa", TOPIC, "sub", f"entry {entry}:-1")
 
 
@@ -27,10 +27,10 @@ def checked(*operations: OperationResult) -> list[str]:
 @pytest.mark.parametrize(
     ("operations", "which"),
     [
-        ([sought(1, 2, 7)], ["entry 7:-1"]),
-        ([sought(1, 2, 7), sought(3, 4, 5)], ["entry 5:-1"]),
-        ([sought(1.5, 2, 7), sought(1, 2.1, 5)], []),
-        ([sought(1.5, 2, 7), sought(1, 2.1, 5), sought(3, 4, 6)], ["entry 6:-1"]),
+        ([seek_to(1, 2, 7)], ["entry 7:-1"]),
+        ([seek_to(1, 2, 7), seek_to(3, 4, 5)], ["entry 5:-1"]),
+        ([seek_to(1.5, 2, 7), seek_to(1, 2.1, 5)], []),
+        ([seek_to(1.5, 2, 7), seek_to(1, 2.1, 5), seek_to(3, 4, 6)], ["entry 6:-1"]),
     ],
 )
 def test_which_of_two_concurrent_seeks_counts_is_unknown(

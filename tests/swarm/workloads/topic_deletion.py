@@ -50,7 +50,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         there = self.client_for(self.reading, context, "there")
         try:
             consumer = await self._consumer(here, context, SUBSCRIPTION)
-            away = await self._consumer(there, context, SUBSCRIPTION)
+            remote = await self._consumer(there, context, SUBSCRIPTION)
             ours = await self._producer(here, context, "ours")
             theirs = await self._producer(there, context, "theirs")
             await self._publish(ours, context, "old-ours")
@@ -62,7 +62,7 @@ class TopicDeletionProgram(OwnTopicProgram):
                 await consumer.close()
                 await ours.close()
             if await self._deleted(context):
-                reported = await self._checked(here, consumer, away, (ours, theirs), old, had, context)
+                reported = await self._checked(here, consumer, remote, (ours, theirs), old, had, context)
                 context.note_result(
                     "refused" if reported else "accepted", topic=self.topic(context), detail=reported
                 )
@@ -78,11 +78,11 @@ class TopicDeletionProgram(OwnTopicProgram):
     async def _producer(self, client: Client, context: ActContext, which: str) -> Producer:
         return await client.producer(self.topic(context), name=f"{context.name}-{which}")
 
-    async def _publish(self, producer: Producer, context: ActContext, life: str) -> set[bytes]:
+    async def _publish(self, producer: Producer, context: ActContext, incarnation: str) -> set[bytes]:
         """Publish messages. Return the payloads with a receipt."""
         taken: set[bytes] = set()
         for number in range(self.messages):
-            payload = f"{context.name}/{life}/{number}".encode()
+            payload = f"{context.name}/{incarnation}/{number}".encode()
             try:
                 async with asyncio.timeout(CONVERGENCE_SECONDS):
                     await producer.send(payload)
@@ -136,7 +136,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         self,
         here: Client,
         consumer: Consumer,
-        away: Consumer,
+        remote: Consumer,
         producers: tuple[Producer, Producer],
         old: set[bytes],
         had: set[bytes],
@@ -160,7 +160,7 @@ class TopicDeletionProgram(OwnTopicProgram):
         if back := arrived & had:
             return f"{BACK}{self._some(back)} in {self.region}"
         expected = old | new_theirs | new_ours | last_theirs
-        if missing := expected - await self._until_all(away, context, self.reading, expected):
+        if missing := expected - await self._until_all(remote, context, self.reading, expected):
             return f"{LOST}{self._some(missing)} in {self.reading}, where it was not deleted"
         return ""
 

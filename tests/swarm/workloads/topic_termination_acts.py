@@ -31,7 +31,7 @@ class Receipts:
 
     taken: dict[bytes, float] = field(default_factory=dict)
     """Payload of each message with a receipt -> time of the send."""
-    asked: int = 0
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class TerminatingProgram(OwnTopicProgram):
     ) -> Producer | None:
         """Publish one message with this producer; None: with a new one. Return the producer; None: it failed and was
         closed."""
-        number, sent = to.asked, context.now
-        to.asked += 1
+        number, sent = to.attempts, context.now
+        to.attempts += 1
         payload = f"{context.name}/{number}".encode()
         try:
             async with asyncio.timeout(STEP_SECONDS):
@@ -59,11 +59,11 @@ class TerminatingProgram(OwnTopicProgram):
                 to.taken[payload] = sent
         except (ClientError, TimeoutError):
             if producer is not None:
-                await self._let_go(producer)
+                await self._close_producer(producer)
             return None
         return producer
 
-    async def _let_go(self, producer: Producer) -> None:
+    async def _close_producer(self, producer: Producer) -> None:
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 await producer.close()
@@ -174,7 +174,7 @@ class Unforced(TerminatingProgram):
         try:
             consumer = await self.subscribed(client, context, SUBSCRIPTION)
             producer = None
-            while receipts.asked < self.messages or context.now < self.faults_end_seconds:
+            while receipts.attempts < self.messages or context.now < self.faults_end_seconds:
                 producer = await self.publish_one(client, producer, context, receipts)
                 await asyncio.sleep(self.pause_seconds)
             wanted = set(receipts.taken)
@@ -224,7 +224,7 @@ class Unused(TerminatingProgram):
                 producer = await self.publish_one(client, producer, context, receipts)
                 await asyncio.sleep(self.pause_seconds)
             if producer is not None:
-                await self._let_go(producer)
+                await self._close_producer(producer)
             await consumer.close()
             await self.wait_for_repair(context)
             await asyncio.sleep(2 * self.seconds)  # the topic still has a subscription

@@ -91,11 +91,11 @@ class KeyTakeoverAct(Act):
             with contextlib.suppress(ClientError):
                 await connecting
         connection = await self._connection(client)
-        asked = [
+        requests = [
             self._connect_once(context, client, connection, process, number)
             for _ in range(2 if self.connects_twice else 1)
         ]
-        return connection, max(await asyncio.gather(*asked))
+        return connection, max(await asyncio.gather(*requests))
 
     async def _connection(self, client: Client) -> BrokerConnection:
         return await client.connection_for(f"{COORDINATORS}-partition-{coordinator_of(self.key, COUNT)}")
@@ -110,12 +110,14 @@ class KeyTakeoverAct(Act):
         *,
         is_received: bool = True,
     ) -> int:
-        asked, request_id = context.now, client.new_id()
+        requested_at, request_id = context.now, client.new_id()
         connect = ConnectCoordinator(request_id, coordinator_of(self.key, COUNT), self.key, NO_EPOCH, process)
         answer = await connection.ask(connect, CoordinatorConnected)
         assert answer.epoch is not None, "the response to a connect with a key has no epoch"
         if is_received:
-            grant = Grant(context.name, number, (self.region, self.key), answer.epoch, asked, context.now)
+            grant = Grant(
+                context.name, number, (self.region, self.key), answer.epoch, requested_at, context.now
+            )
             context.record.tasks.grants.append(grant)
         return answer.epoch
 

@@ -65,7 +65,7 @@ def _not_higher(task: Task, grants: list[Grant]) -> Found:
                 f"{other.who} and {grant.who} both received epoch {grant.epoch} of {_named(task)}",
                 _of(task),
             )
-        before = max((one.epoch for one in grants if one.reported < grant.asked), default=-1)
+        before = max((one.epoch for one in grants if one.reported < grant.requested_at), default=-1)
         if grant.epoch <= before:
             yield f"{grant.who} received epoch {grant.epoch} of {_named(task)} after {before} was", _of(task)
 

@@ -52,7 +52,7 @@ class NonPersistentReplicator(Replicator):
                 self._unsent.add(entry.entry_id, entry.messages)
         self.pump()
         self._drop_before(self._non_persistent.first_retained_entry_id)
-        if entries and not self.life.is_connected:
+        if entries and not self.lifecycle.is_connected:
             self._drop_before(entries[-1].entry_id + 1)
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:

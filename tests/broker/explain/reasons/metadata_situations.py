@@ -86,9 +86,9 @@ def of_path(cause: ReasonRow) -> Callable[[Callable[[Shared], Iterator[None]]], 
 @in_regions(Cause.STORE_AWAY, "metadata", "namespace/public/default", names=("us",))
 async def store_away(world: Regions, us: Client) -> Steps:
     metadata = world.running["us"].metadata
-    metadata.away = StorageError("no answer", definite=True)
+    metadata.read_failure = StorageError("no answer", definite=True)
     yield
-    metadata.away = None
+    metadata.read_failure = None
 
 
 @of_path(Cause.PATH_EXCLUDED)

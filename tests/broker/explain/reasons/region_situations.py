@@ -252,7 +252,7 @@ async def held_by_a_schema(world: Regions, us: Client, problem: ProtocolError | 
     numbers.problem = problem
     replicator._schema_versions = numbers  # type: ignore[assignment]
     await producer.send(b"next")
-    replicator._hold(b"\0\0\0\0\0\0\0\1") if replicator.life.why_not == "" else None
+    replicator._hold(b"\0\0\0\0\0\0\0\1") if replicator.lifecycle.why_not == "" else None
     return numbers
 
 
@@ -537,11 +537,11 @@ async def seeking(world: Regions, us: Client) -> Steps:
     store = world.running["us"].store
     await (await us.producer(TOPIC)).send(b"x")
     store.hold()  # type: ignore[attr-defined]
-    sought = asyncio.ensure_future(consumer.seek(EARLIEST))
+    pending_seek = asyncio.ensure_future(consumer.seek(EARLIEST))
     yield
     store.release()  # type: ignore[attr-defined]
     yield
-    await sought
+    await pending_seek
 
 
 class Settling:

@@ -107,8 +107,8 @@ async def test_a_subscription_with_a_start_in_the_past_begins_now() -> None:
     async with regions("us") as world, raw_client(world) as client, world.client("us") as own:
         producer = await own.producer(TOPIC)
         await producer.send(b"before")
-        asked = {"start_message_rollback_duration_sec": 3_600}
-        assert (await client.subscribe(1, topic=TOPIC, **asked)).HasField("success")
+        options = {"start_message_rollback_duration_sec": 3_600}
+        assert (await client.subscribe(1, topic=TOPIC, **options)).HasField("success")
         topic = world.running["us"].directory.serving[TOPIC]
         assert topic.subscriptions["s"].cursor.mark_delete == topic.state.readable_end - 1
 

@@ -143,19 +143,19 @@ async def test_it_is_replicated_live_and_messages_sent_during_a_cut_are_dropped(
     consumer = await eu.subscribe(TOPIC, "s")
     broker = broker_of(world, "us")
     replicator = broker.directory.serving[TOPIC].replicators["eu"]
-    await world.simulation.until(lambda: replicator.life.is_connected)
+    await world.simulation.until(lambda: replicator.lifecycle.is_connected)
     for number in range(200):
         await producer.send(b"%d" % number)
     assert await received(consumer, 200) == [b"%d" % number for number in range(200)]
     world.cut("us", "eu")
-    await world.simulation.until(lambda: not replicator.life.is_connected)
+    await world.simulation.until(lambda: not replicator.lifecycle.is_connected)
     for _ in range(20):
         await producer.send(b"lost")
     stats = await ask(world, "GET", f"{PATH}/ticks/stats")
     assert stats["replication"]["eu"]["msgDropCount"] == 20
     assert stats["replication"]["eu"]["replicationBacklog"] == 0
     world.heal("us", "eu")
-    await world.simulation.until(lambda: replicator.life.is_connected)
+    await world.simulation.until(lambda: replicator.lifecycle.is_connected)
     await producer.send(b"after")
     assert await received(consumer, 1) == [b"after"]
 
@@ -172,7 +172,7 @@ async def test_messages_that_a_slow_replicator_never_sent_are_counted(world: Wor
     await eu.subscribe(TOPIC, "s")
     broker = broker_of(world, "us")
     replicator = broker.directory.serving[TOPIC].replicators["eu"]
-    await world.simulation.until(lambda: replicator.life.is_connected)
+    await world.simulation.until(lambda: replicator.lifecycle.is_connected)
     target = "/admin/v2/namespaces/public/default/replicatorDispatchRate"
     assert (await world.ask_admin("us", "POST", target, rate)).status == 204
     for number in range(300):
@@ -187,7 +187,7 @@ async def test_messages_that_a_slow_replicator_never_sent_are_counted(world: Wor
     )
     if cut:
         world.cut("us", "eu")
-        await world.simulation.until(lambda: not replicator.life.is_connected)
+        await world.simulation.until(lambda: not replicator.lifecycle.is_connected)
         await producer.send(b"lost")
         stats = await ask(world, "GET", f"{PATH}/ticks/stats")
         assert stats["replication"]["eu"]["msgDropCount"] == 301 - 10
