@@ -232,14 +232,14 @@ async def _wait_until_free(subscription: Subscription, type_: SubscriptionType) 
     return not subscription.closed
 
 
-def _consumer(connection: ClientConnection, consumer_id: int) -> ConnectedConsumer:
+def _find_consumer(connection: ClientConnection, consumer_id: int) -> ConnectedConsumer:
     consumer = connection.consumers.open.get(consumer_id)
     if consumer is None:
         raise ProtocolError(ServerError.ConsumerNotFound, f"no consumer {consumer_id} on this connection")
     return consumer
 
 
-def _source(consumer: ConnectedConsumer) -> Readable:
+def _log_of(consumer: ConnectedConsumer) -> Readable:
     """Return the log to which the consumer's positions refer, even while another consumer is the active one."""
     topic = consumer.subscription.topic
     return topic.compacted if consumer.reads_compacted else topic.reading
@@ -256,7 +256,7 @@ async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
 
 
 async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> None:
-    consumer = _consumer(connection, command.consumer_id)
+    consumer = _find_consumer(connection, command.consumer_id)
     subscription = consumer.subscription
     if len(subscription.consumers) > 1 and not command.force:
         raise ProtocolError(
@@ -322,8 +322,8 @@ def redeliver(connection: ClientConnection, command: Redeliver) -> None:
 async def seek(connection: ClientConnection, command: Seek) -> None:
     """Move the cursor: send CLOSE_CONSUMER to every consumer, then SUCCESS. In the other order the C++ client would
     seek to the previous seek's position, and the Go client would use a closed consumer."""
-    consumer = _consumer(connection, command.consumer_id)
-    subscription, source = consumer.subscription, _source(consumer)
+    consumer = _find_consumer(connection, command.consumer_id)
+    subscription, source = consumer.subscription, _log_of(consumer)
     if not subscription.topic.keeps_messages:  # as upstream: there is only one position
         connection.answer(Success(command.request_id).encode())
         return
@@ -340,13 +340,13 @@ async def seek(connection: ClientConnection, command: Seek) -> None:
 
 
 async def get_last_message_id(connection: ClientConnection, command: ConsumerRequest) -> None:
-    consumer = _consumer(connection, command.consumer_id)
+    consumer = _find_consumer(connection, command.consumer_id)
     subscription, topic = consumer.subscription, consumer.subscription.topic
     if not topic.keeps_messages:
         raise ProtocolError(
             ServerError.NotAllowedError, f"{topic.full_name} is not persistent: it has no last message"
         )
-    last, batch_index = await reading.last_message(_source(consumer))
+    last, batch_index = await reading.last_message(_log_of(consumer))
     mark_delete = Position(topic.ledger_id, subscription.cursor.mark_delete)
     partition = topic.name.partition_index
     connection.answer(
@@ -357,7 +357,7 @@ async def get_last_message_id(connection: ClientConnection, command: ConsumerReq
 
 
 def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
-    consumer = _consumer(connection, command.consumer_id)
+    consumer = _find_consumer(connection, command.consumer_id)
     subscription = consumer.subscription
     connection.answer(
         ConsumerStatsResponse(

@@ -99,10 +99,8 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
     # The response's last sequence id must include sends of an earlier incarnation that are not durable yet. Otherwise
     # the client would reuse their ids for other messages, which would be acknowledged as duplicates.
     await topic.issued_so_far()
-    while _producer_named(topic, producer.producer_name) not in (
-        None,
-        producer,
-    ):  # another one was opened meanwhile
+    while _producer_named(topic, producer.producer_name) not in (None, producer):
+        # Another producer with the name was opened in the meantime.
         await _replace_former(connection, producer, topic)
         await topic.issued_so_far()
     command = producer.request

@@ -103,7 +103,7 @@ async def _wait_for_key(connection: ClientConnection, command: NewTransaction, l
 def add_partitions(connection: ClientConnection, command: AddPartitions) -> PendingResponse:
     region = connection.region
     coordinator = region.coordinators.get(command.most)
-    topics = [_participant(region, topic) for topic in command.topics]
+    topics = [_participant_name(region, topic) for topic in command.topics]
     return PendingResponse(
         coordinator.add_partitions(command.least, topics), response(AddPartitionsResponse, command)
     )
@@ -113,14 +113,15 @@ def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -
     region = connection.region
     coordinator = region.coordinators.get(command.most)
     named = [
-        (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
+        (_participant_name(region, topic), _checked_subscription(name))
+        for topic, name in command.subscriptions
     ]
     return PendingResponse(
         coordinator.add_subscriptions(command.least, named), response(AddSubscriptionsResponse, command)
     )
 
 
-def _participant(region: ServingRegion, topic: str) -> str:
+def _participant_name(region: ServingRegion, topic: str) -> str:
     """Return the full name of a participant. ProtocolError for a non-persistent topic, which cannot store messages
     until the commit."""
     name = region.check_topic(topic)

@@ -345,7 +345,7 @@ class PeerLink(asyncio.Protocol):
             challenge = commands.AuthChallenge.read(data)
             self._send_proof(challenge.method, challenge.data)
         elif type_ == CommandType.CONNECTED:
-            self._connected(commands.Connected.read(data).max_message_bytes)
+            self._establish(commands.Connected.read(data).max_message_bytes)
         elif type_ == CommandType.PRODUCER_SUCCESS:
             user = self._requester(commands.ProducerSuccess.read(data).request_id)
             if user is not None:
@@ -389,7 +389,7 @@ class PeerLink(asyncio.Protocol):
             answer = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
             self.write(commands.AuthResponse(method, answer).encode())
 
-    def _connected(self, max_message_bytes: int | None) -> None:
+    def _establish(self, max_message_bytes: int | None) -> None:
         self.connected = True
         if max_message_bytes is not None:
             self.entry_bytes_max = max_message_bytes + FRAME_PADDING_BYTES - COMMAND_BYTES_MAX

@@ -45,14 +45,14 @@ class ParticipantNotifier:
         region: NotifyingRegion,
         low_watermark: Callable[[], int],
         is_over: Callable[[], bool],
-        confirmed: Callable[[int], None],
+        on_confirmed: Callable[[int], None],
     ) -> None:
-        """`is_over`: whether the coordinator has ended. `confirmed`: called with the number of a transaction when all
-        its participants have confirmed, unless the coordinator has ended."""
+        """`is_over`: whether the coordinator has ended. `on_confirmed`: called with the number of a transaction when
+        all its participants have confirmed, unless the coordinator has ended."""
         self._region = region
         self._low_watermark = low_watermark
         self._is_over = is_over
-        self._confirmed = confirmed
+        self._on_confirmed = on_confirmed
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
@@ -64,20 +64,20 @@ class ParticipantNotifier:
         if notified is None:
             self._region.spawn(self._notify_until_confirmed(transaction))
         else:
-            notified.add_done_callback(partial(self._notified, transaction))
+            notified.add_done_callback(partial(self._on_notified, transaction))
 
-    def _notified(self, transaction: LiveTransaction, notified: asyncio.Future[Any]) -> None:
+    def _on_notified(self, transaction: LiveTransaction, notified: asyncio.Future[Any]) -> None:
         if self._is_over():
             return
         if notified.exception() is None:
-            self._confirmed(transaction.txn.least)
+            self._on_confirmed(transaction.txn.least)
         else:
             self._region.spawn(self._notify_until_confirmed(transaction))
 
     async def _notify_until_confirmed(self, transaction: LiveTransaction) -> None:
         await self.notify_all(transaction)
         if not self._is_over():
-            self._confirmed(transaction.txn.least)
+            self._on_confirmed(transaction.txn.least)
 
     def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
         """Notify all participants at once. The future completes when every one has confirmed; it fails when one could
@@ -104,7 +104,7 @@ class ParticipantNotifier:
         delay_seconds = RETRY_SECONDS
         try:
             while waiting and not self._is_over():
-                await asyncio.gather(*(self._try(transaction, each) for each in waiting))
+                await asyncio.gather(*(self._notify_one(transaction, each) for each in waiting))
                 waiting = list(self.refused.get(transaction.txn.least, ()))
                 if waiting:
                     await asyncio.sleep(delay_seconds)
@@ -112,11 +112,11 @@ class ParticipantNotifier:
         finally:
             self.refused.pop(transaction.txn.least, None)
 
-    async def _try(self, transaction: LiveTransaction, participant: Participant) -> None:
+    async def _notify_one(self, transaction: LiveTransaction, participant: Participant) -> None:
         refused = self.refused.setdefault(transaction.txn.least, {})
         try:
             async with self._slots:
-                await self._end(transaction, *participant)
+                await self._end_at(transaction, *participant)
         except (ProtocolError, StorageError) as problem:
             if not (isinstance(problem, ProtocolError) and problem.code in ABSENT_CODES):
                 refused[participant] = str(problem)
@@ -127,7 +127,7 @@ class ParticipantNotifier:
             return
         refused.pop(participant, None)
 
-    async def _end(
+    async def _end_at(
         self, transaction: LiveTransaction, topic_name: str, subscription_name: str | None
     ) -> None:
         topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)

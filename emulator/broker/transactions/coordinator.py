@@ -201,15 +201,17 @@ class RunningCoordinator:
     def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
         """Add topics to a transaction. The future completes when they are durable in the log, or fails with
         StorageError. ProtocolError, raised or in the future, when they cannot be added."""
-        return self._reject_when_durable(lambda: self._added(self.core.add_partitions(least, topics)))
+        return self._reject_when_durable(
+            lambda: self._write_addition(self.core.add_partitions(least, topics))
+        )
 
     def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedFuture:
         """Add subscriptions (topic, name) to a transaction, as `add_partitions` does."""
         return self._reject_when_durable(
-            lambda: self._added(self.core.add_subscriptions(least, subscriptions))
+            lambda: self._write_addition(self.core.add_subscriptions(least, subscriptions))
         )
 
-    def _added(self, entry: JournalEntry | None) -> SharedFuture:
+    def _write_addition(self, entry: JournalEntry | None) -> SharedFuture:
         """Return the write that a request to add participants waits for. A repeated request waits for the first one,
         which may not be durable yet."""
         written = self.journal.newest if entry is None else self._issue(entry)
@@ -269,7 +271,7 @@ class RunningCoordinator:
         self.journal.flush()
 
     def key_stored(self, written: asyncio.Future[int]) -> None:
-        self._stored((), written)
+        self._on_written((), written)
 
     def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
@@ -298,22 +300,22 @@ class RunningCoordinator:
     # The logs.
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
-        """Append an entry, and a checkpoint if it is due. When the entry is durable, `_stored` marks it so in memory
-        (TP1), and participants of a decision are notified."""
+        """Append an entry, and a checkpoint if it is due. When the entry is durable, `_on_written` marks it so in
+        memory (TP1), and participants of a decision are notified."""
         written = self.journal.append([journal_format.encode(entry)])
         if written is not self._written:
             self._written, self._entries = written, []
-            written.add_done_callback(partial(self._stored, self._entries))
+            written.add_done_callback(partial(self._on_written, self._entries))
         self._entries.append(entry)
         core = self.core
         if self.journal.since_checkpoint > max(
             CHECKPOINT_ENTRIES_MIN, 4 * (len(core.live) + len(core.outcomes))
         ):
             entries = [journal_format.encode(entry) for entry in core.checkpoint_entries()]
-            self.journal.checkpoint(entries).add_done_callback(partial(self._stored, ()))
+            self.journal.checkpoint(entries).add_done_callback(partial(self._on_written, ()))
         return written
 
-    def _stored(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
+    def _on_written(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
         if written.cancelled():
             return
         failure = written.exception()

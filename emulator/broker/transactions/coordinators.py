@@ -66,7 +66,7 @@ class TransactionCoordinators:
 
     async def _load(self, number: int, former: RunningCoordinator | None = None) -> RunningCoordinator | None:
         figures = self._figures.setdefault(number, CoordinatorMetrics())
-        coordinator = RunningCoordinator(number, self._region, figures, self._failed)
+        coordinator = RunningCoordinator(number, self._region, figures, self._replace_failed)
         if former is not None:
             coordinator.keys.holders = former.keys.holders
         try:
@@ -112,7 +112,7 @@ class TransactionCoordinators:
 
     # Failure.
 
-    def _failed(self, coordinator: RunningCoordinator, failure: StorageError) -> None:
+    def _replace_failed(self, coordinator: RunningCoordinator, failure: StorageError) -> None:
         """Replace a coordinator whose log failed: its log may contain fewer or more entries than its memory."""
         logger.error("storage of transaction coordinator %d failed: %s", coordinator.number, failure)
         del self._loaded[coordinator.number]

@@ -88,10 +88,10 @@ class TransactionJournal:
         self.flush()
         self.newest = self._log.append(entries)
         self.since_checkpoint = 0
-        self.newest.add_done_callback(self._written)
+        self.newest.add_done_callback(self._trim_before)
         return self.newest
 
-    def _written(self, written: asyncio.Future[int]) -> None:
+    def _trim_before(self, written: asyncio.Future[int]) -> None:
         if not written.cancelled() and written.exception() is None:
             self._spawn(self._trim(written.result()))
 

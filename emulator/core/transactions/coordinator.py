@@ -302,7 +302,7 @@ class Coordinator:
         decision of a transaction that is not live."""
         match entry:
             case Began():
-                self._began(entry, now_ms)
+                self._apply_began(entry, now_ms)
             case PartitionsAdded():
                 transaction = self.live[entry.least]
                 transaction.topics.update(dict.fromkeys(entry.topics, False))
@@ -330,7 +330,7 @@ class Coordinator:
                 self._participants_bytes = 0
                 self.next_least = entry.next_least
 
-    def _began(self, entry: Began, now_ms: float) -> None:
+    def _apply_began(self, entry: Began, now_ms: float) -> None:
         deadline_ms = now_ms + entry.timeout_ms
         transaction = LiveTransaction(
             TxnId(self.number, entry.least), entry.timeout_ms, entry.opened_at_ms, entry.holder, deadline_ms

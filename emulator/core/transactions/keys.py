@@ -182,12 +182,12 @@ class KeyBook:
         """Apply an entry to the state."""
         match entry:
             case Granted():
-                self._granted(entry)
+                self._apply_granted(entry)
             case BegunUnderKey():
                 if (state := self.keys.get((entry.owner, entry.key))) is not None:
                     state.least = entry.least
             case Deleted():
-                self._entomb(entry)
+                self._apply_deleted(entry)
             case Floor():
                 self.floor = max(self.floor, entry.epoch)
                 self.coordinators = entry.coordinators
@@ -197,7 +197,7 @@ class KeyBook:
                 self.floor = NO_EPOCH
                 self._keys_bytes = 0
 
-    def _granted(self, entry: Granted) -> None:
+    def _apply_granted(self, entry: Granted) -> None:
         owner_and_key = (entry.owner, entry.key)
         state = self.keys.get(owner_and_key)
         if state is None:
@@ -213,7 +213,7 @@ class KeyBook:
             while len(state.processes) > PROCESSES_MAX:
                 state.processes.popitem(last=False)
 
-    def _entomb(self, entry: Deleted) -> None:
+    def _apply_deleted(self, entry: Deleted) -> None:
         owner_and_key = (entry.owner, entry.key)
         state = self.keys.pop(owner_and_key, None)
         if state is not None:

@@ -232,7 +232,7 @@ async def test_pending_writes_of_a_failed_coordinator_are_read_by_its_next_load(
         store.hold()
         first.send(begin_command(0))
         await until(lambda: 1 in coordinator.core.live)
-        coordinators._failed(coordinator, StorageError("the log of keys is away", definite=False))
+        coordinators._replace_failed(coordinator, StorageError("the log of keys is away", definite=False))
         for _ in range(50):
             await asyncio.sleep(0)
         store.release()
