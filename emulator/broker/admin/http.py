@@ -113,7 +113,7 @@ class HttpConnection(asyncio.Protocol):
         self._call: PreparedCall | None = None
         """The call to make with the body; None if the request was rejected and its body is dropped."""
         self._body = bytearray()
-        self._busy = False
+        self._is_executing = False
         """Whether a request is executed; meanwhile reading is paused, and further requests wait."""
         self._rejected_bytes = 0
         """Number of bytes of a rejected body that were read so far."""
@@ -147,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
         """Handle the end of the client's bytes. Return True to stay open while a request is executed."""
         self._http.receive_data(b"")
         self._advance()
-        return self._busy
+        return self._is_executing
 
     def _await_request(self) -> None:
         self._cancel_deadline()
@@ -181,7 +181,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
     def _process_events(self) -> None:
-        while not self._busy and not self._write_paused and self._is_open:
+        while not self._is_executing and not self._write_paused and self._is_open:
             event = self._http.next_event()
             if isinstance(event, h11.Request):
                 self._begin(event)
@@ -239,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
         if self._call is None:
             self._close()
             return
-        self._busy = True
+        self._is_executing = True
         self._cancel_deadline()
         if self._transport is not None:
             self._transport.pause_reading()
@@ -264,7 +264,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _finish_request(self) -> None:
         """Prepare for the next request on this connection, or close it."""
-        self._busy = False
+        self._is_executing = False
         if self._transport is None:
             return
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:

@@ -228,18 +228,19 @@ _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _MODE = Query("mode", "PERSISTENT (the default), NON_PERSISTENT or ALL.", str)
 
 
-def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
+def _subscription_rows(prefix: str) -> tuple[Resource, ...]:
     """Return the rows for the subscriptions of a namespace, or of its only bundle, which has the same ones."""
     return (
         Resource(
-            f"{at}/clearBacklog", post=changes(clear_backlog, "Acknowledge everything on every subscription.")
+            f"{prefix}/clearBacklog",
+            post=changes(clear_backlog, "Acknowledge everything on every subscription."),
         ),
         Resource(
-            f"{at}/clearBacklog/{{subscription}}",
+            f"{prefix}/clearBacklog/{{subscription}}",
             post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
         ),
         Resource(
-            f"{at}/unsubscribe/{{subscription}}",
+            f"{prefix}/unsubscribe/{{subscription}}",
             post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
         ),
     )
@@ -296,7 +297,7 @@ RESOURCES = (
         f"/admin/v2/non-persistent/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
         get=reads(bundle_topics, "Non-persistent topics of the only bundle, while they are loaded."),
     ),
-    *(row for at in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _rows_of_subscriptions(at)),
+    *(row for prefix in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _subscription_rows(prefix)),
 )
 PROPERTIES_OF = stored_only(
     PROPERTIES.kept,

@@ -35,7 +35,7 @@ from emulator.model.stored_keys import StoredKey
 
 UNSET_BY_NULL: Final = frozenset({"deduplicationSnapshotInterval"})
 """Path segments of policies that tools remove by setting null."""
-REMOVED_AT: Final = {
+FURTHER_REMOVAL_PATHS: Final = {
     "offloadPolicies": "removeOffloadPolicies",
     "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
 }
@@ -51,7 +51,7 @@ class PolicyLevel:
     """The scope of policy rows: namespaces, or topics."""
 
     path: str
-    stored_at: Callable[[AdminRequest], StoredKey]
+    path_of: Callable[[AdminRequest], StoredKey]
     effective: Callable[[AdminRequest, Policy[Any]], Any]
     """Returns the effective value of a policy, which a wider scope may set."""
     set_by_put: frozenset[str]
@@ -93,8 +93,8 @@ def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
         if Scope.NAMESPACE in policy.scopes:
             row = _row(policy, NAMESPACE, policy.at_namespace, also_put=policy.namespaces_put)
             rows.append(row)
-            if removed_at := REMOVED_AT.get(policy.at_namespace):
-                path = f"{NAMESPACE.path}/{removed_at}"
+            if segment := FURTHER_REMOVAL_PATHS.get(policy.at_namespace):
+                path = f"{NAMESPACE.path}/{segment}"
                 rows.append(Resource(path, delete=row.delete, stored_only=policy.kept))
         if Scope.TOPIC in policy.scopes:
             rows.append(_row(policy, TOPIC, policy.at_topic, parameter=policy.query_at_topic))
@@ -107,14 +107,14 @@ def _row(
     """Return the row of a policy. `parameter`: the query parameter that may contain the value instead of the body."""
 
     async def get(call: AdminRequest) -> Content:
-        path = level.stored_at(call)
+        path = level.path_of(call)
         if call.flag("applied"):
             value = level.effective(call, policy)
             return policy.unset if value is None else policy.codec.encode(value)
         return call.region.policies.stored_policies(path).get(policy.name, policy.unset)
 
     async def set_(call: AdminRequest) -> None:
-        path, value = level.stored_at(call), call.body
+        path, value = level.path_of(call), call.body
         if value is None and parameter in call.query:
             value = parse_text(call.query[parameter])
         if value is None and segment in UNSET_BY_NULL:
@@ -128,7 +128,7 @@ def _row(
         await call.region.policies.set(path, policy, value)
 
     async def delete(call: AdminRequest) -> None:
-        await call.region.policies.set(level.stored_at(call), policy, None)
+        await call.region.policies.set(level.path_of(call), policy, None)
 
     def parse_text(text: str) -> Any:
         try:
@@ -187,14 +187,14 @@ def _kind(call: AdminRequest) -> QuotaKind:
 
 def _quota_row(level: PolicyLevel) -> Resource:
     async def post(call: AdminRequest) -> None:
-        path, quota = level.stored_at(call), _required_body(call, "quota")
+        path, quota = level.path_of(call), _required_body(call, "quota")
         kind = _kind(call)
         await call.region.policies.change(
             path, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}
         )
 
     async def delete(call: AdminRequest) -> None:
-        path, kind = level.stored_at(call), _kind(call)
+        path, kind = level.path_of(call), _kind(call)
 
         def without(present: Quotas | None) -> Quotas | None:
             return _without(present, kind) or None
@@ -247,13 +247,13 @@ async def delete_rate(call: AdminRequest) -> None:
 async def _change_rates(call: AdminRequest, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
     """Change the rate of one subscription. `change`: maps the rates of the other subscriptions to all new rates."""
 
-    def bounded(present: Any) -> Any:
+    def limit_rates(present: Any) -> Any:
         rates = change(_without(present, call.names["subscription"]))
         if len(rates) > SUBSCRIPTIONS_MAX:
             raise HttpError(412, f"{SUBSCRIPTIONS_MAX} subscriptions of a topic may have rates of their own")
         return rates or None
 
-    await call.region.policies.change(call.topic_policies_path(), DISPATCH_RATES_BY_SUBSCRIPTION, bounded)
+    await call.region.policies.change(call.topic_policies_path(), DISPATCH_RATES_BY_SUBSCRIPTION, limit_rates)
 
 
 RESOURCES = (

@@ -36,16 +36,16 @@ class DocumentKind:
     codec: Codec[Mapping[str, Any]]
     name_of: Callable[[AdminRequest], str]
     """Returns the name of the document in a path. HttpError for an invalid name."""
-    missing: str = ""
+    not_found_reason: str = ""
     """Reason of the error 404 for a document that does not exist, with placeholders for names in the path."""
-    bounded: bool = True
+    is_limited: bool = True
     """Whether `store` limits the number of documents and the length of their names."""
 
     @property
     def body(self) -> Body:
         return codec_body(self.codec)
 
-    def all(self, call: AdminRequest, prefix: str = "") -> dict[str, Any]:
+    def documents(self, call: AdminRequest, prefix: str = "") -> dict[str, Any]:
         """Return the documents whose names begin with `prefix`, by name without the prefix."""
         found = {}
         for change in call.region.metadata.list(StoredOnlyPath.prefix(self.name)):
@@ -62,7 +62,7 @@ class DocumentKind:
         """Return the document in the path. HttpError 404 when it does not exist."""
         found = self.find(call, self.name_of(call))
         if found is None:
-            raise HttpError(404, self.missing.format(**call.names))
+            raise HttpError(404, self.not_found_reason.format(**call.names))
         return found
 
     async def put(self, call: AdminRequest) -> None:
@@ -70,9 +70,9 @@ class DocumentKind:
 
     async def store(self, call: AdminRequest, name: str, document: Mapping[str, Any]) -> None:
         """Store a document. HttpError 412 for a name that is too long, and for too many documents."""
-        if self.bounded and (len(name) > NAME_CHARACTERS_MAX or not name.isprintable()):
+        if self.is_limited and (len(name) > NAME_CHARACTERS_MAX or not name.isprintable()):
             raise HttpError(412, f"a name must have at most {NAME_CHARACTERS_MAX} printable characters")
-        if self.bounded and self.find(call, name) is None and len(self.all(call)) >= DOCUMENTS_MAX:
+        if self.is_limited and self.find(call, name) is None and len(self.documents(call)) >= DOCUMENTS_MAX:
             raise HttpError(412, f"at most {DOCUMENTS_MAX} documents of the kind {self.name} are stored")
         await call.region.metadata.put(StoredOnlyPath(self.name, name).text, json.dumps(document).encode())
 
@@ -101,12 +101,12 @@ DOMAIN: Final = DocumentKind(
     objects_of({"brokers": TEXTS}),
     _domain,
     "Domain {domain} does not exist in {cluster}",
-    bounded=False,
+    is_limited=False,
 )
 
 
 async def domains(call: AdminRequest) -> Content:
-    return dict(sorted(DOMAIN.all(call, f"{known_cluster(call)}/").items()))
+    return dict(sorted(DOMAIN.documents(call, f"{known_cluster(call)}/").items()))
 
 
 async def set_domain(call: AdminRequest) -> None:
@@ -132,7 +132,7 @@ ISOLATION: Final = DocumentKind(
 
 
 async def isolation_policies(call: AdminRequest) -> Content:
-    return ISOLATION.all(call, f"{known_cluster(call)}/")
+    return ISOLATION.documents(call, f"{known_cluster(call)}/")
 
 
 async def isolated_brokers(call: AdminRequest) -> Content:
@@ -159,7 +159,7 @@ RACK: Final = DocumentKind(
 
 async def racks(call: AdminRequest) -> Content:
     groups: dict[str, dict[str, Any]] = {}
-    for bookie, one in RACK.all(call).items():
+    for bookie, one in RACK.documents(call).items():
         groups.setdefault(one["group"], {})[bookie] = one["info"]
     return groups
 
@@ -227,7 +227,7 @@ GROUP: Final = DocumentKind(
 
 
 async def groups(call: AdminRequest) -> Content:
-    return sorted(GROUP.all(call))
+    return sorted(GROUP.documents(call))
 
 
 async def set_group(call: AdminRequest) -> None:
