@@ -15,39 +15,39 @@ from emulator.recording.client import (
     refuse_partitioned,
     subscription_fields,
 )
-from emulator.recording.consumer import Receiving
+from emulator.recording.consumer import ReceiveRecorder
 from emulator.recording.context import Delegate
-from emulator.recording.producer import Publishing, record_result
+from emulator.recording.producer import PublishRecorder, record_result
 
 
 class AsyncRecordedClient(RecordingClient):
     """Wraps `pulsar.asyncio.Client` and records its operations."""
 
     async def create_producer(self, *args: Any, **named: Any) -> Any:
-        given = bind_arguments(self._inner.create_producer, args, named)
-        await self._check_partitions(given["topic"])
-        with self._connecting(given):
-            producer = await self._inner.create_producer(**given)
-        publishing = self._publishing(producer, given["topic"])
-        return producer if publishing is None else AsyncRecordedProducer(producer, publishing)
+        arguments = bind_arguments(self._inner.create_producer, args, named)
+        await self._check_partitions(arguments["topic"])
+        with self._record_connect_error(arguments):
+            producer = await self._inner.create_producer(**arguments)
+        recorder = self._new_publish_recorder(producer, arguments["topic"])
+        return producer if recorder is None else AsyncRecordedProducer(producer, recorder)
 
     async def subscribe(self, *args: Any, **named: Any) -> Any:
-        given = bind_arguments(self._inner.subscribe, args, named)
-        receiving = self._receiving(given["topic"], given["subscription_name"])
-        if receiving is None:
-            return await self._inner.subscribe(**given)
-        await self._check_partitions(given["topic"])
-        with receiving.subscribing(**subscription_fields(given)):
-            consumer = await self._inner.subscribe(**given)
-        return AsyncRecordedConsumer(consumer, receiving)
+        arguments = bind_arguments(self._inner.subscribe, args, named)
+        recorder = self._new_receive_recorder(arguments["topic"], arguments["subscription_name"])
+        if recorder is None:
+            return await self._inner.subscribe(**arguments)
+        await self._check_partitions(arguments["topic"])
+        with recorder.record_subscribe(**subscription_fields(arguments)):
+            consumer = await self._inner.subscribe(**arguments)
+        return AsyncRecordedConsumer(consumer, recorder)
 
     async def create_reader(self, *args: Any, **named: Any) -> Any:
-        given = bind_arguments(self._inner.create_reader, args, named)
-        receiving = self._receiving(given["topic"], None)
-        if receiving is None:
-            return await self._inner.create_reader(**given)
-        await self._check_partitions(given["topic"])
-        return AsyncRecordedReader(await self._inner.create_reader(**given), receiving)
+        arguments = bind_arguments(self._inner.create_reader, args, named)
+        recorder = self._new_receive_recorder(arguments["topic"], None)
+        if recorder is None:
+            return await self._inner.create_reader(**arguments)
+        await self._check_partitions(arguments["topic"])
+        return AsyncRecordedReader(await self._inner.create_reader(**arguments), recorder)
 
     async def _check_partitions(self, topic: Any) -> None:
         for one in persistent_topics(topic):
@@ -65,21 +65,21 @@ class AsyncRecordedProducer(Delegate):
     """Wraps `pulsar.asyncio.Producer` and records its publishes. The wrapped `send` passes a message to the client
     before it first awaits, so sequence ids reach the region in order."""
 
-    def __init__(self, inner: Any, publishing: Publishing) -> None:
+    def __init__(self, inner: Any, recorder: PublishRecorder) -> None:
         super().__init__(inner)
-        self._publishing = publishing
+        self._recorder = recorder
 
     async def send(self, *args: Any, **named: Any) -> Any:
-        given = self._publishing.bind_arguments(*args, **named)
+        arguments = self._recorder.bind_arguments(*args, **named)
         try:
-            fields = self._publishing.message_fields(given)
+            fields = self._recorder.message_fields(arguments)
         except Exception:
-            message_id = await self._inner.send(**given)  # the client raises the proper error
-            self._publishing.journal.stop_recording("the recorder could not read a message that was sent")
+            message_id = await self._inner.send(**arguments)  # the client raises the proper error
+            self._recorder.journal.stop_recording("the recorder could not read a message that was sent")
             return message_id
-        number, publish = self._publishing.record_request(fields, given.get("sequence_id"))
+        number, publish = self._recorder.record_request(fields, arguments.get("sequence_id"))
         try:
-            message_id = await self._inner.send(**{**given, "sequence_id": number})
+            message_id = await self._inner.send(**{**arguments, "sequence_id": number})
         except PulsarException as refusal:
             record_result(publish, refusal.error(), None)
             raise
@@ -93,44 +93,44 @@ class AsyncRecordedProducer(Delegate):
 class AsyncRecordedConsumer(Delegate):
     """Wraps `pulsar.asyncio.Consumer` and records its operations."""
 
-    def __init__(self, inner: Any, receiving: Receiving) -> None:
+    def __init__(self, inner: Any, recorder: ReceiveRecorder) -> None:
         super().__init__(inner)
-        self._receiving = receiving
+        self._recorder = recorder
 
     async def receive(self) -> Any:
-        return self._receiving.received(await self._inner.receive())
+        return self._recorder.record_delivery(await self._inner.receive())
 
     async def acknowledge(self, message: Any) -> None:
-        with self._receiving.acknowledging(message, "individual"):
+        with self._recorder.record_acknowledge(message, "individual"):
             await self._inner.acknowledge(message)
 
     async def acknowledge_cumulative(self, message: Any) -> None:
-        with self._receiving.acknowledging(message, "cumulative"):
+        with self._recorder.record_acknowledge(message, "cumulative"):
             await self._inner.acknowledge_cumulative(message)
 
     async def negative_acknowledge(self, message: Any) -> None:
-        self._receiving.redelivering(message)
+        self._recorder.record_redeliver(message)
         await self._inner.negative_acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        self._receiving.redelivering()
+        self._recorder.record_redeliver()
         self._inner.redeliver_unacknowledged_messages()
 
     async def seek(self, messageid: Any) -> None:
-        with self._receiving.seeking(messageid):
+        with self._recorder.record_seek(messageid):
             await self._inner.seek(messageid)
 
     async def unsubscribe(self) -> None:
-        with self._receiving.request("unsubscribe"):
+        with self._recorder.record_request("unsubscribe"):
             await self._inner.unsubscribe()
 
 
 class AsyncRecordedReader(Delegate):
     """Wraps `pulsar.asyncio.Reader` and records its deliveries."""
 
-    def __init__(self, inner: Any, receiving: Receiving) -> None:
+    def __init__(self, inner: Any, recorder: ReceiveRecorder) -> None:
         super().__init__(inner)
-        self._receiving = receiving
+        self._recorder = recorder
 
     async def read_next(self) -> Any:
-        return self._receiving.received(await self._inner.read_next())
+        return self._recorder.record_delivery(await self._inner.read_next())

@@ -11,10 +11,10 @@ from typing import Any
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.errors import Refused
-from emulator.recording.consumer import Receiving, RecordedConsumer, RecordedReader
+from emulator.recording.consumer import ReceiveRecorder, RecordedConsumer, RecordedReader
 from emulator.recording.context import ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
-from emulator.recording.producer import Publishing, RecordedProducer
+from emulator.recording.producer import PublishRecorder, RecordedProducer
 from emulator.recording.responses import recording_error
 
 NON_PERSISTENT_PREFIX = "non-persistent://"
@@ -43,65 +43,65 @@ class RecordingClient(Delegate):
             self._journal.release()
 
     @contextlib.contextmanager
-    def _connecting(self, given: dict[str, Any]) -> Iterator[None]:
+    def _record_connect_error(self, arguments: dict[str, Any]) -> Iterator[None]:
         """Record an error of the client that occurs while the producer is opened in the `with` block."""
-        place = {"region": self._location.region, "topic": given["topic"]}
-        name = given.get("producer_name") or "(named by the region)"
+        fields = {"region": self._location.region, "topic": arguments["topic"]}
+        name = arguments.get("producer_name") or "(named by the region)"
         with recording_error(
-            lambda error: self._journal.write("connect", "unknown", **place, producer=name, error=error)
+            lambda error: self._journal.write("connect", "unknown", **fields, producer=name, error=error)
         ):
             yield
 
-    def _publishing(self, producer: Any, topic: str) -> Publishing | None:
+    def _new_publish_recorder(self, producer: Any, topic: str) -> PublishRecorder | None:
         """Return the recorder of a producer's publishes; None if the topic is not recorded."""
         if topic.startswith(NON_PERSISTENT_PREFIX):
             return None
-        return Publishing(self._journal, self._location, producer, topic)
+        return PublishRecorder(self._journal, self._location, producer, topic)
 
-    def _receiving(self, topic: Any, subscription: str | None) -> Receiving | None:
+    def _new_receive_recorder(self, topic: Any, subscription: str | None) -> ReceiveRecorder | None:
         """Return the recorder of a consumer or reader; None if the topic is not recorded. `topic` is one topic, a list
         or a pattern."""
         if str(topic).startswith(NON_PERSISTENT_PREFIX):
             return None
-        return Receiving(self._journal, self._location, _named_topics(topic), subscription)
+        return ReceiveRecorder(self._journal, self._location, _named_topics(topic), subscription)
 
 
 class RecordedClient(RecordingClient):
     """Wraps `pulsar.Client` and records its operations."""
 
     def create_producer(self, *args: Any, **named: Any) -> Any:
-        given = bind_arguments(self._inner.create_producer, args, named)
-        self._check_partitions(given["topic"])
-        with self._connecting(given):
-            producer = self._inner.create_producer(**given)
-        publishing = self._publishing(producer, given["topic"])
-        if publishing is None:
+        arguments = bind_arguments(self._inner.create_producer, args, named)
+        self._check_partitions(arguments["topic"])
+        with self._record_connect_error(arguments):
+            producer = self._inner.create_producer(**arguments)
+        recorder = self._new_publish_recorder(producer, arguments["topic"])
+        if recorder is None:
             return producer
-        return RecordedProducer(producer, publishing, batching=bool(given.get("batching_enabled")))
+        return RecordedProducer(producer, recorder, batching=bool(arguments.get("batching_enabled")))
 
     def subscribe(self, *args: Any, **named: Any) -> Any:
-        given = bind_arguments(self._inner.subscribe, args, named)
-        receiving = self._receiving(given["topic"], given["subscription_name"])
-        if receiving is None:
-            return self._inner.subscribe(**given)
-        self._check_partitions(given["topic"])
-        listener = given.get("message_listener")
+        arguments = bind_arguments(self._inner.subscribe, args, named)
+        recorder = self._new_receive_recorder(arguments["topic"], arguments["subscription_name"])
+        if recorder is None:
+            return self._inner.subscribe(**arguments)
+        self._check_partitions(arguments["topic"])
+        listener = arguments.get("message_listener")
         if listener is not None:
-            given["message_listener"] = recorded_listener(listener, receiving, RecordedConsumer)
-        with receiving.subscribing(**subscription_fields(given)):
-            consumer = self._inner.subscribe(**given)
-        return RecordedConsumer(consumer, receiving)
+            arguments["message_listener"] = recorded_listener(listener, recorder, RecordedConsumer)
+        with recorder.record_subscribe(**subscription_fields(arguments)):
+            consumer = self._inner.subscribe(**arguments)
+        return RecordedConsumer(consumer, recorder)
 
     def create_reader(self, *args: Any, **named: Any) -> Any:
-        given = bind_arguments(self._inner.create_reader, args, named)
-        receiving = self._receiving(given["topic"], None)
-        if receiving is None:
-            return self._inner.create_reader(**given)
-        self._check_partitions(given["topic"])
-        listener = given.get("reader_listener")
+        arguments = bind_arguments(self._inner.create_reader, args, named)
+        recorder = self._new_receive_recorder(arguments["topic"], None)
+        if recorder is None:
+            return self._inner.create_reader(**arguments)
+        self._check_partitions(arguments["topic"])
+        listener = arguments.get("reader_listener")
         if listener is not None:
-            given["reader_listener"] = recorded_listener(listener, receiving, RecordedReader)
-        return RecordedReader(self._inner.create_reader(**given), receiving)
+            arguments["reader_listener"] = recorded_listener(listener, recorder, RecordedReader)
+        return RecordedReader(self._inner.create_reader(**arguments), recorder)
 
     def _check_partitions(self, topic: Any) -> None:
         for one in persistent_topics(topic):
@@ -141,30 +141,32 @@ def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
 def bind_arguments(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
     """Return the arguments of a call by name, including those passed in `**`. Raises TypeError like the call itself."""
     bound = inspect.signature(function).bind(*args, **named)
-    given = dict(bound.arguments)
+    arguments = dict(bound.arguments)
     for name, parameter in bound.signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            given |= given.pop(name, {})
-    return given
+            arguments |= arguments.pop(name, {})
+    return arguments
 
 
-def subscription_fields(given: dict[str, Any]) -> dict[str, Any]:
+def subscription_fields(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with which the history records a subscription."""
-    initial = given.get("initial_position", pulsar.InitialPosition.Latest)
+    initial = arguments.get("initial_position", pulsar.InitialPosition.Latest)
     return {
-        "replicated": bool(given.get("replicate_subscription_state_enabled")),
+        "replicated": bool(arguments.get("replicate_subscription_state_enabled")),
         "initial": "earliest" if initial == pulsar.InitialPosition.Earliest else "latest",
-        "compacted": bool(given.get("is_read_compacted")) or None,
+        "compacted": bool(arguments.get("is_read_compacted")) or None,
     }
 
 
 def recorded_listener(
-    listener: Callable[[Any, Any], None], receiving: Receiving, wrap: Callable[[Any, Receiving], Any]
+    listener: Callable[[Any, Any], None],
+    recorder: ReceiveRecorder,
+    wrap: Callable[[Any, ReceiveRecorder], Any],
 ) -> Callable[[Any, Any], None]:
     """Return a listener that records each delivery, then calls the program's listener with a recorded consumer."""
 
     def listen(consumer: Any, message: Any) -> None:
-        receiving.received(message)
-        listener(wrap(consumer, receiving), message)
+        recorder.record_delivery(message)
+        listener(wrap(consumer, recorder), message)
 
     return listen

@@ -17,59 +17,59 @@ from emulator.run.history_events import Outcome, payload_digest
 class RecordedConsumer(Delegate):
     """Wraps `pulsar.Consumer` and records its operations."""
 
-    def __init__(self, inner: Any, receiving: Receiving) -> None:
+    def __init__(self, inner: Any, recorder: ReceiveRecorder) -> None:
         super().__init__(inner)
-        self._receiving = receiving
+        self._recorder = recorder
 
     def receive(self, *args: Any, **named: Any) -> Any:
-        return self._receiving.received(self._inner.receive(*args, **named))
+        return self._recorder.record_delivery(self._inner.receive(*args, **named))
 
     def batch_receive(self) -> Any:
         messages = self._inner.batch_receive()
         for message in messages:
-            self._receiving.received(message)
+            self._recorder.record_delivery(message)
         return messages
 
     def acknowledge(self, message: Any) -> None:
-        with self._receiving.acknowledging(message, "individual"):
+        with self._recorder.record_acknowledge(message, "individual"):
             self._inner.acknowledge(message)
 
     def acknowledge_cumulative(self, message: Any) -> None:
-        with self._receiving.acknowledging(message, "cumulative"):
+        with self._recorder.record_acknowledge(message, "cumulative"):
             self._inner.acknowledge_cumulative(message)
 
     def negative_acknowledge(self, message: Any) -> None:
-        self._receiving.redelivering(message)
+        self._recorder.record_redeliver(message)
         self._inner.negative_acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        self._receiving.redelivering()
+        self._recorder.record_redeliver()
         self._inner.redeliver_unacknowledged_messages()
 
     def seek(self, messageid: Any) -> None:
-        with self._receiving.seeking(messageid):
+        with self._recorder.record_seek(messageid):
             self._inner.seek(messageid)
 
     def unsubscribe(self) -> None:
-        with self._receiving.request("unsubscribe"):
+        with self._recorder.record_request("unsubscribe"):
             self._inner.unsubscribe()
 
 
 class RecordedReader(Delegate):
     """Wraps `pulsar.Reader` and records its deliveries."""
 
-    def __init__(self, inner: Any, receiving: Receiving) -> None:
+    def __init__(self, inner: Any, recorder: ReceiveRecorder) -> None:
         super().__init__(inner)
-        self._receiving = receiving
+        self._recorder = recorder
 
     def read_next(self, *args: Any, **named: Any) -> Any:
-        return self._receiving.received(self._inner.read_next(*args, **named))
+        return self._recorder.record_delivery(self._inner.read_next(*args, **named))
 
 
 _PARTITION = re.compile(r"-partition-\d+$")
 
 
-class Receiving:
+class ReceiveRecorder:
     """Records the operations of one consumer or reader."""
 
     def __init__(
@@ -91,55 +91,57 @@ class Receiving:
         topics."""
 
     @contextmanager
-    def subscribing(self, **fields: Any) -> Iterator[None]:
+    def record_subscribe(self, **fields: Any) -> Iterator[None]:
         """Record a subscribe request and its outcome, both with these fields."""
-        with self.request("subscribe", **fields):
+        with self.record_request("subscribe", **fields):
             yield
         self._subscribed = fields
 
-    def received(self, message: Any) -> Any:
+    def record_delivery(self, message: Any) -> Any:
         """Record a delivery before the program receives the message, and return the message. If the client has switched
         to another service URL, end the recording."""
         new_url = self._location.switched_url()
         if new_url is not None:
             self.journal.stop_recording(f"its client switched to {new_url} by itself")
             return message
-        topic, place = self._topic_of(message), message_id_text(message.message_id())
+        topic, message_id = self._topic_of(message), message_id_text(message.message_id())
         op = "read" if self._subscription is None else "receive"
-        self._write(op, "ok", topic, message_id=place, payload_digest=_digest(message))
-        if self._single_topic is None and place is not None:
-            self._topic_of_message[place] = topic
+        self._write(op, "ok", topic, message_id=message_id, payload_digest=_digest(message))
+        if self._single_topic is None and message_id is not None:
+            self._topic_of_message[message_id] = topic
         return message
 
     @contextmanager
-    def acknowledging(self, message: Any, how: str) -> Iterator[None]:
+    def record_acknowledge(self, message: Any, how: str) -> Iterator[None]:
         """Record an acknowledgement, and an error of the client's call. Success is not recorded, because the call
         returns before the region has received the acknowledgement."""
-        place, topic = message_id_text(_message_id(message)), self._topic_of(message)
+        message_id, topic = message_id_text(_message_id(message)), self._topic_of(message)
         if how == "individual":
-            self._topic_of_message.pop(place or "", None)
-        line: dict[str, Any] = {"message_id": place, "how": how}
+            self._topic_of_message.pop(message_id or "", None)
+        line: dict[str, Any] = {"message_id": message_id, "how": how}
         self._write("acknowledge", "asked", topic, **line)
         with recording_error(lambda error: self._write("acknowledge", "unknown", topic, error=error, **line)):
             yield
 
-    def redelivering(self, message: Any = None) -> None:
+    def record_redeliver(self, message: Any = None) -> None:
         """Record that the program requests the redelivery of a message, or of all unacknowledged messages."""
         if message is not None:
-            place = message_id_text(_message_id(message))
-            self._write("redeliver", "asked", self._topic_of(message), message_id=place)
+            message_id = message_id_text(_message_id(message))
+            self._write("redeliver", "asked", self._topic_of(message), message_id=message_id)
         else:
             self._write_each("redeliver", "asked")
 
-    def seeking(self, target: Any) -> AbstractContextManager[None]:
+    def record_seek(self, target: Any) -> AbstractContextManager[None]:
         """Record a seek to a message id or a time, and its outcome."""
         if isinstance(target, int):
-            return self.request("seek", detail=f"to publish time {target} ms")
-        place = message_id_text(target)
-        return self.request("seek", message_id=place, detail=None if place else "to the beginning or the end")
+            return self.record_request("seek", detail=f"to publish time {target} ms")
+        message_id = message_id_text(target)
+        return self.record_request(
+            "seek", message_id=message_id, detail=None if message_id else "to the beginning or the end"
+        )
 
     @contextmanager
-    def request(self, op: str, **fields: Any) -> Iterator[None]:
+    def record_request(self, op: str, **fields: Any) -> Iterator[None]:
         """Record a request before it is passed to the client, and its outcome."""
         self._write_each(op, "asked", **fields)
         with recording_error(lambda error: self._write_each(op, "unknown", error=error, **fields)):
@@ -155,8 +157,8 @@ class Receiving:
             return self._single_topic
         name = message.topic_name() if hasattr(message, "message_id") else ""
         if not name:
-            place = message_id_text(_message_id(message))
-            return self._topic_of_message.get(place or "", next(iter(self._topics.values()), ""))
+            message_id = message_id_text(_message_id(message))
+            return self._topic_of_message.get(message_id or "", next(iter(self._topics.values()), ""))
         whole = _PARTITION.sub("", name)
         known = self._topics.get(whole) or self._topics.get(name)
         return known or self._add_matched_topic(whole)
@@ -169,8 +171,8 @@ class Receiving:
         return topic
 
     def _write(self, op: str, outcome: Outcome, topic: str, **fields: Any) -> None:
-        place = {"region": self._location.region, "topic": topic, "subscription": self._subscription}
-        self.journal.write(op, outcome, **place, **fields)
+        location = {"region": self._location.region, "topic": topic, "subscription": self._subscription}
+        self.journal.write(op, outcome, **location, **fields)
 
 
 def _full_name(topic: str) -> str:

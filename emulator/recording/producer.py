@@ -19,15 +19,15 @@ from emulator.run.history import ProducerHistory, PublishHistory
 class RecordedProducer(Delegate):
     """Wraps `pulsar.Producer` and records its publishes."""
 
-    def __init__(self, inner: Any, publishing: Publishing, *, batching: bool) -> None:
+    def __init__(self, inner: Any, recorder: PublishRecorder, *, batching: bool) -> None:
         super().__init__(inner)
-        self._publishing = publishing
+        self._recorder = recorder
         self._batching = batching
 
     def send(self, *args: Any, **named: Any) -> Any:
         receipt: Future[tuple[Any, Any]] = Future()
-        given = self._publishing.bind_arguments(*args, **named)
-        self._send(given, lambda result, message_id: receipt.set_result((result, message_id)))
+        arguments = self._recorder.bind_arguments(*args, **named)
+        self._send(arguments, lambda result, message_id: receipt.set_result((result, message_id)))
         if self._batching and not receipt.done():
             # Like pulsar-client, a synchronous `send` flushes the batch instead of waiting until it is full.
             self._inner._producer.flush_async(lambda _: None)
@@ -39,21 +39,21 @@ class RecordedProducer(Delegate):
     def send_async(
         self, content: Any, callback: Callable[[Any, Any], None], *args: Any, **named: Any
     ) -> None:
-        self._send(self._publishing.bind_arguments(content, *args, **named), callback)
+        self._send(self._recorder.bind_arguments(content, *args, **named), callback)
 
-    def _send(self, given: dict[str, Any], callback: Callable[[Any, Any], None]) -> None:
-        content = given["content"]
-        rest = {name: value for name, value in given.items() if name != "content"}
+    def _send(self, arguments: dict[str, Any], callback: Callable[[Any, Any], None]) -> None:
+        content = arguments["content"]
+        rest = {name: value for name, value in arguments.items() if name != "content"}
         try:
-            fields = self._publishing.message_fields(given)
+            fields = self._recorder.message_fields(arguments)
         except Exception:
             # The client raises the proper error for an invalid message.
             self._inner.send_async(content, callback, **rest)
-            self._publishing.journal.stop_recording("the recorder could not read a message that was sent")
+            self._recorder.journal.stop_recording("the recorder could not read a message that was sent")
             return
         chosen = rest.pop("sequence_id", None) or None
-        with self._publishing.order:
-            number, publish = self._publishing.record_request(fields, chosen)
+        with self._recorder.order:
+            number, publish = self._recorder.record_request(fields, chosen)
 
             def on_result(result: Any, message_id: Any) -> None:
                 record_result(publish, result, message_id)
@@ -71,7 +71,7 @@ LOCAL_ONLY = "__local__"
 """Value of `replicate_to` that the client writes for a message that must not be replicated."""
 
 
-class Publishing:
+class PublishRecorder:
     """Records the publishes of one producer, and assigns their sequence ids. A publish must be recorded with its
     sequence id before it is sent, and the client does not expose the id. So the recorder counts as the client would,
     and passes each id to the client with the message.
@@ -94,18 +94,18 @@ class Publishing:
         """Return the arguments of `send` by name. Raises TypeError like the call itself."""
         return dict(self._parameters.bind(*args, **named).arguments)
 
-    def message_fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def message_fields(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields with which the history records a message. Raises an exception if the message is invalid."""
-        content = given["content"]
-        regions = list(given.get("replication_clusters") or ())
-        ordering_key = given.get("ordering_key")
+        content = arguments["content"]
+        regions = list(arguments.get("replication_clusters") or ())
+        ordering_key = arguments.get("ordering_key")
         return {
             "payload": b"" if content is None else bytes(self._schema.encode(content)),
-            "key": given.get("partition_key") or None,
-            "properties": dict(given.get("properties") or {}),
-            "event_time_ms": given.get("event_timestamp") or 0,
+            "key": arguments.get("partition_key") or None,
+            "properties": dict(arguments.get("properties") or {}),
+            "event_time_ms": arguments.get("event_timestamp") or 0,
             "ordering_key": ordering_key.encode() if ordering_key else None,
-            "replicate_to": [LOCAL_ONLY] if given.get("disable_replication") else regions,
+            "replicate_to": [LOCAL_ONLY] if arguments.get("disable_replication") else regions,
         }
 
     def record_request(self, fields: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:

@@ -239,10 +239,11 @@ class RunDirectory:
         write_whole(self.path / "run.json", record.to_json())
 
 
-def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
-    """Return the given run, or the latest run of the current folder. Raises Refused if there is none."""
-    path = given or (folder or Path.cwd()) / HOME / "current"
-    if given is None and not path.is_dir():
+def find_run(run_dir: Path | None, folder: Path | None = None) -> RunDirectory:
+    """Return the run in `run_dir`, or if it is None the latest run of the current folder. Raises Refused if there is
+    none."""
+    path = run_dir or (folder or Path.cwd()) / HOME / "current"
+    if run_dir is None and not path.is_dir():
         raise Refused(f"no run in {path.parent.parent}: start one with `geoemu up`, or name a --run-dir")
     directory = RunDirectory(path.resolve())
     directory.read()
@@ -250,12 +251,12 @@ def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
 
 
 @contextmanager
-def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[RunDirectory]:
+def claim_new_run(run_dir: Path | None, folder: Path | None = None) -> Iterator[RunDirectory]:
     """Claim an empty folder for a new run, which the caller fills with `create` in the `with` block; it is removed if
-    the block fails and leaves it empty. Raises Refused if the given folder is not empty or unusable; without one, if a
+    the block fails and leaves it empty. Raises Refused if `run_dir` is not empty or unusable; if it is None, if a
     run of the current folder is up."""
-    if given is not None:
-        yield from _yield_claimed(_claim_given(given.absolute()))
+    if run_dir is not None:
+        yield from _yield_claimed(_claim_given(run_dir.absolute()))
         return
     home = (folder or Path.cwd()).absolute() / HOME
     try:

@@ -186,13 +186,13 @@ class HistoryWriter:
             os.close(file)
 
     def _write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        given = {name: value for name, value in fields.items() if value is not None}
+        present = {name: value for name, value in fields.items() if value is not None}
         line = {
             "at_ms": round(self._now_ms(), 3),
-            "actor": given.pop("actor", self._actor),
+            "actor": present.pop("actor", self._actor),
             "op": op,
             "outcome": outcome,
-            **given,
+            **present,
         }
         with self._lock:
             if self._file < 0:

@@ -145,10 +145,10 @@ def as_line(fields: Mapping[str, Any]) -> str:
 
 def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
     """Return the content of a complete history file: head, these events and end."""
-    kept = list(events)
-    first_ms, last_ms = (kept[0].at_ms, kept[-1].at_ms) if kept else (0.0, 0.0)
+    listed = list(events)
+    first_ms, last_ms = (listed[0].at_ms, listed[-1].at_ms) if listed else (0.0, 0.0)
     head = {"at_ms": first_ms, "actor": actor, "op": "head", "outcome": "fact", "format": FORMAT_VERSION}
-    lines = [as_line({**head, "run": run, "others": list(others)}), *(event.to_line() for event in kept)]
+    lines = [as_line({**head, "run": run, "others": list(others)}), *(event.to_line() for event in listed)]
     body = "".join(f"{line}\n" for line in lines)
     end = {"at_ms": last_ms, "actor": actor, "op": "end", "outcome": "fact", "lines": len(lines)}
     return body + as_line({**end, "digest": hashlib.sha256(body.encode()).hexdigest()}) + "\n"

@@ -141,8 +141,8 @@ class LinkedRegions(ABC):
         body = {"ahead_ms": ahead_ms}
         try:
             answer = await call(found.host, found.admin_port, "PUT", "/geoemu/v1/clock", body)
-        except NoHttpResponse as silence:
-            raise RuntimeFailure(f"the clock of {region} could not be set: {silence}") from None
+        except NoHttpResponse as failure:
+            raise RuntimeFailure(f"the clock of {region} could not be set: {failure}") from None
         if answer.status != 204:
             raise RuntimeFailure(f"the clock of {region} could not be set: {describe(answer)}")
 
@@ -191,8 +191,8 @@ class LinkedRegions(ABC):
                     region, shape = record.regions[name], record.links[link]
                     try:
                         answer = await call(region.host, region.admin_port, *link_request(link, shape))
-                    except NoHttpResponse as silence:
-                        reason = str(silence)
+                    except NoHttpResponse as failure:
+                        reason = str(failure)
                     else:
                         if answer.status == 204 and self._directory.read().links[link] == shape:
                             return

@@ -47,8 +47,8 @@ class RunContainers:
     async def output(self, region: str, container: Container | None) -> str:
         if container is not None:
             return await self.engine.output(container)
-        kept = output_log(self._directory.region_dir(region))
-        return kept.read_text(errors="replace") if kept.exists() else ""
+        file = output_log(self._directory.region_dir(region))
+        return file.read_text(errors="replace") if file.exists() else ""
 
     async def copy_output(self) -> None:
         """Copy the containers' output to the run directory, before the containers are removed."""
