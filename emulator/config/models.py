@@ -178,7 +178,7 @@ class LinkFields(ConfigModel):
     jitter_ms: Milliseconds | None = None
     """Maximum additional random delay; bytes never overtake each other. Default 0."""
     bandwidth_bytes_per_second: BytesPerSecond | None = None
-    """Empty: unlimited."""
+    """Bandwidth in one direction. Empty: unlimited."""
 
 
 class LinkException(LinkFields):
@@ -208,7 +208,7 @@ class NamespacePart(ConfigModel):
     """A namespace and its policies at the start of a run."""
 
     regions: ReplicationRegions = ALL
-    """Regions that it is replicated between: all, or a list. A single region: no replication."""
+    """Regions between which it is replicated: all, or a list. A single region: no replication."""
     deduplication: bool = False
     """Whether a message that a producer sends again after a failure is stored only once."""
     keep_alive_interval_ms: int = Field(default=0, ge=0, le=3_600_000)
@@ -217,10 +217,10 @@ class NamespacePart(ConfigModel):
     """The only region in which clients may publish, so that an exclusive producer is the only one in all
     regions."""
     retention_minutes: int = Field(default=-1, ge=-1)
-    """How long messages are kept that every subscription has acknowledged. -1: for ever, so that a run can
-    be verified."""
+    """Time for which messages are retained after every subscription has acknowledged them. -1: for ever, so
+    that a run can be verified."""
     retention_megabytes: int = Field(default=-1, ge=-1)
-    """Size of acknowledged messages that is kept per topic. -1: unlimited. Both 0: nothing is kept."""
+    """Maximum size of retained acknowledged messages per topic. -1: unlimited. Both 0: none are retained."""
     message_ttl_seconds: int = Field(default=0, ge=0)
     """Time after which an unacknowledged message expires. 0: never."""
 
@@ -257,9 +257,9 @@ class RegionPart(ConfigModel):
     admin_port: Port = 0
     """Port for HTTP. 0: pick a free one."""
     log: LogPart | None = None
-    """Instead of the cluster's or the topology's."""
+    """Storage backend of this region, instead of the cluster's or the topology's."""
     settings: RegionSettings | None = None
-    """Over the cluster's and the topology's."""
+    """Settings of this region, which override the cluster's and the topology's."""
 
 
 class ClusterFile(ConfigModel):
@@ -268,9 +268,9 @@ class ClusterFile(ConfigModel):
     regions: dict[RegionName, RegionPart | None] = Field(min_length=1)
     """The regions by name."""
     log: LogPart | None = None
-    """For all regions of this cluster, instead of the topology's."""
+    """Storage backend of all regions of this cluster, instead of the topology's."""
     settings: RegionSettings | None = None
-    """For all regions of this cluster, over the topology's."""
+    """Settings of all regions of this cluster, which override the topology's."""
 
 
 class TopologyFile(ConfigModel):
@@ -285,15 +285,15 @@ class TopologyFile(ConfigModel):
     links: LinksPart | None = None
     """Links between regions. Default: no latency."""
     tenants: list[TenantName] | None = None
-    """Default: public."""
+    """Tenants. Default: public."""
     namespaces: dict[NamespaceName, NamespacePart | None] | None = None
-    """By tenant/namespace. Default: public/default, replicated between all regions."""
+    """Namespaces by tenant/namespace. Default: public/default, replicated between all regions."""
     pulsar_peers: dict[RegionName, PulsarPeerPart] | None = None
-    """By cluster name. Only these and the regions of the run may replicate."""
+    """Real Pulsar clusters by cluster name. Only these and the regions of the run may replicate."""
     log: LogPart | None = None
-    """For all regions. Default: sqlite."""
+    """Storage backend of all regions. Default: sqlite."""
     settings: RegionSettings | None = None
-    """For all regions."""
+    """Settings of all regions."""
     compatibility: dict[str, str] | None = None
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     admin_hosts: list[Host] | None = None

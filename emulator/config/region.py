@@ -128,7 +128,7 @@ class BrokerSettings:
     replication_window_entries: int = 1_000
     replication_window_bytes: int = 8_388_608
     snapshot_interval_ms: int = 1_000
-    """PIP-33: how often a subscription snapshot is attempted while there is traffic."""
+    """PIP-33: interval at which subscription snapshots are attempted while there is traffic."""
     snapshot_timeout_ms: int = 30_000
     snapshot_cache_size: int = 30
     """Size of the snapshot cache of a replicated subscription."""
@@ -141,8 +141,8 @@ class BrokerSettings:
     state_checkpoint_entries: int = 10_000
     """Maximum number of entries that a restart reads again to rebuild deduplication and replication state."""
     exclusive_patience_ms: int = 5_000
-    """After a restart or an unload, how long a topic is reserved for its exclusive producer, and waiting
-    producers keep their order. 0: the first producer to ask gets it."""
+    """Time after a restart or an unload for which a topic is reserved for its exclusive producer, and waiting
+    producers keep their order. 0: the first producer that connects becomes the owner."""
     allow_auto_topic_creation: bool = True
     transaction_coordinators: int = 4
     """0: transactions are not enabled. Cannot change while there are transaction keys."""
@@ -156,7 +156,7 @@ class BrokerSettings:
     """Outcomes of ended transactions that each coordinator remembers, so that a client can repeat a request
     whose response it lost."""
     transaction_outcome_ms: int = 900_000
-    """How long each outcome is remembered."""
+    """Time for which each outcome is remembered."""
     transaction_keys_max: int = 10_000
     """Maximum of transaction keys per coordinator."""
     transaction_key_labels_max: int = 100
@@ -187,8 +187,8 @@ class BrokerSettings:
     """Refuse changes while the event topic is unavailable. Otherwise they are made at once and published
     later."""
     metadata_sync_clock_ahead_ms_max: int = 300_000
-    """How far ahead of the clock a change may be. One from further ahead applies like any other, but any
-    region that knows it may change the same path again, and no clock follows it."""
+    """Maximum time by which a change may be ahead of a cluster's clock. A change from further ahead is applied,
+    but any later change of the same path overrides it, and no clock advances to it."""
 
 
 @dataclass(frozen=True, slots=True)
