@@ -161,7 +161,7 @@ def ledger_info(topic: Topic) -> dict[str, Any]:
         },
     }
     if topic.termination.is_terminated:
-        info["terminatedPosition"] = _position(ledger_id, topic.reading.last_position.entry)
+        info["terminatedPosition"] = _position(ledger_id, topic.reading.last_stored_position.entry)
     return info
 
 

@@ -84,6 +84,11 @@ class TopicReading:
         none."""
         return Position(self.ledger_id, self._state.readable_end - 1)
 
+    @property
+    def last_stored_position(self) -> Position:
+        """As `last_position`, of the newest durable entry, readable or not."""
+        return Position(self.ledger_id, self._state.stored_end - 1)
+
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
         """As `Readable.recent`. None also when it is unknown which entries are hidden."""
         entries = self.cache.read(from_entry_id, entries_max)

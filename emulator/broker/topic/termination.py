@@ -46,8 +46,9 @@ class TopicTermination:
         return ProtocolError(TERMINATED, f"topic {self._topic.full_name} was terminated")
 
     async def terminate(self) -> Position:
-        """Terminate the topic and return the position of its last readable entry. May be repeated. StorageError when
-        the termination may not be durable, because a write failed or the topic was unloaded."""
+        """Terminate the topic and return the position of its last durable entry: the messages of an open transaction
+        may still become readable. May be repeated. StorageError when the termination may not be durable, because a
+        write failed or the topic was unloaded."""
         topic = self._topic
         self.is_terminated = True
         self._disconnect_producers()
@@ -55,7 +56,7 @@ class TopicTermination:
         await topic.issued_so_far()
         if topic.closed:
             raise GoneMeanwhile(f"{topic.full_name} was unloaded")
-        key, last = TerminatedKey(topic.full_name).text, topic.reading.last_position
+        key, last = TerminatedKey(topic.full_name).text, topic.reading.last_stored_position
         try:
             topic.region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)
             await topic.region.store.put(key, str(last).encode())

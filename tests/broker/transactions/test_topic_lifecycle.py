@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.broker.admin.stats import ledger_info
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
+from emulator.model.stored_keys import TerminatedKey
 from emulator.model.transaction_names import TransactionStatus
+from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
@@ -84,6 +87,21 @@ async def test_a_terminated_topic_ends_once_its_transactions_have(committed: boo
         message = [pb.BaseCommand.MESSAGE] if committed else []
         assert answers == [*message, pb.BaseCommand.REACHED_END_OF_TOPIC]
         assert await readable(world) == [b"before", *([b"within"] if committed else [])]
+
+
+async def test_no_message_of_an_open_transaction_follows_the_last_position_of_a_terminated_topic() -> None:
+    async with regions("us") as world, world.client("us") as client:
+        transaction = await _opened(client)
+        region = world.running["us"]
+        topic = region.directory.serving[TOPIC]
+        last = await topic.termination.terminate()
+        assert last == Position(topic.ledger_id, 1), "(0) before the transaction, (1) within"
+        stored = region.store.get(TerminatedKey(TOPIC).text)
+        assert stored is not None
+        assert stored.value == str(last).encode()
+        assert ledger_info(topic)["terminatedPosition"] == {"ledgerId": topic.ledger_id, "entryId": 1}
+        await transaction.commit()
+        assert await readable(world) == [b"before", b"within"]
 
 
 @pytest.mark.parametrize("committed", [True, False])

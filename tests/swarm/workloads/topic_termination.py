@@ -74,7 +74,7 @@ class _TerminationNotStored(TopicTermination):
         self._disconnect_producers()
         self._topic.flush()
         await self._topic.issued_so_far()
-        return self._topic.reading.last_position
+        return self._topic.reading.last_stored_position
 
 
 @WORKLOAD.mutant("last-position-returned-too-early", "INV-39", patch=lambda part: topic(_ending(part)))
@@ -82,7 +82,7 @@ class _LastPositionReturnedTooEarly(TopicTermination):
     """Termination returns the last position before pending publishes have their outcome."""
 
     async def terminate(self) -> Position:
-        last = self._topic.reading.last_position
+        last = self._topic.reading.last_stored_position
         await super().terminate()
         return last
 
