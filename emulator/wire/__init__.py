@@ -2,10 +2,13 @@
 
     frames             a stream of bytes  <->  frames
     codec_hot          SEND, MESSAGE, ACK, FLOW and receipts  <->  plain values, by hand
-    commands           all other commands: one table of values
-    message_metadata   a stored entry  ->  what a broker needs of it
+    commands           all other commands  <->  frozen values
+    message_metadata   an entry  ->  the metadata that a broker, a client or the verdict uses
+    entry, batches     building entries and changing their metadata; entry_layout: checksums
+    payloads           compression, encryption, batches; observing: parsing for a recording proxy
     markers            marker entries  <->  the values of emulator/model/markers.py
     protobuf           checked parsing and varints, shared by the modules above
 
-For any bytes of a peer, the only error that the package raises is `ProtocolError`.
+For any bytes of a client or peer, the only error that decoding raises is `ProtocolError`; `check_descriptors` raises
+ValueError.
 """

@@ -1,4 +1,4 @@
-"""Build the entries of a client: a message, a batch, or the chunks of a message."""
+"""Building the entries of a client: a message, a batch, or the chunks of a message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emulator.wire.entry import build_entry, plain_entry
 from emulator.wire.payloads import Compression, Seal, sealed
 
 CHUNK_OVERHEAD_BYTES: Final = 1_024
-"""Maximum size of the fields that only a chunk has, the schema version, the checksum and the sizes."""
+"""Maximum size, together, of the fields that only a chunk has, the schema version, the checksum and the sizes."""
 
 
 class Outgoing(Protocol):
@@ -60,7 +60,7 @@ def chunk_entries(
     compression: Compression = Compression.NONE,
     seal: Seal | None = None,
 ) -> list[bytes]:
-    """Return the entries of a message that is too large for one, all with its sequence id and one uuid. Each is
+    """Return the entries of a message that is too large for one entry, all with its sequence id and one uuid. Each is
     encrypted separately."""
     metadata = _metadata(producer_name, publish_time_ms, message, b"")
     _set_message_fields(metadata, message)
@@ -90,7 +90,7 @@ def batch_entry(
     compression: Compression = Compression.NONE,
     seal: Seal | None = None,
 ) -> bytes:
-    """Return an entry with a batch of at least one message, in ascending order of sequence ids."""
+    """Return an entry with a batch of at least one message. `messages` is in ascending order of sequence ids."""
     metadata = _metadata(producer_name, publish_time_ms, messages[0], schema_version)
     metadata.num_messages_in_batch = len(messages)
     metadata.highest_sequence_id = messages[-1].sequence_id
@@ -145,6 +145,7 @@ def _batched(message: Outgoing) -> bytes:
 
 
 def _set_message_fields(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, message: Outgoing) -> None:
+    """Set the fields that a message has inside and outside of batches."""
     if message.key is not None:
         metadata.partition_key = message.key
     if message.event_time_ms is not None:

@@ -1,6 +1,7 @@
-"""Build entries, and derive the changed forms that a broker may store.
+"""Building entries, and deriving entries with changed metadata.
 
-Only replication and the transaction of a SEND add to the metadata; the checksum is then computed again.
+A broker changes the metadata of an entry only for replication, and for a transaction that is named in the SEND only. It
+then computes the checksum again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from emulator.wire.source_position import position_property
 
 
 def build_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-    """Return an entry with its checksum. EncodeError for a missing required field, a bug."""
+    """Return an entry with its checksum. Raises EncodeError for a missing required field, which is a bug."""
     return assemble(metadata.SerializeToString(), payload)
 
 
@@ -35,12 +36,13 @@ def plain_entry(producer_name: str, sequence_id: int, publish_time_ms: int, payl
 def with_replication(
     data: bytes, replicated_from: str, source_position: Position, schema_version: bytes | None = None
 ) -> bytes:
-    """Return the entry that is sent to other regions: with its origin, and without a transaction.
+    """Return the entry that is sent to another region: with origin and source position, and without a transaction.
 
     `schema_version`: version in the other region, of the same length or empty; None: unchanged.
 
-    Nothing else changes. The fields are appended: in protobuf a later value replaces an earlier one, such as a forged
-    origin. A broker metadata block is dropped: it is only valid in this region.
+    No other metadata changes. The fields are appended: in protobuf a later value replaces an earlier one, such as a
+    forged origin. A broker metadata block is omitted: it is only valid in this region. Raises ProtocolError when the
+    entry cannot be read.
     """
     try:
         start, end = metadata_bounds(data)
@@ -69,8 +71,8 @@ def _without_transaction(metadata: bytes) -> bytes:
 
 
 def with_transaction(data: bytes, txn: tuple[int, int]) -> bytes:
-    """Return the entry with the transaction (most, least), which its sender named in the command only. ProtocolError
-    when the entry cannot be read."""
+    """Return the entry with the transaction (most, least), which its sender named in the command only. Raises
+    ProtocolError when the entry cannot be read."""
     try:
         start, end = metadata_bounds(data)
     except UNREADABLE as problem:
@@ -86,5 +88,5 @@ def _replicated_from(region: str) -> bytes:
 
 
 def replication_bytes_max(replicated_from: str) -> int:
-    """Return the maximum number of bytes that `with_replication` adds, for any source position."""
+    """Return the maximum number of bytes that `with_replication` adds to an entry, for any source position."""
     return len(_replicated_from(replicated_from)) + len(position_property(AFTER_EVERYTHING))

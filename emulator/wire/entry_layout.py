@@ -2,8 +2,8 @@
 
     data = [0x0e02 size(4) broker_metadata] [0x0e01 crc32c(4)] size(4) metadata payload
 
-An entry is stored and forwarded byte for byte as received: its checksum is the producer's and remains valid up to
-the last consumer.
+An entry is stored and dispatched byte for byte as received, so consumers receive the producer's checksum. Exceptions
+are replicated entries and entries of transactions (`wire.entry`), and entries without a checksum.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _HEAD: Final = Struct(">HII")
 _HEAD_BYTES: Final = _HEAD.size
 _read_head: Final = _HEAD.unpack_from
 _SMALL_ENTRY_BYTES: Final = 4_096
-"""Size below which a copy is cheaper than a memoryview."""
+"""Size below which copying is faster than creating a memoryview."""
 
 
 def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
-    """Return the start and end of the metadata. Raises one of UNREADABLE when the sizes are impossible."""
+    """Return the start and end of the metadata. `verify` also checks the checksum, if the entry has one. Raises one of
+    UNREADABLE for impossible sizes, and ProtocolError(ChecksumError) for a wrong checksum."""
     start = _HEAD_BYTES
     if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read at once
         _, checksum, size = _read_head(data)
@@ -83,15 +84,17 @@ def _checksum(data: bytes, start: int) -> int:
 
 
 def assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
+    """Return an entry with its checksum, from serialized metadata."""
     head = _SIZE.pack(len(metadata)) + metadata
     checksum = crc32c(payload, crc32c(head))
     return b"".join((_CHECKSUM_MAGIC, _SIZE.pack(checksum), head, payload))
 
 
 def ensure_checksum(data: bytes) -> bytes:
-    """Return the entry with a checksum; the same object if it has one already (right or wrong).
+    """Return the entry with a checksum; the same object if it has one, right or wrong. Raises ProtocolError when the
+    entry cannot be read.
 
-    Very old producers send none, and some consumers drop every message without one.
+    Very old producers send none, and some consumers discard messages without one.
     """
     if data.startswith(_CHECKSUM_MAGIC):
         return data

@@ -3,9 +3,8 @@
     simple    total_size(4) command_size(4) command
     payload   total_size(4) command_size(4) command stored_entry
 
-All sizes are big-endian u32; total_size does not count its own four bytes. `stored_entry` is the rest of
-the frame, which a log stores byte for byte: [0x0e02 size broker_metadata] [0x0e01 crc32c] size metadata
-payload.
+All sizes are big-endian u32; total_size does not count its own four bytes. `stored_entry` is the rest of the frame,
+an entry (`wire.entry_layout`).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import UNREADABLE, tag, varint
 
 FRAME_PADDING_BYTES: Final = 10_240
-"""Bytes of a frame for command and metadata besides the largest message, as in the clients of Pulsar."""
+"""Maximum bytes of a frame besides the largest payload, for command and metadata; the value of Pulsar's clients."""
 COMMAND_BYTES_MAX: Final = 256
-"""The part of them for the sizes and the command of a SEND, or of a MESSAGE without an ack set."""
+"""Part of FRAME_PADDING_BYTES for the sizes and the command of a SEND, or of a MESSAGE without an ack set."""
 
 Frame = tuple[int, bytes, bytes]
 """(command type number, BaseCommand bytes, stored entry; empty for simple commands)."""
@@ -34,7 +33,7 @@ _TYPE_TAG: Final = 0x08
 
 
 def simple_frame(command: pb.BaseCommand) -> bytes:
-    """Return the frame of a command without payload. EncodeError for a missing required field, a bug."""
+    """Return the frame of a command without payload. Raises EncodeError for a missing required field, a bug."""
     return frame_of(command.SerializeToString())
 
 
@@ -56,6 +55,7 @@ BEFORE_BODY_SIZE: Final = {
 
 
 def command_bytes(type_: int, body: bytes) -> bytes:
+    """Return the BaseCommand bytes of a serialized body."""
     return BEFORE_BODY_SIZE[type_] + varint(len(body)) + body
 
 
@@ -72,37 +72,37 @@ def frame_bytes(frame: Frame) -> int:
 
 
 class FrameBuffer:
-    """Cuts a stream of chunks into frames.
+    """Splits a byte stream into frames.
 
-    A bad frame ends the stream: nothing after it can be trusted. But commands before it are valid and are
-    executed, even if they arrived in the same chunk:
+    After a malformed frame nothing can be parsed. Frames before it are valid and are processed, even if they arrived in
+    the same piece of the stream:
 
-        for frame in buffer.feed(chunk): ...
+        for frame in buffer.feed(data): ...
         if buffer.failed: close the connection with this error
 
-    `feed` raises the error itself only when it has no frame to return before the bad one, and on every call
-    after.
+    `feed` raises the error only if it has no frame to return before the malformed one, and in every later call.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.failed: ProtocolError | None = None
-        """Set once, by the first bad frame."""
+        """The error of the first malformed frame."""
         self._frame_bytes_max = frame_bytes_max
-        """Largest total_size accepted."""
+        """Maximum total_size."""
         self._parts: list[bytes] = []
-        """Received chunks of the unfinished frame, joined once it may be complete."""
+        """Received bytes of the incomplete frame, joined once it may be complete."""
         self._missing = 0
-        """Bytes to receive before `_parts` are parsed again. Invariant: > 0 iff there are parts."""
+        """Bytes to receive before `_parts` are parsed again. Invariant: > 0 if and only if there are parts."""
         self.held_bytes = 0
-        """Received bytes of the unfinished frame. Invariant: the sum of the lengths of `_parts`."""
+        """Number of received bytes of the incomplete frame. Invariant: the sum of the lengths of `_parts`."""
 
     @property
     def unfinished_bytes(self) -> int:
-        """The size of the unfinished frame, as far as it is known; 0 when there is none."""
+        """Size of the incomplete frame in the stream; at least 8 while its size is unknown; 0: there is none."""
         return self.held_bytes + self._missing
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take the next chunk, of any size; return the frames that it completes."""
+        """Add received bytes, of any number, and return the frames that they complete. Raises ProtocolError
+        (`failed`)."""
         if self.failed is not None:
             raise self.failed
         if self._missing:

@@ -1,7 +1,7 @@
-"""Markers as entries: the values of `emulator/model/markers.py` in upstream's wire form.
+"""Markers as entries: the values of `emulator/model/markers.py` in upstream's wire form, and markers of transactions.
 
-A marker is any entry whose metadata has `marker_type` (field 20; the PIP-33 proposal says 18, which became
-the ordering key). Upstream's form is kept so that a real Pulsar region can be a peer.
+A marker is an entry whose metadata has `marker_type` (field 20; the PIP-33 proposal says 18, which became the ordering
+key). The wire form is upstream's, so that a real Pulsar cluster can be a peer.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from emulator.wire.message_metadata import EntryInfo
 from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"
-"""Producer name of all markers, which deduplication must ignore."""
+"""Producer name of the markers of replicated subscriptions; deduplication by producer does not apply to it."""
 
 
 def encode_marker(
     marker: Marker, publish_time_ms: int, replicate_to: Sequence[str] = ()
 ) -> tuple[bytes, EntryInfo]:
-    """Return the entry of a marker and its `EntryInfo`. `replicate_to` limits the regions that receive it: a response
-    goes to the region that requested it, a snapshot stays in its own region.
+    """Return the entry of a marker and its `EntryInfo`. `replicate_to` limits the regions that receive it; empty: all.
+    A response goes to the region that requested it, a snapshot stays in its own region.
     """
     type_, payload = _to_protobuf(marker)
     metadata = pb.MessageMetadata(
@@ -79,9 +79,10 @@ def encode_transaction_end(
 
 
 def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
-    """Read the marker in an entry whose `scan_entry` is `info`; None for types without a value.
+    """Return the marker in an entry whose `scan_entry` is `info`; None: the entry is no marker, or its type has no
+    value in `model.markers`.
 
-    ProtocolError for a payload that cannot be read.
+    Raises ProtocolError for a payload that cannot be read.
     """
     reader = _READERS.get(info.marker_type) if info.marker_type is not None else None
     if reader is None:
@@ -93,8 +94,8 @@ def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
 
 
 def stored_marker(data: bytes, info: EntryInfo) -> Marker | None:
-    """Return the marker in an entry of a log; None also for a malformed one. Admission rejects malformed markers; one
-    that was stored before that check existed, or by a newer region, has no effect."""
+    """Return the marker in a stored entry like `decode_marker`, but None for a malformed one. Admission rejects
+    malformed markers; one that was stored before that check existed, or by a newer region, has no effect."""
     if info.marker_type is None:
         return None
     try:
@@ -154,8 +155,8 @@ def _read_positions(clusters: Iterable[pb.ClusterMessageId]) -> tuple[tuple[str,
 
 
 def _text(value: str) -> str:
-    """Return a string; Malformed if it is not UTF-8, which protobuf returns as bytes. Markers have few strings, checked
-    one by one: `parse`, which searches for them, takes three times as long as reading the marker."""
+    """Return a string unchanged. Raises Malformed if it is not UTF-8, which protobuf returns as bytes. Strings of
+    markers are checked one by one: `parse`, which searches for them, would take three times as long."""
     if not isinstance(value, str):
         raise Malformed("a name that is not UTF-8")
     return value

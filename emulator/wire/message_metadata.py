@@ -1,4 +1,4 @@
-"""The metadata of an entry, parsed as far as the broker, the client or the verdict needs it."""
+"""The metadata of entries: parsing of the fields that the broker, the client or the verdict uses."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from emulator.wire.source_position import POSITION_KEY, PROPERTIES, source_posit
 
 @dataclass(slots=True)
 class EntryInfo:
-    """The metadata of an entry that a broker uses. Absent strings, ids and positions are None.
+    """The metadata of an entry that a broker uses. Absent fields that default to None are None.
 
-    Treat it as immutable. With slots all objects have the same size; without them it would depend on the fields that
-    any entry ever had. Readers set each field by its name.
+    Objects must not be changed after parsing. With slots all objects have the same size; without them it would depend
+    on the fields that any entry ever had.
     """
 
     producer_name: str
@@ -44,15 +44,15 @@ class EntryInfo:
     """Highest sequence id of a batch; 0 when absent."""
     num_messages: int = 1
     is_batch: bool = False
-    """Whether the number of messages is present; an entry with the number 1 is a batch, too."""
+    """Whether the metadata contains a number of messages; with the number 1 the entry is a batch, too."""
     replicated_from: str | None = None
     replicate_to: tuple[str, ...] = ()
     """Regions to which the producer limits the replication; empty: all."""
     marker_type: int | None = None
-    """Any value but None makes the entry a marker, even an unknown number."""
+    """Type of the marker, even an unknown one; None: the entry is no marker."""
     source_position: Position | None = None
-    """Position in the log of `replicated_from`. Without that field the property is ignored: applications and dead
-    letters copy it with a message's other properties."""
+    """Position in the log of `replicated_from`. Without that field the property is ignored, because applications and
+    dead letter producers copy it with a message's other properties."""
     chunk_id: int | None = None
     num_chunks: int = 0
     deliver_at_time_ms: int | None = None
@@ -108,10 +108,10 @@ def _name(value: bytes) -> str:
 
 
 def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
-    """Read the metadata that a broker uses. `verify` also checks the checksum, if the entry has one.
+    """Parse the metadata that a broker uses. `verify` also checks the checksum, if the entry has one.
 
-    ProtocolError (never closing the connection: the frame was valid) when the entry cannot be read
-    (UnknownError) or does not match its checksum (ChecksumError).
+    Raises ProtocolError when the entry cannot be read (UnknownError) or does not match its checksum (ChecksumError).
+    The error does not close the connection, because the frame was valid.
     """
     try:
         start, end = metadata_bounds(data, verify=verify)
@@ -133,7 +133,7 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
 
 
 def read_entry(data: bytes, *, verify: bool = False) -> EntryDetails:
-    """Read the metadata like `scan_entry`, with all details."""
+    """Parse the metadata that clients and the verdict use, like `scan_entry`."""
     try:
         start, end = metadata_bounds(data, verify=verify)
         metadata = data[start:end]
@@ -225,7 +225,7 @@ def _set_usual_fields(
     if replicated_from:
         info.replicated_from = _name(replicated_from)
     elif _REPLICATED_FROM_TAG in metadata and lean.HasField("replicated_from"):
-        info.replicated_from = ""  # present, though empty: it claims to be replicated
+        info.replicated_from = ""  # present but empty: the entry claims to be replicated
     else:
         info.replicated_from = None
     partition_key = lean.partition_key
@@ -278,7 +278,7 @@ def may_name_a_transaction(metadata: bytes) -> bool:
 
 
 def _transaction_of(metadata: bytes) -> tuple[int, int] | None:
-    """Return the transaction id (most, least), where one absent half is 0; None: no transaction."""
+    """Return the transaction id (most, least); if one half is absent it is 0. None: the entry has no transaction."""
     if not may_name_a_transaction(metadata):
         return None
     lean = _read_all(metadata)
@@ -298,7 +298,7 @@ def read_metadata(data: bytes) -> pb.MessageMetadata:
 
 
 def read_properties(data: bytes) -> dict[str, str]:
-    """Return the properties of an entry alone, in a sixth of the time of `read_metadata`."""
+    """Return only the properties of an entry, in a sixth of the time of `read_metadata`."""
     try:
         start, end = metadata_bounds(data)
         metadata = data[start:end]
@@ -311,8 +311,7 @@ def read_properties(data: bytes) -> dict[str, str]:
 
 
 def schema_version(data: bytes, payload_offset: int) -> bytes:
-    """Return the schema version of an entry that `scan_entry` has accepted; empty: none, which takes a search of
-    100 ns."""
+    """Return the schema version of an entry that `scan_entry` has accepted; empty: none, which is found in 100 ns."""
     if data.find(_SCHEMA_VERSION_TAG, 0, payload_offset) < 0:
         return b""
     start, end = metadata_bounds(data)

@@ -1,4 +1,4 @@
-"""Parsing for a recording proxy between clients and regions: errors of responses, messages of entries."""
+"""Parsing for a recording proxy between clients and regions: errors in responses, messages in entries."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class ObservedMessage:
     event_time_ms: int
     ordering_key: bytes | None
     is_open: bool = True
+    """Whether the payload is decrypted and decompressed."""
 
 
 def error_text(response: Any) -> str | None:
-    """Return the error that a response reports; None: it reports success."""
+    """Return the error message of a response; None: the response reports success."""
     return None if response.error is None else response.message or "refused"
 
 
 def lookup_answered_with(command: bytes, service_url: str) -> bytes:
-    """Return the frame of a LOOKUP_RESPONSE with another service URL."""
+    """Return the frame of a LOOKUP_RESPONSE with another service URL, if it has one, and without a TLS URL."""
     decoded = decode_command(command)
     body = decoded.lookupTopicResponse
     if body.brokerServiceUrl:
@@ -48,8 +49,8 @@ def lookup_answered_with(command: bytes, service_url: str) -> bytes:
 
 
 def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetails, list[ObservedMessage]]:
-    """Return the messages of an entry. `earlier_chunks`: the chunks before the last one of a chunked message.
-    ProtocolError when the entry cannot be read."""
+    """Return the metadata and messages of an entry, without those that compaction removed. `earlier_chunks`: the bytes
+    of a chunked message before its last chunk. Raises ProtocolError when the entry cannot be read."""
     info = read_entry(entry)
     payload = earlier_chunks + entry[info.payload_offset :]
     plain = _plain_payload(info, payload)
@@ -104,6 +105,7 @@ def _message(
 
 
 def _plain_payload(info: EntryDetails, payload: bytes) -> bytes | None:
+    """Return the decompressed payload; None: it is encrypted, or cannot be decompressed."""
     if info.is_encrypted:
         return None
     try:

@@ -35,14 +35,14 @@ class Compression(IntEnum):
     SNAPPY = 4
 
     def check(self) -> None:
-        """ValueError when the library of this compression is not installed."""
+        """Raise ValueError when the library of this compression is not installed."""
         try:
             self.compress(b"")
         except ImportError as problem:
             raise ValueError(f"to compress with {self.name}, install {problem.name}") from None
 
     def compress(self, payload: bytes) -> bytes:
-        """Compress a payload. ImportError when the library is not installed."""
+        """Return the compressed payload. Raises ImportError when the library is not installed."""
         return _COMPRESSORS[self](payload)
 
 
@@ -72,7 +72,8 @@ _DECOMPRESSORS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
 
 
 def decompress(compression: int, payload: bytes, uncompressed_size: int) -> bytes:
-    """Return the decompressed payload. ProtocolError when it is damaged, or the library is not installed."""
+    """Return the decompressed payload. Raises ProtocolError when it is damaged, the compression is unknown, or its
+    library is not installed."""
     if compression == pb.NONE:
         return payload
     decompressor = _DECOMPRESSORS.get(compression)
@@ -101,13 +102,13 @@ class EncryptionContext(NamedTuple):
     """Encryption parameters of one entry."""
 
     data_keys: Mapping[str, bytes]
-    """Name of a reader's key -> the data key, encrypted with the reader's key."""
+    """Name of a consumer's key -> the data key, encrypted with that key."""
     nonce: bytes
     compression: int
     """Compression of the payload before its encryption, by the protocol's number; 0: none."""
     uncompressed_size: int
     messages: int
-    """Number of messages; more than one: a batch."""
+    """Number of messages in the batch, or 1."""
 
 
 class Seal(Protocol):
@@ -124,7 +125,8 @@ class Seal(Protocol):
 
 
 def sealed(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> bytes:
-    """Return the payload, encrypted with `seal`, and set the parameters in the metadata. None: unencrypted."""
+    """Return the payload encrypted by `seal`, and set the parameters in the metadata; the payload itself if `seal` is
+    None."""
     if seal is None:
         return payload
     data_keys, nonce, encrypted = seal.close(payload)
@@ -151,7 +153,8 @@ def encryption_context(data: bytes) -> EncryptionContext:
 
 
 def split_batch(info: EntryInfo, payload: bytes) -> Iterator[tuple[pb.SingleMessageMetadata, bytes]]:
-    """Yield the messages of a batch, in order, from its decompressed payload."""
+    """Yield the messages of a batch, in order, from its decompressed payload. Raises ProtocolError for a malformed
+    batch."""
     assert info.is_batch, "an entry without num_messages_in_batch is one message"
     at = 0
     for _ in range(info.num_messages):
@@ -185,11 +188,12 @@ def _bad_batch(reason: str) -> ProtocolError:
 
 UNPACKED_BYTES_MAX: Final = 67_108_864
 MESSAGES_MAX: Final = 100_000
-"""Limits of a batch that is parsed: a larger one would take seconds, or as much memory as it claims."""
+"""Limits of a batch whose keys are read: a larger one would take seconds, or as much memory as it claims to need."""
 
 
 def read_keys(data: bytes) -> KeyedEntry:
-    """Return the message keys in an entry that `scan_entry` has accepted."""
+    """Return the messages and keys of an entry that `scan_entry` has accepted. `messages` is None for a batch that is
+    encrypted, malformed or too large."""
     try:
         details = read_entry(data)
         if details.is_batch:
@@ -228,13 +232,13 @@ def _keyed(single: pb.SingleMessageMetadata, payload: bytes) -> KeyedMessage:
 
 
 def _key(text: str | None, *, is_base64: bool) -> str | None:
-    """Return a key with a prefix, because the same text in Base64 is another key."""
+    """Return a key with a prefix for its form: the same text is another key if it is Base64."""
     return None if text is None else f"{'b' if is_base64 else 't'}{text}"
 
 
 def with_messages(data: bytes, staying: Collection[int]) -> bytes:
-    """Return a batch with only the messages of the indices `staying`. Removed messages leave an empty one, so that all
-    others keep their index and message id. ProtocolError when the batch cannot be read."""
+    """Return a batch with only the messages at the indexes `staying`. Each removed message is replaced by an empty one,
+    so that all others keep their message ids. Raises ProtocolError when the batch cannot be read."""
     details, metadata = read_entry(data), read_metadata(data)
     payload = decompress(details.compression, data[details.payload_offset :], details.uncompressed_size)
     parts: list[bytes] = []
@@ -251,8 +255,8 @@ def with_messages(data: bytes, staying: Collection[int]) -> bytes:
 
 
 def last_index(data: bytes) -> int:
-    """Return the index of the last message of a batch that compaction has not removed; of the last message if the batch
-    cannot be parsed; -1 for an entry that is no batch."""
+    """Return the index of the last message of a batch that compaction has not removed, or of the last message if the
+    batch cannot be parsed; -1: the entry is no batch, or all its messages are removed."""
     details = read_entry(data)
     if not details.is_batch:
         return -1

@@ -19,7 +19,8 @@ _MAX: Final = AFTER_EVERYTHING.entry
 
 
 def source_position(properties: Sequence[bytes]) -> Position | None:
-    """Return the position in the last property that has one, as the last one wins in the maps of clients."""
+    """Return the position in the last property that has one, because the last one counts in the maps of clients; None:
+    no property has one. Raises one of UNREADABLE for an invalid position."""
     for pair in reversed(properties):
         found = _position_in(pair)
         if found is not None:

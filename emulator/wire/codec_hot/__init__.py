@@ -3,8 +3,8 @@
     publishing   SEND and SEND_RECEIPT
     consuming    MESSAGE, ACK, its response, and FLOW
 
-Naming: `decode_x` reads BaseCommand bytes, `encode_x` writes them (whole frames for receipts and responses), `x_frame`
-writes a whole frame, `x_header` a frame without the entry that follows it.
+Naming: `decode_x` reads BaseCommand bytes and raises ProtocolError for malformed ones; `encode_x` writes BaseCommand
+bytes, or whole frames for receipts and responses; `x_frame` writes a whole frame, `x_header` a frame without its entry.
 
 Signs: all numbers are u64 in protobuf, and Pulsar writes -1 as 2**64-1 where a position is absent. Ledgers, entries and
 the numbers of a receipt are therefore signed here. Producer, consumer, request, sequence and transaction numbers of

@@ -160,8 +160,8 @@ _ACK: Final = BEFORE_BODY_SIZE[CommandType.ACK]
 
 
 def _usual_ack(command: bytes) -> AckCommand | None:
-    """Parse an ACK of one whole entry without a response by hand: half of protobuf's time for nested messages. None for
-    every other form, and for numbers that may be negative: `_any_ack` parses and checks those."""
+    """Parse an ACK of one whole entry, without a request id, by hand: in half of protobuf's time for nested messages.
+    Returns None for every other form, and for numbers that may be negative: `_any_ack` parses and checks those."""
     try:
         if not (command.startswith(_ACK) and command[3] == len(command) - 4 < 128 and command[4] == 0x08):
             return None
@@ -212,7 +212,7 @@ def _any_ack(command: bytes) -> AckCommand:
 
 
 def _batch_sizes(command: bytes) -> tuple[int, ...]:
-    """Read the batch sizes, which only transactions need and the lean form omits."""
+    """Return the batch sizes, which only transactions need and the lean form omits."""
     try:
         ids = parse(pb.BaseCommand, command).ack.message_id
     except UNREADABLE as problem:

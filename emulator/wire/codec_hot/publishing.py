@@ -26,7 +26,7 @@ _SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
 
 
 class SendCommand(NamedTuple):
-    """A client's request to publish one entry: the fields that a broker acts upon. The others are in the metadata."""
+    """A request to publish one entry, with the fields that a broker uses; the metadata contains the others."""
 
     producer_id: int
     sequence_id: int

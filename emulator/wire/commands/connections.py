@@ -13,7 +13,8 @@ from emulator.wire.commands.spec import Command, command, error_fields
 PROTOCOL_VERSION: Final = 21
 """The newest version of Pulsar's binary protocol that is supported."""
 HANDSHAKE_REQUEST_ID: Final = 2**64 - 1
-"""Request id of an ERROR without a request: the handshake failed."""
+"""Request id of commands that answer no request: the ERROR of a failed handshake, and CLOSE_PRODUCER and CLOSE_CONSUMER
+of a broker."""
 SERVER_VERSION: Final = "Pulsar Server geoemu"
 
 
@@ -26,7 +27,7 @@ class Connect(Command):
     auth_method_name: str = ""
     auth_data: bytes = b""
     wants_source_positions: Annotated[bool, "feature_flags.supports_repl_dedup_by_lid_and_eid"] = False
-    """Whether the client is a replicator, whose receipts contain positions in its own log."""
+    """Whether the client is a replicator that requests receipts with the positions of entries in its own log."""
 
 
 @command(CommandType.CONNECTED)
@@ -104,7 +105,7 @@ class LookupResponse(Command):
 
 
 def lookup_connect(request_id: int, service_url: str) -> LookupResponse:
-    """Return the response that `service_url` serves the topic."""
+    """Return the response that the broker at `service_url` serves the topic."""
     return LookupResponse(request_id, pb.CommandLookupTopicResponse.Connect, service_url, True, False)
 
 
@@ -119,7 +120,7 @@ class PartitionMetadata(Command):
     request_id: int
     topic: str
     may_create: Annotated[bool, "metadata_auto_creation_enabled"]
-    """Create a missing topic if its namespace allows it."""
+    """Whether a missing topic is created, if its namespace allows it."""
 
 
 @command(CommandType.PARTITIONED_METADATA_RESPONSE)
@@ -158,7 +159,7 @@ class GetTopics(Command):
     request_id: int
     namespace: str
     pattern: Annotated[str, "topics_pattern"] = ""
-    """Pattern of names; empty: all. The client filters the names itself if the broker does not."""
+    """Pattern of names; empty: all. Clients filter the names themselves if the response is not `filtered`."""
     hash: Annotated[str, "topics_hash"] = ""
     """Hash of the names that the client knows; empty: none."""
     mode: int = pb.CommandGetTopicsOfNamespace.PERSISTENT
@@ -181,7 +182,7 @@ class GetTopicsResponse(Command):
     filtered: bool
     """Whether the pattern was applied."""
     changed: bool
-    """Whether the client does not know the names yet; if it does, none is sent."""
+    """Whether the hash differs from that of the request; if not, `names` is empty."""
 
 
 @command(CommandType.WATCH_TOPIC_LIST)

@@ -45,7 +45,7 @@ class ProducerSuccess(Command):
     request_id: int
     producer_name: str
     last_sequence_id: int
-    """Last known sequence id of this producer name; -1: none."""
+    """Last sequence id that is stored for this producer name; -1: none."""
     schema_version: bytes
     """Version of the producer's schema; empty: no schema."""
     is_ready: Annotated[bool, "producer_ready"]
