@@ -88,7 +88,7 @@ class KeyRegistry:
         wall_clock_ms: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`coordinators`: number of coordinators; the first request for a key binds all keys to it."""
+        """`coordinators`: number of coordinators; the first granted key binds all keys to it."""
         self.book = book
         self.holders: Holders = {}
         """Connections that hold each key; the next instance takes them over."""
@@ -125,18 +125,18 @@ class KeyRegistry:
         accepted, there are too many keys, or the coordinator has ended; StorageError."""
         await self._journal.ready()
         await self._transactions.ready()
-        entries: list[KeyEntry] = []
-        if self.book.coordinators is None:
-            entries.append(self.book.raise_floor(self.book.floor, self._coordinators))
         try:
             granted = self.book.connect(owner, key, epoch, process, self._wall_clock_ms(), client)
         except ProtocolError:
             await self._wait_for_writes()
             raise
+        entries: list[KeyEntry] = [granted]
+        if self.book.coordinators is None:
+            entries.append(self.book.raise_floor(self.book.floor, self._coordinators))
         holders = self.holders.setdefault((owner, key), WeakKeyDictionary())
         former = [one for one in holders if one is not connection]
         holders[connection] = None
-        written = self._issue(*entries, granted)
+        written = self._issue(*entries)
         why = f"{FENCED}: its key has a newer connection (epoch {granted.epoch})"
         await self._fence_and_wait(_Fence(owner, key, granted.epoch, why, former), written)
         return granted.epoch

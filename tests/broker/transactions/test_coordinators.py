@@ -233,5 +233,19 @@ async def test_the_number_of_coordinators_cannot_change_while_there_are_keys() -
         assert answer.epoch > 1
 
 
+async def test_a_rejected_first_request_does_not_unbind_later_keys() -> None:
+    """INV-55: the number of coordinators is stored with the first granted key, not with a rejected request."""
+    async with regions("us") as world, raw_client(world) as client:
+        number = home(world)
+        assert (await connect(client, number, key=KEY, epoch=3)).error == pb.NotAllowedError
+        assert (await connect(client, number, key=KEY)).epoch == 0
+        await world.crash("us")
+        world.settings["us"] = _with_coordinators(world, 5)
+        with pytest.raises(StorageError, match="transaction_coordinators is 5 and was 4"):
+            await world.start("us")
+        world.settings["us"] = _with_coordinators(world, 4)
+        await world.start("us")
+
+
 def _with_coordinators(world: Regions, count: int) -> BrokerSettings:
     return replace(world.settings["us"], transaction_coordinators=count)
