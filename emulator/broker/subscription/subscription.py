@@ -19,7 +19,7 @@ from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
 from emulator.broker.topic.metrics import Traffic
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch.types import ConsumerState, SubscriptionType
-from emulator.core.transactions.pending_acks import ClaimedAck
+from emulator.core.transactions.pending_acks import ClaimedAck, furthest
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.transaction_names import TxnId
@@ -184,8 +184,8 @@ class Subscription:
         *,
         cumulative: bool,
     ) -> None:
-        """Hold acknowledgements (ledger, claim) for an open transaction. ProtocolError: none of them is held, except
-        cumulative ones before the one that failed."""
+        """Hold acknowledgements (ledger, claim) for an open transaction; of cumulative ones the furthest, which covers
+        the others. ProtocolError: none of them is held."""
         topic = self.topic
         topic.region.coordinators.check_acknowledge(txn, topic.full_name, self.name)
         if self.seeks:
@@ -209,9 +209,8 @@ class Subscription:
             raise ProtocolError(
                 ServerError.NotAllowedError, "a shared subscription cannot be acknowledged cumulatively"
             )
-        else:
-            for claim in claims:
-                self.pending_acks.acknowledge_cumulative(txn, claim)
+        elif claims:
+            self.pending_acks.acknowledge_cumulative(txn, furthest(claims))
         self._pump_if_unblocked()
 
     async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from emulator.core.cursor.cursor import WORD_BITS, Cursor, bits_of
@@ -42,6 +42,11 @@ class ClaimedAck(NamedTuple):
     def bits(self) -> int:
         """The acknowledged messages of the batch, one bit each."""
         return ((1 << self.size) - 1) & ~bits_of(self.ack_set or ())
+
+    @property
+    def cumulative(self) -> Cumulative:
+        """The claim as a cumulative acknowledgement."""
+        return Cumulative(self.entry_id, bits_of(self.ack_set) if self.ack_set else 0)
 
 
 class BatchPart(NamedTuple):
@@ -202,7 +207,7 @@ class PendingAcks:
         """Hold a cumulative acknowledgement, or move that of the transaction forward. Raises
         ProtocolError(TransactionConflict) (PA3)."""
         entry_id = claim.entry_id
-        wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
+        wanted = claim.cumulative
         if _is_acknowledged(claim, cursor):
             raise _conflict(entry_id, "is already acknowledged cumulatively")
         self._check_cumulative_of_another(txn, entry_id, cursor)
@@ -284,6 +289,11 @@ def commit(held: HeldAcks, cursor: Cursor) -> None:
         cursor.ack(entry_id)
     for entry_id, part in held.batches.items():
         cursor.keep_open(entry_id, ~part.bits, part.size)
+
+
+def furthest(claims: Iterable[ClaimedAck]) -> ClaimedAck:
+    """Return the furthest of several cumulative acknowledgements, which covers the others."""
+    return max(claims, key=lambda claim: _sort_key(claim.cumulative))
 
 
 def _is_acknowledged(claim: ClaimedAck, cursor: Cursor) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from emulator.broker.subscription.subscription import Subscription
+from emulator.core.transactions.pending_acks import Cumulative
 from emulator.errors import ServerError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.model.transaction_names import TransactionStatus, TxnId
@@ -297,6 +298,17 @@ async def test_a_conflicting_acknowledgement_is_refused_as_a_whole() -> None:
         assert await consumer.ack(T2, [99]) == ServerError.NotAllowedError
         unknown = await consumer.ack(TxnId(5, 5), [3])
         assert unknown == ServerError.TransactionNotFound
+
+
+async def test_of_several_cumulative_acknowledgements_the_furthest_is_held_or_none() -> None:
+    async with filled() as (world, _), consuming(world, EXCLUSIVE, 5) as consumer:
+        assert await consumer.ack(T2, [3]) is None
+        assert await consumer.ack(T1, [1, 4], cumulative=True) == ServerError.TransactionConflict
+        pending = subscription_of(world).pending_acks
+        assert pending is not None
+        assert list(pending.acks.by_txn) == [T2]
+        assert await consumer.ack(T1, [2, 1], cumulative=True) is None
+        assert pending.acks.by_txn[T1].cumulative == Cumulative(2, 0)
 
 
 async def test_indexes_of_a_batch_belong_to_different_transactions() -> None:
