@@ -257,16 +257,15 @@ class Policies:
     async def change(
         self, path: StoredKey, policy: Policy[T], compute: Callable[[T | None], T | None]
     ) -> int:
-        """Set a policy atomically to the value that `compute` returns for the current one (None: not set).
+        """Set a policy atomically to the value that `compute` returns for the current one (None: not set, or invalid).
         ProtocolError when the namespace does not exist: a change must not create it. StorageError."""
 
         def change(present: bytes | None) -> bytes:
             if present is None and isinstance(path, NamespacePath):
                 raise ProtocolError(ServerError.TopicNotFound, "Namespace does not exist")
-            document = json.loads(present) if present is not None else {}
-            policies = dict(document.get("policies", {}))
-            before = policies.pop(policy.name, None)
-            value = compute(None if before is None else policy.codec.decode(before))
+            document = {} if present is None else _decode_document(path.text, present)
+            policies = _policies_in(document)
+            value = compute(_decode_value(path.text, policy, policies.pop(policy.name, None)))
             if value is not None:
                 policies[policy.name] = policy.codec.encode(value)
             return _encode({**document, "policies": policies})
@@ -310,14 +309,7 @@ class Policies:
         if change.value is None:
             self._documents.pop(change.path, None)
             return
-        try:
-            policies = json.loads(change.value).get("policies", {})
-        except (ValueError, AttributeError):
-            logger.warning(
-                "the value of %s in the configuration store is not a document and is ignored", change.path
-            )
-            policies = {}
-        self._documents[change.path] = policies if isinstance(policies, dict) else {}
+        self._documents[change.path] = _policies_in(_decode_document(change.path, change.value))
 
     def _note_path(self, topic: str, change: Change) -> None:
         paths = self._paths_by_topic.setdefault(topic, set())
@@ -345,6 +337,34 @@ def _policies_from_topology(namespace: NamespaceConfig) -> dict[str, Any]:
     if namespace.message_ttl_seconds:
         policies[MESSAGE_TTL.name] = namespace.message_ttl_seconds
     return policies
+
+
+def _decode_document(path: str, stored: bytes) -> dict[str, Any]:
+    """Return the document at a path; empty, with a warning, for a value that is not a JSON object."""
+    try:
+        document = json.loads(stored)
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        return document
+    logger.warning("the value of %s in the configuration store is not a document and is ignored", path)
+    return {}
+
+
+def _policies_in(document: Mapping[str, Any]) -> dict[str, Any]:
+    policies = document.get("policies")
+    return dict(policies) if isinstance(policies, dict) else {}
+
+
+def _decode_value(path: str, policy: Policy[T], stored: Any) -> T | None:
+    """Return the value of a policy; None, with a warning, for an invalid one, which the change then replaces."""
+    if stored is None:
+        return None
+    try:
+        return policy.codec.decode(stored)
+    except ValueError as problem:
+        logger.warning("policy %s at %s is invalid and replaced: %s", policy.name, path, problem)
+        return None
 
 
 def _encode(document: Mapping[str, Any]) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from emulator.broker.admin.resources.policies import policy_resources
@@ -9,9 +11,11 @@ from emulator.client import ClientError, ConsumerType
 from emulator.config.region import PeerConfig
 from emulator.core.policies.declaration import Scope
 from emulator.core.policies.topic_policies import REGISTRY
+from emulator.model.stored_keys import NamespacePath
 from tests.broker.admin.served import Served, served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
+NAMESPACE_PATH = NamespacePath("public/default").text
 TOPIC = "/admin/v2/persistent/public/default/orders"
 NAME = "persistent://public/default/orders"
 
@@ -74,6 +78,31 @@ def test_an_invalid_policy_is_refused_and_changes_nothing(
     assert reply.json()["reason"]
     assert us.get(f"{NAMESPACE}/replication") == ["us"]
     assert us.get(f"{NAMESPACE}/deduplication") is False
+
+
+def store(us: Served, path: str, value: bytes) -> None:
+    """Write a path of the configuration store without any check."""
+    asyncio.run_coroutine_threadsafe(us.region.metadata.put(path, value), us.loop).result(10)
+
+
+@pytest.mark.parametrize(
+    "stored", [b'{"policies": {"deduplication": "yes"}}', b'{"policies": ["yes"]}', b"[]", b"{"]
+)
+def test_an_invalid_stored_policy_is_replaced_or_removed(us: Served, stored: bytes) -> None:
+    path = f"{NAMESPACE}/deduplication"
+    for method, body, after in (("POST", b"true", 200), ("DELETE", None, 204)):
+        store(us, NAMESPACE_PATH, stored)
+        assert us.ask(method, path, body).status == 204
+        assert us.ask("GET", path).status == after
+    store(us, NAMESPACE_PATH, stored)
+    quota = {"limitSize": 5, "limitTime": -1, "policy": "producer_exception"}
+    assert us.ask("POST", f"{NAMESPACE}/backlogQuota", quota).status == 204
+
+
+def test_an_invalid_part_of_a_stored_policy_is_replaced_with_all_of_it(us: Served) -> None:
+    store(us, NAMESPACE_PATH, b'{"policies": {"permissions": {"namespace_auth": 3}}}')
+    assert us.ask("POST", f"{NAMESPACE}/permissions/ada", ["produce"]).status == 204
+    assert us.get(f"{NAMESPACE}/permissions") == {"ada": ["produce"]}
 
 
 def test_a_list_of_regions_must_contain_the_region_of_the_request() -> None:
