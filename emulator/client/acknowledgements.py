@@ -25,18 +25,18 @@ class Acknowledgements:
         """Forget partly acknowledged batches after a reconnect: the broker knows their acknowledged messages."""
         self._open_batches.clear()
 
-    def all_places(self, messages: Iterable[Message | MessageId]) -> list[MessageId]:
+    def all_ids(self, messages: Iterable[Message | MessageId]) -> list[MessageId]:
         """Return the ids of messages; for a chunked message, the ids of all its chunks."""
-        return [place for message in messages for place in self._chunks.all_of(id_of(message))]
+        return [id_ for message in messages for id_ in self._chunks.chunk_ids(id_of(message))]
 
     async def send(self, messages: Sequence[Message | MessageId], *, confirmed: bool) -> None:
-        ids = [self._with_former(id_) for id_ in self.all_places(messages)]
+        ids = [self._with_acknowledged(id_) for id_ in self.all_ids(messages)]
         await self._send(ids, cumulative=False, confirmed=confirmed)
         for message in messages:
             self._chunks.acknowledged(id_of(message))
 
     async def send_cumulative(self, message_id: MessageId, *, confirmed: bool) -> None:
-        await self._send([up_to(message_id)], cumulative=True, confirmed=confirmed)
+        await self._send([cumulative_ack(message_id)], cumulative=True, confirmed=confirmed)
 
     async def _send(self, ids: Sequence[AckId], *, cumulative: bool, confirmed: bool) -> None:
         """Send an ACK. Without a connection an unconfirmed one is dropped, and its message is redelivered."""
@@ -50,21 +50,21 @@ class Acknowledgements:
         command = encode_ack(session.id, ids, cumulative=cumulative, request_id=request_id)
         await session.request_frame(request_id, frame_of(command))
 
-    def _with_former(self, message_id: MessageId) -> AckId:
+    def _with_acknowledged(self, message_id: MessageId) -> AckId:
         """Return the acknowledgement of a message and of the earlier acknowledged messages of its batch."""
         entry = (message_id.ledger, message_id.entry)
         if message_id.batch_size <= 1:
             return (*entry, None)
-        bits = self._open_batches.get(entry, _every_bit(message_id)) & ~(1 << message_id.batch_index)
+        bits = self._open_batches.get(entry, _all_bits(message_id)) & ~(1 << message_id.batch_index)
         if not bits:
             self._open_batches.pop(entry, None)
             return (*entry, None)
         self._open_batches[entry] = bits
-        return (*entry, words(bits))
+        return (*entry, as_words(bits))
 
     def discard(self, entry: MessageId) -> None:
         """Acknowledge a whole entry that cannot be read."""
-        self._session.write(frame_of(encode_ack(self._session.id, [alone(entry)], cumulative=False)))
+        self._session.write(frame_of(encode_ack(self._session.id, [single_ack(entry)], cumulative=False)))
 
     async def send_in(
         self, transaction: Transaction, messages: Sequence[MessageId], *, cumulative: bool = False
@@ -73,7 +73,7 @@ class Acknowledgements:
         most, least = transaction.id
         command = encode_ack(
             self._session.id,
-            [up_to(message) if cumulative else alone(message) for message in messages],
+            [cumulative_ack(message) if cumulative else single_ack(message) for message in messages],
             cumulative=cumulative,
             request_id=request_id,
             txn_least=least,
@@ -83,37 +83,37 @@ class Acknowledgements:
         await self._session.request_frame(request_id, frame_of(command))
 
 
-def alone(message_id: MessageId) -> AckId:
+def single_ack(message_id: MessageId) -> AckId:
     """Return the acknowledgement of one message without others of its batch: a transaction may be aborted."""
     if message_id.batch_size <= 1:
         return (message_id.ledger, message_id.entry, None)
     return (
         message_id.ledger,
         message_id.entry,
-        words(_every_bit(message_id) & ~(1 << message_id.batch_index)),
+        as_words(_all_bits(message_id) & ~(1 << message_id.batch_index)),
     )
 
 
-def up_to(message_id: MessageId) -> AckId:
+def cumulative_ack(message_id: MessageId) -> AckId:
     """Return the cumulative acknowledgement of a message and all messages before it."""
-    left = None
+    remaining = None
     if 0 <= message_id.batch_index < message_id.batch_size - 1:
-        left = words(_every_bit(message_id) & ~((1 << (message_id.batch_index + 1)) - 1))
-    return (message_id.ledger, message_id.entry, left)
+        remaining = as_words(_all_bits(message_id) & ~((1 << (message_id.batch_index + 1)) - 1))
+    return (message_id.ledger, message_id.entry, remaining)
 
 
-def from_index_on(message_id: MessageId) -> tuple[int, ...]:
+def ack_set_from(message_id: MessageId) -> tuple[int, ...]:
     """Return the ack set of a batch without the messages before this one; empty for its first message."""
     if message_id.batch_index <= 0:
         return ()
-    return words(_every_bit(message_id) & ~((1 << message_id.batch_index) - 1))
+    return as_words(_all_bits(message_id) & ~((1 << message_id.batch_index) - 1))
 
 
-def _every_bit(message_id: MessageId) -> int:
+def _all_bits(message_id: MessageId) -> int:
     return (1 << message_id.batch_size) - 1
 
 
-def words(bits: int) -> tuple[int, ...]:
+def as_words(bits: int) -> tuple[int, ...]:
     """Return a bit set as 64-bit words, lowest first, signed as in the protocol."""
     words = []
     while bits:

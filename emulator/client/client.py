@@ -165,7 +165,7 @@ class Client(ConsumerClient):
             raise
         return view
 
-    def topics_that_fit(self, pattern: str) -> TopicSource:
+    def pattern_topics(self, pattern: str) -> TopicSource:
         """Return the topics that a consumer of a pattern reads. ValueError for an invalid pattern."""
         return PatternTopics(self, pattern)
 
@@ -239,7 +239,7 @@ class Client(ConsumerClient):
         if isinstance(topic, re.Pattern):
             if policy is not None and policy.retries:
                 raise ValueError("a consumer of a pattern does not support retries: it has no retry topic")
-            return MultiTopicConsumer(self, topic.pattern, config, self.topics_that_fit(topic.pattern))
+            return MultiTopicConsumer(self, topic.pattern, config, self.pattern_topics(topic.pattern))
         topics = [topic] if isinstance(topic, str) else list(topic)
         if policy is not None and topics:
             policy = policy.named_after(topics[0], config.subscription)

@@ -88,10 +88,10 @@ class BrokerConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
         self._requests: dict[int, asyncio.Future[Command]] = {}
-        self._later: dict[int, Callable[[Command], None]] = {}
+        self._second_handlers: dict[int, Callable[[Command], None]] = {}
         """Request id -> handler of a second response (for a producer that waits for exclusive access)."""
         self._keep_alive: asyncio.TimerHandle | None = None
-        self._heard = True
+        self._received_since_ping = True
 
     @property
     def is_open(self) -> bool:
@@ -110,10 +110,10 @@ class BrokerConnection(asyncio.Protocol):
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         lost = ClientError(f"connection to {self.address[0]}:{self.address[1]} lost", definite=False)
-        waiting: list[asyncio.Future[Any]] = [*self._requests.values(), self.connected]
+        futures: list[asyncio.Future[Any]] = [*self._requests.values(), self.connected]
         self._requests.clear()
-        self._later.clear()
-        for future in waiting:
+        self._second_handlers.clear()
+        for future in futures:
             if not future.done():
                 future.set_exception(lost)
                 future.exception()  # Mark as retrieved: the caller may have stopped waiting.
@@ -138,10 +138,10 @@ class BrokerConnection(asyncio.Protocol):
         self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
 
     def _check_alive(self) -> None:
-        if not self._heard:
+        if not self._received_since_ping:
             self.abort()
             return
-        self._heard = False
+        self._received_since_ping = False
         self.write(PING_FRAME)
         self._schedule_keep_alive()
 
@@ -156,12 +156,12 @@ class BrokerConnection(asyncio.Protocol):
         return response
 
     async def request(
-        self, command: RequestCommand, later: Callable[[Command], None] | None = None
+        self, command: RequestCommand, on_second_response: Callable[[Command], None] | None = None
     ) -> Command:
-        return await self.request_frame(command.request_id, command.encode(), later)
+        return await self.request_frame(command.request_id, command.encode(), on_second_response)
 
     async def request_frame(
-        self, request_id: int, frame: bytes, later: Callable[[Command], None] | None = None
+        self, request_id: int, frame: bytes, on_second_response: Callable[[Command], None] | None = None
     ) -> Command:
         """Send a request and wait for its response. ClientError when it is rejected, lost or timed out; a timeout
         closes the connection, because a late response could be taken for that of another request."""
@@ -169,8 +169,8 @@ class BrokerConnection(asyncio.Protocol):
             raise ClientError("not connected", definite=True)
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._requests[request_id] = future
-        if later is not None:
-            self._later[request_id] = later
+        if on_second_response is not None:
+            self._second_handlers[request_id] = on_second_response
         self.write(frame)
         try:
             async with asyncio.timeout(self._settings.request_timeout_seconds):
@@ -182,21 +182,21 @@ class BrokerConnection(asyncio.Protocol):
             self._requests.pop(request_id, None)
 
     def forget_request(self, request_id: int) -> None:
-        self._later.pop(request_id, None)
+        self._second_handlers.pop(request_id, None)
 
-    def _responded(self, response: Command, request_id: int) -> None:
+    def _handle_response(self, response: Command, request_id: int) -> None:
         future = self._requests.pop(request_id, None)
         if future is None or future.done():
-            later = self._later.pop(request_id, None)
-            if later is not None:
-                later(response)
+            on_second_response = self._second_handlers.pop(request_id, None)
+            if on_second_response is not None:
+                on_second_response(response)
             return
         resolve(future, response)
 
     # Bytes in.
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
+        self._received_since_ping = True
         try:
             for type_, command, payload in self._frames.feed(data):
                 self._handle(type_, command, payload)
@@ -232,9 +232,9 @@ class BrokerConnection(asyncio.Protocol):
                 if producer is not None:
                     producer.send_error(command.sequence_id, command.error, command.message)
             case CloseProducer():
-                self._closed(self.producers.pop(command.producer_id, None))
+                self._notify_closed(self.producers.pop(command.producer_id, None))
             case CloseConsumer():
-                self._closed(self.consumers.pop(command.consumer_id, None))
+                self._notify_closed(self.consumers.pop(command.consumer_id, None))
             case ActiveConsumerChange():
                 consumer = self.consumers.get(command.consumer_id)
                 if consumer is not None:
@@ -244,9 +244,9 @@ class BrokerConnection(asyncio.Protocol):
                 if watcher is not None:
                     watcher.topics_changed(command)
             case _ if command.type_ in RESPONSES:
-                self._responded(command, cast(RequestCommand, command).request_id)
+                self._handle_response(command, cast(RequestCommand, command).request_id)
 
-    def _closed(self, handler: Handler | None) -> None:
+    def _notify_closed(self, handler: Handler | None) -> None:
         if handler is not None:
             handler.closed_by_broker()
 

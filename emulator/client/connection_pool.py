@@ -138,7 +138,7 @@ class ConnectionPool:
             task.exception()  # Mark as retrieved: the caller may have stopped waiting.
 
     async def _open_connection(self, address: Address) -> BrokerConnection:
-        connection = BrokerConnection(address, self.settings, self._forget)
+        connection = BrokerConnection(address, self.settings, self._remove)
         try:
             async with asyncio.timeout(self.settings.connect_timeout_seconds):
                 await self._network.connect(lambda: connection, *address)
@@ -150,7 +150,7 @@ class ConnectionPool:
         self._connections[address] = connection
         return connection
 
-    def _forget(self, connection: BrokerConnection) -> None:
+    def _remove(self, connection: BrokerConnection) -> None:
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
 
@@ -159,10 +159,10 @@ class ConnectionPool:
         attempt: Callable[[], Awaitable[T]],
         *,
         deadline_seconds: float | None,
-        passes: Collection[ServerError] = (),
+        also_retried: Collection[ServerError] = (),
     ) -> T:
         """Repeat an attempt with back-off until it succeeds. Raises errors that are final, except for those in
-        `passes`, and the last error once the deadline has passed (None: no deadline)."""
+        `also_retried`, and the last error once the deadline has passed (None: no deadline)."""
         loop = asyncio.get_running_loop()
         give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
         backoff = self.settings.backoff_seconds
@@ -170,7 +170,7 @@ class ConnectionPool:
             try:
                 return await attempt()
             except ClientError as failure:
-                if self.closed or (failure.code in FINAL_ERRORS and failure.code not in passes):
+                if self.closed or (failure.code in FINAL_ERRORS and failure.code not in also_retried):
                     raise
                 pause = backoff * self.chance.uniform(0.8, 1.2)
                 if give_up_at is not None and loop.time() + pause > give_up_at:

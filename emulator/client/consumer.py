@@ -158,7 +158,7 @@ class Consumer(ABC):
 class QueuedConsumer(Protocol):
     """A consumer of one topic, as its receiver queue uses it; several consumers may share a queue."""
 
-    def taken(self, message: Message) -> None:
+    def delivered_to_application(self, message: Message) -> None:
         """Release the permit of a message that the application has received."""
         ...
 
@@ -171,8 +171,8 @@ class ReceiveQueue:
 
     def __init__(self) -> None:
         self._queue: deque[Arrived] = deque()
-        self._wanted: deque[asyncio.Future[Arrived]] = deque()
-        self.on_wanted: Callable[[], None] | None = None
+        self._waiters: deque[asyncio.Future[Arrived]] = deque()
+        self.on_wait: Callable[[], None] | None = None
         """Called when a caller begins to wait for a message."""
 
     @property
@@ -186,14 +186,14 @@ class ReceiveQueue:
     @property
     def is_awaited(self) -> bool:
         """Whether a caller waits for a message."""
-        return any(not future.done() for future in self._wanted)
+        return any(not future.done() for future in self._waiters)
 
     def has_of(self, source: QueuedConsumer) -> bool:
         return any(one is source for one, _ in self._queue)
 
     def put(self, source: QueuedConsumer, message: Message) -> None:
-        while self._wanted:
-            future = self._wanted.popleft()
+        while self._waiters:
+            future = self._waiters.popleft()
             if not future.done():
                 future.set_result((source, message))
                 return
@@ -202,14 +202,14 @@ class ReceiveQueue:
     async def take(self) -> Message:
         """Remove and return the next message. ClientError when `fail` ends the wait."""
         source, message = self._queue.popleft() if self._queue else await self._next()
-        source.taken(message)
+        source.delivered_to_application(message)
         return message
 
     async def _next(self) -> Arrived:
         future: asyncio.Future[Arrived] = asyncio.get_running_loop().create_future()
-        self._wanted.append(future)
-        if self.on_wanted is not None:
-            self.on_wanted()
+        self._waiters.append(future)
+        if self.on_wait is not None:
+            self.on_wait()
         try:
             return await future
         except asyncio.CancelledError:
@@ -226,7 +226,7 @@ class ReceiveQueue:
 
     def fail(self, error: ClientError) -> None:
         """Raise `error` in every waiting caller, because no more messages will arrive."""
-        for future in self._wanted:
+        for future in self._waiters:
             if not future.done():
                 future.set_exception(error)
-        self._wanted.clear()
+        self._waiters.clear()

@@ -39,7 +39,7 @@ class SessionConsumer(Protocol):
     @property
     def config(self) -> ConsumerConfig: ...
 
-    def start_place(self) -> MessageIdData | None:
+    def start_position(self) -> MessageIdData | None:
         """Return the start position of a reader; None for a consumer, whose subscription has a position."""
         ...
 
@@ -93,7 +93,7 @@ class ConsumerSession:
         self._consumer.subscribed()
 
     def _subscribe_request(self) -> Subscribe:
-        config, start = self._consumer.config, self._consumer.start_place()
+        config, start = self._consumer.config, self._consumer.start_position()
         is_key_shared = config.type_ is ConsumerType.KEY_SHARED
         return Subscribe(
             request_id=self.client.new_id(),
@@ -136,7 +136,7 @@ class ConsumerSession:
 
     async def _reconnect(self) -> None:
         try:
-            await self.client.retry(self._open, deadline_seconds=None, passes=RETRIED_AFTER_LOSS)
+            await self.client.retry(self._open, deadline_seconds=None, also_retried=RETRIED_AFTER_LOSS)
         except ClientError as error:
             self._consumer.ended(error)
         finally:
@@ -200,33 +200,33 @@ class Permits:
         """Number of messages that were requested and have not arrived."""
         self._session = session
         self._queue_size = queue_size
-        self._room = 0
+        self._unsent_permits = 0
         """Number of free slots of the queue for which no permit was sent."""
 
     def reset(self) -> None:
         """Send permits for the whole queue after a subscribe, which starts without permits."""
-        self._room, self.expected = self._queue_size, 0
-        self._request(self._room)
+        self._unsent_permits, self.expected = self._queue_size, 0
+        self._request(self._unsent_permits)
 
     def release(self) -> None:
         """Count a free slot after a message has left the queue."""
         if self._queue_size:
-            self._room += 1
+            self._unsent_permits += 1
             self._request(self._queue_size // 2)
 
     def request_one(self) -> None:
         """With queue size 0, request the message that `receive` waits for, unless it is requested already. Messages of
         a batch beyond the permits are added to the request, because the broker deducts them."""
         if not self._queue_size and self.expected <= 0:
-            self._room = 1 - self.expected
+            self._unsent_permits = 1 - self.expected
             self._request(1)
 
     def resume(self) -> None:
         self.is_paused = False
         self._request(1)
 
-    def _request(self, least: int) -> None:
-        if self._session.is_connected and not self.is_paused and self._room >= max(1, least):
-            self._session.write(frame_of(encode_flow(self._session.id, self._room)))
-            self.expected += self._room
-            self._room = 0
+    def _request(self, permits_min: int) -> None:
+        if self._session.is_connected and not self.is_paused and self._unsent_permits >= max(1, permits_min):
+            self._session.write(frame_of(encode_flow(self._session.id, self._unsent_permits)))
+            self.expected += self._unsent_permits
+            self._unsent_permits = 0

@@ -87,8 +87,8 @@ class PayloadSeal:
         self._draw = draw
         self._now_seconds = now_seconds
         self._data_key = b""
-        self._wrapped: dict[str, bytes] = {}
-        self._until = -1.0
+        self._encrypted_data_keys: dict[str, bytes] = {}
+        self._data_key_expires_at = -1.0
 
     @property
     def more_bytes(self) -> int:
@@ -96,17 +96,17 @@ class PayloadSeal:
         return keys + NONCE_BYTES + TAG_BYTES + 16
 
     def close(self, payload: bytes) -> tuple[Mapping[str, bytes], bytes, bytes]:
-        if self._now_seconds() >= self._until:
-            self._begin_data_key()
+        if self._now_seconds() >= self._data_key_expires_at:
+            self._renew_data_key()
         nonce = self._draw(NONCE_BYTES)
-        return self._wrapped, nonce, _aes(self._data_key).encrypt(nonce, payload, None)
+        return self._encrypted_data_keys, nonce, _aes(self._data_key).encrypt(nonce, payload, None)
 
-    def _begin_data_key(self) -> None:
+    def _renew_data_key(self) -> None:
         self._data_key = self._draw(DATA_KEY_BYTES)
-        self._wrapped = {
+        self._encrypted_data_keys = {
             name: key.encrypt(self._data_key, _oaep()) for name, key in self._public_keys.items()
         }
-        self._until = self._now_seconds() + DATA_KEY_SECONDS
+        self._data_key_expires_at = self._now_seconds() + DATA_KEY_SECONDS
 
 
 class PayloadOpener:
@@ -119,33 +119,34 @@ class PayloadOpener:
 
     def open(self, context: EncryptionContext, payload: bytes) -> bytes:
         """Return the decrypted payload. Raises Unreadable without a matching key, or when the payload was modified."""
-        named = [name for name in context.data_keys if name in self._private_keys]
-        if not named:
+        usable = [name for name in context.data_keys if name in self._private_keys]
+        if not usable:
             sentence = (
                 f"encrypted for {', '.join(sorted(context.data_keys))}; this consumer lacks the private key"
             )
             raise Unreadable(sentence, context)
         from cryptography.exceptions import InvalidTag
 
-        for name in named:
+        for name in usable:
             data_key = self._data_key(name, context.data_keys[name])
             try:
                 if data_key is not None:
                     return _aes(data_key).decrypt(context.nonce, payload, None)
             except (InvalidTag, ValueError):
                 continue
-        sentence = f"the message encrypted for {', '.join(sorted(named))} does not fit the private key, or was modified"
+        names = ", ".join(sorted(usable))
+        sentence = f"the message encrypted for {names} does not fit the private key, or was modified"
         raise Unreadable(sentence, context)
 
-    def _data_key(self, name: str, wrapped: bytes) -> bytes | None:
-        known = self._data_keys.get(wrapped)
+    def _data_key(self, name: str, encrypted: bytes) -> bytes | None:
+        known = self._data_keys.get(encrypted)
         if known is not None:
             return known
         try:
-            data_key = self._private_keys[name].decrypt(wrapped, _oaep())
+            data_key = self._private_keys[name].decrypt(encrypted, _oaep())
         except ValueError:
             return None
-        self._data_keys[wrapped] = data_key
+        self._data_keys[encrypted] = data_key
         if len(self._data_keys) > DATA_KEYS_MAX:
             self._data_keys.popitem(last=False)
         return data_key

@@ -17,7 +17,7 @@ from emulator.wire.payloads import EncryptionContext, decompress, encryption_con
 INCOMPLETE_MAX: Final = 10
 """Maximum number of incomplete chunked messages of a consumer. One more drops the oldest, whose chunks are redelivered
 after a reconnect."""
-OPENS_NOTHING: Final = PayloadOpener(Decryption())
+NO_KEYS: Final = PayloadOpener(Decryption())
 
 
 class Message(NamedTuple):
@@ -66,7 +66,7 @@ class ChunkAssembler:
 
     def __init__(self) -> None:
         self._incomplete: dict[str, _Incomplete] = {}
-        self._earlier: dict[tuple[int, int], list[MessageId]] = {}
+        self._earlier_chunks: dict[tuple[int, int], list[MessageId]] = {}
         """Entry of the last chunk -> ids of the chunks before it, until the message is acknowledged."""
 
     def add(self, info: EntryDetails, chunk: bytes, id_: MessageId) -> bytes | None:
@@ -84,7 +84,7 @@ class ChunkAssembler:
         if len(found.chunks) < info.num_chunks:
             return None
         del self._incomplete[uuid]
-        self._earlier[id_.ledger, id_.entry] = found.ids[:-1]
+        self._earlier_chunks[id_.ledger, id_.entry] = found.ids[:-1]
         return b"".join(found.chunks)
 
     def _begin(self, uuid: str) -> None:
@@ -93,12 +93,12 @@ class ChunkAssembler:
             self._incomplete.pop(next(iter(self._incomplete)))
         self._incomplete[uuid] = _Incomplete()
 
-    def all_of(self, id_: MessageId) -> list[MessageId]:
+    def chunk_ids(self, id_: MessageId) -> list[MessageId]:
         """Return the ids of all chunks of a message; only its own id if it is not chunked."""
-        return [*self._earlier.get((id_.ledger, id_.entry), ()), id_]
+        return [*self._earlier_chunks.get((id_.ledger, id_.entry), ()), id_]
 
     def acknowledged(self, id_: MessageId) -> None:
-        self._earlier.pop((id_.ledger, id_.entry), None)
+        self._earlier_chunks.pop((id_.ledger, id_.entry), None)
 
     def clear(self) -> None:
         """Drop incomplete messages: the broker redelivers them from the first chunk on. Messages that the application
@@ -112,7 +112,7 @@ def messages_in(
     topic: str = "",
     partition: int = -1,
     chunks: ChunkAssembler | None = None,
-    opener: PayloadOpener = OPENS_NOTHING,
+    opener: PayloadOpener = NO_KEYS,
 ) -> Iterable[Message | None]:
     """Yield the unacknowledged messages of an entry; None for each message that compaction removed, and for a chunk of
     an incomplete message. Raises, before the first message, Unreadable when the entry cannot be decrypted or
@@ -155,7 +155,7 @@ def _decompressed(info: EntryDetails, payload: bytes) -> bytes:
         raise Unreadable(str(problem)) from None
 
 
-def messages_of(data: bytes) -> int:
+def message_count(data: bytes) -> int:
     """Return the number of messages in an entry, readable or not, which is the number of permits it used."""
     return read_entry(data).num_messages
 

@@ -67,14 +67,14 @@ class MultiTopicConsumer(Consumer):
         return replace(
             self.config,
             start_paused=topics.is_paused,
-            may_create=self.config.may_create and not topics.change,
+            may_create=self.config.may_create and not topics.is_pattern,
             initial_position=InitialPosition.EARLIEST
             if topics.are_all_open
             else self.config.initial_position,
         )
 
     def _child_ended(self, child: TopicConsumer, error: ClientError) -> None:
-        if not self._topics.ended(child) and self._fatal is None and not self.closed:
+        if not self._topics.handle_end(child) and self._fatal is None and not self.closed:
             self._fatal = ClientError(f"{child.topic}: {error}", definite=error.definite, code=error.code)
             self._queue.fail(self._fatal)
 
@@ -86,8 +86,8 @@ class MultiTopicConsumer(Consumer):
         by_child: dict[TopicConsumer, list[Message | MessageId]] = {}
         for message in messages:
             by_child.setdefault(self._child_of(message), []).append(message)
-        for child, its in by_child.items():
-            await child.acknowledge(*its, confirmed=confirmed, transaction=transaction)
+        for child, child_messages in by_child.items():
+            await child.acknowledge(*child_messages, confirmed=confirmed, transaction=transaction)
 
     async def acknowledge_cumulative(
         self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
@@ -143,11 +143,11 @@ class MultiTopicConsumer(Consumer):
     async def last_message_ids(self) -> dict[str, MessageId | None]:
         found: dict[str, MessageId | None] = {}
 
-        async def ask(child: TopicConsumer) -> None:
+        async def request(child: TopicConsumer) -> None:
             found.update(await child.last_message_ids())
 
         self._check_usable()
-        await _in_groups(self.consumers.values(), ask)
+        await _in_groups(self.consumers.values(), request)
         return found
 
     async def unsubscribe(self) -> None:
@@ -193,9 +193,9 @@ class SubscribedTopics:
         self._following: asyncio.Task[None] | None = None
 
     @property
-    def change(self) -> bool:
+    def is_pattern(self) -> bool:
         """Whether the topics are those that match a pattern, so that topics are added and removed."""
-        return self._names.come_and_go
+        return self._names.is_pattern
 
     async def open_all(self) -> None:
         """Subscribe to all topics, repeatedly until no new one is listed: a partition added before partition 0 has the
@@ -205,7 +205,7 @@ class SubscribedTopics:
             names = await self._client.retry(self._names.names, deadline_seconds=deadline)
             new = sorted(names - self.consumers.keys())
             await _in_groups(new, self._open)
-            if not new or self.change:
+            if not new or self.is_pattern:
                 break
         self.are_all_open = True
 
@@ -215,7 +215,7 @@ class SubscribedTopics:
         if self._is_closed:
             await child.close()
             return
-        if self.change:
+        if self.is_pattern:
             child.read_new_topic_from_start()
         self.consumers[topic] = child
         if self.is_paused is not child.permits.is_paused:  # paused or resumed meanwhile
@@ -227,7 +227,7 @@ class SubscribedTopics:
 
     async def _follow(self) -> None:
         while True:
-            await self._names.changed()
+            await self._names.wait_for_change()
             with contextlib.suppress(ClientError):  # Retried with the next change, or after the interval.
                 await self._update(await self._client.retry(self._names.names, deadline_seconds=None))
 
@@ -240,13 +240,13 @@ class SubscribedTopics:
         with contextlib.suppress(ClientError):
             await self._open(topic)
 
-    def ended(self, child: TopicConsumer) -> bool:
+    def handle_end(self, child: TopicConsumer) -> bool:
         """Remove a topic's consumer that has ended; return False if its end is a failure of the whole consumer. With a
         pattern it is none: the topic is subscribed to again if it is still listed."""
-        if self.change and self.consumers.get(child.topic) is child:
+        if self.is_pattern and self.consumers.get(child.topic) is child:
             del self.consumers[child.topic]
-            self._names.look_again()
-        return self.change
+            self._names.recheck()
+        return self.is_pattern
 
     async def stop_following(self) -> None:
         following, self._following = self._following, None
@@ -257,7 +257,7 @@ class SubscribedTopics:
     async def close(self) -> None:
         self._is_closed = True
         await self.stop_following()
-        self._names.end()
+        self._names.stop_watching()
         children = list(self.consumers.values())
         self.consumers.clear()
         await asyncio.gather(*[child.close() for child in children])
@@ -265,9 +265,9 @@ class SubscribedTopics:
 
 async def _in_groups(each: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
     """Call `do` in groups of CONCURRENT_MAX; raise the first failure of a group once all its calls have ended."""
-    waiting = list(each)
-    for begin in range(0, len(waiting), CONCURRENT_MAX):
-        group = [do(one) for one in waiting[begin : begin + CONCURRENT_MAX]]
+    items = list(each)
+    for begin in range(0, len(items), CONCURRENT_MAX):
+        group = [do(one) for one in items[begin : begin + CONCURRENT_MAX]]
         for outcome in await asyncio.gather(*group, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

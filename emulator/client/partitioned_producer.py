@@ -25,7 +25,7 @@ from emulator.client.types import ClientError, MessageId, ProducerState
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 
-OPENED_AT_ONCE = 32
+CONCURRENT_OPENS_MAX = 32
 """Maximum number of partitions that are opened concurrently."""
 LOST_ACCESS = frozenset({ServerError.ProducerFenced, ServerError.ProducerBusy})
 """Errors that mean that another producer has exclusive access to the partition."""
@@ -54,12 +54,12 @@ class PartitionedProducer(Producer):
         self._lazy = lazy
         self._initial_partitions = partitions
         """Number of partitions at creation; only these affect the reported state."""
-        self._partitions = [self._partition(index) for index in range(partitions)]
+        self._partitions = [self._new_partition(index) for index in range(partitions)]
         """Partitions by index. Invariant: all are open, or the producer is lazy."""
         self._name = config.name or ""
         self._fatal: ClientError | None = None
-        self._growing: asyncio.Task[None] | None = None
-        self._leaving: asyncio.Task[None] | None = None
+        self._growth_task: asyncio.Task[None] | None = None
+        self._closing_task: asyncio.Task[None] | None = None
 
     @property
     def _is_exclusive(self) -> bool:
@@ -82,18 +82,18 @@ class PartitionedProducer(Producer):
 
     @property
     def last_sequence_id(self) -> int:
-        return max((producer.last_sequence_id for producer in self._open), default=-1)
+        return max((producer.last_sequence_id for producer in self._open_producers), default=-1)
 
     @property
     def schema_version(self) -> bytes:
-        return next((producer.schema_version for producer in self._open), b"")
+        return next((producer.schema_version for producer in self._open_producers), b"")
 
     @property
     def is_connected(self) -> bool:
-        return self._fatal is None and all(producer.is_connected for producer in self._open)
+        return self._fatal is None and all(producer.is_connected for producer in self._open_producers)
 
     @property
-    def _open(self) -> list[TopicProducer]:
+    def _open_producers(self) -> list[TopicProducer]:
         return [one.producer for one in self._partitions if one.producer is not None]
 
     # Opening.
@@ -106,7 +106,7 @@ class PartitionedProducer(Producer):
             await self._close_all()
             raise
         self.report(ProducerState.OPEN)
-        self._growing = asyncio.get_running_loop().create_task(self._follow_growth())
+        self._growth_task = asyncio.get_running_loop().create_task(self._follow_growth())
 
     async def _open_initial(self) -> None:
         """Open partition 0, which determines the producer name and whether others may be requested, then the others."""
@@ -115,8 +115,8 @@ class PartitionedProducer(Producer):
             return
         first, *others = self._partitions
         await self._open_one(first)
-        for begin in range(0, len(others), OPENED_AT_ONCE):
-            await self._open_together(others[begin : begin + OPENED_AT_ONCE])
+        for begin in range(0, len(others), CONCURRENT_OPENS_MAX):
+            await self._open_together(others[begin : begin + CONCURRENT_OPENS_MAX])
 
     async def _open_together(self, partitions: list[PartitionProducer]) -> None:
         """Open partitions concurrently; raise the first failure without waiting for the others."""
@@ -133,20 +133,22 @@ class PartitionedProducer(Producer):
         assert partition.producer is not None
         self._name = partition.producer.name
 
-    def _partition(self, index: int) -> PartitionProducer:
+    def _new_partition(self, index: int) -> PartitionProducer:
         topic = f"{self.topic}-partition-{index}"
 
         def create() -> TopicProducer:
             producer = TopicProducer(self.client, topic, replace(self.config, name=self._name or None))
-            producer.on_state_change = self._partition_reports if index < self._initial_partitions else None
+            producer.on_state_change = (
+                self._report_partition_state if index < self._initial_partitions else None
+            )
             producer.on_end = self._partition_ended
             return producer
 
         return PartitionProducer(create, self.config.pending_messages_max)
 
-    def _partition_reports(self, _: Producer, state: ProducerState) -> None:
+    def _report_partition_state(self, _: Producer, state: ProducerState) -> None:
         """Report the state of a partition; OPEN only once all are open. The first OPEN is reported by `start`."""
-        if state is not ProducerState.OPEN or (self._growing is not None and self.is_connected):
+        if state is not ProducerState.OPEN or (self._growth_task is not None and self.is_connected):
             self.report(state)
 
     # Growing.
@@ -160,7 +162,7 @@ class PartitionedProducer(Producer):
     async def _grow_to(self, count: int) -> None:
         """Add partitions up to `count`; a lower count is ignored, because partitions are never removed."""
         for index in range(self.partitions, count):
-            partition = self._partition(index)
+            partition = self._new_partition(index)
             if not self._lazy:
                 await self._open_one(partition)
             self._partitions.append(partition)
@@ -188,13 +190,13 @@ class PartitionedProducer(Producer):
         """Close all partitions if exclusive access to one is lost; other failures affect their own partition only."""
         if self._is_exclusive and error.code in LOST_ACCESS and self._fatal is None and not self.closed:
             self._fatal = ClientError(str(error), definite=True, code=error.code)
-            self._leaving = asyncio.get_running_loop().create_task(self._close_all())
+            self._closing_task = asyncio.get_running_loop().create_task(self._close_all())
 
     async def _close_all(self) -> None:
         """Close all partitions, partition 0 last: a producer that waits for it then gets all others."""
-        if self._growing is not None:
-            self._growing.cancel()
-            await asyncio.wait([self._growing])
+        if self._growth_task is not None:
+            self._growth_task.cancel()
+            await asyncio.wait([self._growth_task])
         first, *others = self._partitions
         await asyncio.gather(*[one.close() for one in others])
         await first.close()
@@ -205,8 +207,8 @@ class PartitionedProducer(Producer):
         self.closed = True
         await self._close_all()
         self.client.forget_handle(self)
-        if self._leaving is not None:
-            await asyncio.wait([self._leaving])
+        if self._closing_task is not None:
+            await asyncio.wait([self._closing_task])
 
 
 def _first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -218,12 +220,12 @@ class PartitionProducer:
     """The producer of one partition, and the messages published before it is open. These wait in order, because only
     the region knows the next sequence id of a producer name."""
 
-    def __init__(self, create: Callable[[], TopicProducer], early_max: int) -> None:
+    def __init__(self, create: Callable[[], TopicProducer], unsent_max: int) -> None:
         self.producer: TopicProducer | None = None
         """None until the partition is open."""
         self._create = create
-        self._early: deque[OutgoingMessage] = deque()
-        self._early_max = early_max
+        self._unsent: deque[OutgoingMessage] = deque()
+        self._unsent_max = unsent_max
         self._opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -242,16 +244,16 @@ class PartitionProducer:
         if self.producer is not None:
             self.producer.publish_nowait(message)
             return
-        if len(self._early) >= self._early_max:
-            sentence = f"{self._early_max} messages wait until their partition is open"
+        if len(self._unsent) >= self._unsent_max:
+            sentence = f"{self._unsent_max} messages wait until their partition is open"
             raise ClientError(sentence, definite=True)
-        self._early.append(message)
+        self._unsent.append(message)
         self._begin_to_open()
 
     def _begin_to_open(self) -> asyncio.Task[None]:
         """Return the task that opens the partition; start one, also after a failure, if none is running."""
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open_for_early())
+            self._opening = asyncio.get_running_loop().create_task(self._open_and_publish())
             self._opening.add_done_callback(self._opening_done)
         return self._opening
 
@@ -260,27 +262,27 @@ class PartitionProducer:
         if not task.cancelled():
             task.exception()  # Mark as retrieved: the caller may be gone; the messages carry the error.
 
-    async def _open_for_early(self) -> None:
+    async def _open_and_publish(self) -> None:
         try:
             await self.open()
         except ClientError as refusal:
-            self._fail_early(refusal)
+            self._fail_unsent(refusal)
             raise
         assert self.producer is not None
-        while self._early:
-            message = self._early.popleft()
+        while self._unsent:
+            message = self._unsent.popleft()
             try:
                 self.producer.publish_nowait(message)
             except ClientError as refusal:
                 message.fail(refusal)
 
-    def _fail_early(self, reason: ClientError) -> None:
+    def _fail_unsent(self, reason: ClientError) -> None:
         """Fail the waiting messages with a definite error: none of them was sent."""
-        while self._early:
-            self._early.popleft().fail(ClientError(str(reason), definite=True, code=reason.code))
+        while self._unsent:
+            self._unsent.popleft().fail(ClientError(str(reason), definite=True, code=reason.code))
 
     async def flush(self) -> None:
-        waiting = [message.future for message in self._early]
+        waiting = [message.future for message in self._unsent]
         if waiting:
             await asyncio.wait(waiting)
         if self.producer is not None:
@@ -289,7 +291,7 @@ class PartitionProducer:
     async def close(self) -> None:
         """Close the producer; publish the waiting messages first, if the partition can be opened in time."""
         if self._opening is not None:
-            if not self._early:
+            if not self._unsent:
                 self._opening.cancel()
             await asyncio.wait([self._opening])
         if self.producer is not None:

@@ -66,7 +66,7 @@ class ProducerSession:
         self.connection = None
         self._producer.report(ProducerState.REQUESTING)
         try:
-            opened = await connection.request(request, _resolver(promotion))
+            opened = await connection.request(request, _resolve_once(promotion))
             self._check_open(connection)
             if isinstance(opened, ProducerSuccess) and not opened.is_ready:
                 opened = await self._wait_for_promotion(promotion)
@@ -80,7 +80,7 @@ class ProducerSession:
             raise
         finally:
             connection.forget_request(request.request_id)
-        self._opened(connection, opened)
+        self._complete_open(connection, opened)
 
     def _check_open(self, connection: BrokerConnection) -> None:
         """Raise ClientError if the session ended after the response, before this task resumed."""
@@ -118,7 +118,7 @@ class ProducerSession:
             encrypts=config.encryption is not None,
         )
 
-    def _opened(self, connection: BrokerConnection, opened: ProducerSuccess) -> None:
+    def _complete_open(self, connection: BrokerConnection, opened: ProducerSuccess) -> None:
         self.name = opened.producer_name
         if opened.topic_epoch is not None:
             self.topic_epoch = opened.topic_epoch
@@ -158,7 +158,7 @@ class ProducerSession:
                 await connection.request(CloseProducer(self._client.new_id(), self.id))
 
 
-def _resolver(future: asyncio.Future[Command]) -> Callable[[Command], None]:
+def _resolve_once(future: asyncio.Future[Command]) -> Callable[[Command], None]:
     def resolve_once(response: Command) -> None:
         if not future.done():
             resolve(future, response)

@@ -43,7 +43,7 @@ class TopicReader(TopicConsumer, Reader):
         super().__init__(client, topic, config, queue, on_end)
         self._start = start
         self._inclusive = inclusive
-        self._begins_at_a_time = False
+        self._starts_at_time = False
         """Whether no message was received since a seek to a time: only the region knows the start position then."""
 
     async def start(self) -> None:
@@ -52,10 +52,10 @@ class TopicReader(TopicConsumer, Reader):
         if self._start == LATEST and self._inclusive and (last := await self.last_message_id()) is not None:
             await self.seek(last)
 
-    def start_place(self) -> MessageIdData | None:
+    def start_position(self) -> MessageIdData | None:
         return MessageIdData(*self._start[:3])
 
-    def _wants(self, message_id: MessageId) -> bool:
+    def _accepts(self, message_id: MessageId) -> bool:
         """Whether a message is at or after the requested start: the broker sends the whole entry of the start id."""
         place = (message_id.ledger, message_id.entry, message_id.batch_index)
         start = (self._start.ledger, self._start.entry, self._start.batch_index)
@@ -63,19 +63,19 @@ class TopicReader(TopicConsumer, Reader):
             return True
         return place >= start if self._inclusive else place > start
 
-    def taken(self, message: Message) -> None:
-        self._start, self._inclusive, self._begins_at_a_time = message.id, False, False
-        super().taken(message)
+    def delivered_to_application(self, message: Message) -> None:
+        self._start, self._inclusive, self._starts_at_time = message.id, False, False
+        super().delivered_to_application(message)
 
     async def seek(self, target: MessageId | int) -> None:
         """Move the start to the target, so that messages before the former start are delivered again."""
-        before = self._start, self._inclusive, self._begins_at_a_time
+        former = self._start, self._inclusive, self._starts_at_time
         self._start, self._inclusive = (EARLIEST if isinstance(target, int) else target), True
-        self._begins_at_a_time = isinstance(target, int)
+        self._starts_at_time = isinstance(target, int)
         try:
             await super().seek(target)
         except ClientError:
-            self._start, self._inclusive, self._begins_at_a_time = before
+            self._start, self._inclusive, self._starts_at_time = former
             raise
 
     async def has_message(self) -> bool:
@@ -85,9 +85,9 @@ class TopicReader(TopicConsumer, Reader):
         last = response.last
         if last.entry < 0:
             return False
-        if self._begins_at_a_time or self._start == LATEST:
+        if self._starts_at_time or self._start == LATEST:
             return response.mark_delete is None or last.position > response.mark_delete
-        return self._wants(MessageId(last.ledger, last.entry, last.index_in_batch))
+        return self._accepts(MessageId(last.ledger, last.entry, last.index_in_batch))
 
 
 class MultiTopicReader(MultiTopicConsumer, Reader):
@@ -139,7 +139,7 @@ class TableView(Mapping[str, bytes]):
         """Topic or partition -> id of the last message read."""
         self._listeners: list[Listener] = []
         self._failure: ClientError | None = None
-        self._read_more = asyncio.Event()
+        self._progress = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -150,15 +150,15 @@ class TableView(Mapping[str, bytes]):
     async def _follow(self) -> None:
         try:
             while True:
-                self._take(await self._reader.receive())
+                self._apply(await self._reader.receive())
         except ClientError as failure:
             self._failure = failure
         finally:
-            self._read_more.set()
+            self._progress.set()
 
-    def _take(self, message: Message) -> None:
+    def _apply(self, message: Message) -> None:
         self._read_upto[message.topic] = message.id
-        self._read_more.set()
+        self._progress.set()
         if message.key is None:
             return
         if message.payload:
@@ -179,15 +179,15 @@ class TableView(Mapping[str, bytes]):
     async def refresh(self) -> None:
         """Wait until every message stored by now is in the table. Raises ClientError when the last message ids
         cannot be read, or the view has ended."""
-        wanted = await self._reader.last_message_ids()
-        while not all(self._has_read(topic, last) for topic, last in wanted.items()):
+        last_ids = await self._reader.last_message_ids()
+        while not all(self._has_read(topic, last) for topic, last in last_ids.items()):
             self._check()
             if not await self._reader.has_message():
                 return  # The last entries are markers, or belong to an aborted transaction.
-            self._read_more.clear()
+            self._progress.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._reader.client.settings.request_timeout_seconds):
-                    await self._read_more.wait()
+                    await self._progress.wait()
         self._check()
 
     def _has_read(self, topic: str, last: MessageId | None) -> bool:

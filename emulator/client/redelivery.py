@@ -109,37 +109,41 @@ class RedeliveryTracker:
         config = consumer.config
         self._consumer = consumer
         self._policy = config.dead_letters
-        self._delayed: RedeliveryTimer | None = None
+        self._negative_acks: RedeliveryTimer | None = None
         if config.negative_ack_delay_seconds > 0:
-            self._delayed = RedeliveryTimer(config.negative_ack_delay_seconds, self._redeliver_or_bury)
+            self._negative_acks = RedeliveryTimer(
+                config.negative_ack_delay_seconds, self._redeliver_or_dead_letter
+            )
         timeout = config.ack_timeout_seconds
-        self._unacknowledged = None if timeout is None else RedeliveryTimer(timeout, self._redeliver_or_bury)
+        self._ack_timeouts = (
+            None if timeout is None else RedeliveryTimer(timeout, self._redeliver_or_dead_letter)
+        )
         self._sender = None if self._policy is None else DeadLetterSender(consumer, self._policy)
 
-    def taken(self, message: Message) -> None:
+    def start_timeout(self, message: Message) -> None:
         """Start the acknowledgement timeout of a message that the application has received."""
-        if self._unacknowledged is not None:
-            self._unacknowledged.add(message)
+        if self._ack_timeouts is not None:
+            self._ack_timeouts.add(message)
 
-    def settled(self, messages: Iterable[Message | MessageId]) -> None:
+    def stop_timeouts(self, messages: Iterable[Message | MessageId]) -> None:
         """Stop the timeouts of messages that were acknowledged, negatively or not, or sent to the retry topic."""
-        if self._unacknowledged is not None:
+        if self._ack_timeouts is not None:
             for message in messages:
-                self._unacknowledged.remove(id_of(message))
+                self._ack_timeouts.remove(id_of(message))
 
-    def settled_upto(self, id_: MessageId) -> None:
-        if self._unacknowledged is not None:
-            self._unacknowledged.remove_upto(id_)
+    def stop_timeouts_upto(self, id_: MessageId) -> None:
+        if self._ack_timeouts is not None:
+            self._ack_timeouts.remove_upto(id_)
 
     def negative_acknowledge(self, messages: Sequence[Message]) -> None:
-        self.settled(messages)
-        if self._delayed is None:
-            self._redeliver_or_bury(messages)
+        self.stop_timeouts(messages)
+        if self._negative_acks is None:
+            self._redeliver_or_dead_letter(messages)
             return
         for message in messages:
-            self._delayed.add(message)
+            self._negative_acks.add(message)
 
-    def buries(self, message: Message) -> bool:
+    def send_if_over_limit(self, message: Message) -> bool:
         """Send a message that exceeds the redelivery limit to the dead letter topic.
 
         A message exceeds the limit when its last consumer died without a negative acknowledgement. Return whether the
@@ -149,7 +153,7 @@ class RedeliveryTracker:
             return False
         if message.redelivery_count <= self._policy.redeliveries_max:
             return False
-        self._sender.bury(message)
+        self._sender.send_in_background(message)
         return True
 
     async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
@@ -158,26 +162,26 @@ class RedeliveryTracker:
             raise ValueError("reconsume_later needs a consumer with DeadLetters(retries=True)")
         if delay_seconds < 0:
             raise ValueError("delay_seconds must not be negative")
-        self.settled([message])
+        self.stop_timeouts([message])
         await self._sender.reconsume_later(message, delay_seconds)
 
-    def _redeliver_or_bury(self, messages: Sequence[Message]) -> None:
-        again = []
+    def _redeliver_or_dead_letter(self, messages: Sequence[Message]) -> None:
+        to_redeliver = []
         for message in messages:
             if (
                 self._sender is not None
                 and self._policy is not None
                 and message.redelivery_count >= self._policy.redeliveries_max
             ):
-                self._sender.bury(message)
+                self._sender.send_in_background(message)
             else:
-                again.append(message)
-        if again:
-            self._consumer.redeliver(again)
+                to_redeliver.append(message)
+        if to_redeliver:
+            self._consumer.redeliver(to_redeliver)
 
     def clear(self) -> None:
         """Remove all messages: after a reconnect the broker redelivers every unacknowledged message."""
-        for timer in (self._delayed, self._unacknowledged):
+        for timer in (self._negative_acks, self._ack_timeouts):
             if timer is not None:
                 timer.clear()
 
@@ -199,15 +203,15 @@ class DeadLetterSender:
         self._producers: dict[str, asyncio.Task[Producer]] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    def bury(self, message: Message) -> None:
+    def send_in_background(self, message: Message) -> None:
         """Send a message to the dead letter topic in the background; redeliver it if the send fails."""
-        task = asyncio.get_running_loop().create_task(self._bury(message))
+        task = asyncio.get_running_loop().create_task(self._send_or_redeliver(message))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _bury(self, message: Message) -> None:
+    async def _send_or_redeliver(self, message: Message) -> None:
         try:
-            await self._send_dead(message)
+            await self._send_dead_letter(message)
         except ClientError:
             await asyncio.sleep(self._client.settings.backoff_seconds_max)
             self._consumer.redeliver([message])
@@ -216,14 +220,14 @@ class DeadLetterSender:
         """Send a message to the retry topic, or to the dead letter topic after too many retries. ClientError."""
         times = 1 + (_former_retries(message) if self._reads_retries else 0)
         if times > self._policy.redeliveries_max:
-            await self._send_dead(message)
+            await self._send_dead_letter(message)
             return
         delay_ms = round(delay_seconds * 1000)
         retry = {TIMES: str(times), DELAY_MS: str(delay_ms)}
         deliver_at_ms = self._client.wall_clock_ms() + delay_ms
         await self._send(self._policy.retry_topic, None, message, retry, deliver_at_ms)
 
-    async def _send_dead(self, message: Message) -> None:
+    async def _send_dead_letter(self, message: Message) -> None:
         await self._send(self._policy.topic, self._policy.initial_subscription, message, {}, None)
 
     async def _send(
@@ -249,7 +253,7 @@ class DeadLetterSender:
     async def _producer(self, topic: str, subscription: str | None) -> Producer:
         opening = self._producers.get(topic)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
-            opening = _start(
+            opening = _start_opening(
                 self._client.producer(
                     topic, initial_subscription=subscription, encryption=self._policy.encryption
                 )
@@ -269,7 +273,7 @@ class DeadLetterSender:
                 await opened.result().close()
 
 
-def _start(opening: Coroutine[Any, Any, Producer]) -> asyncio.Task[Producer]:
+def _start_opening(opening: Coroutine[Any, Any, Producer]) -> asyncio.Task[Producer]:
     task = asyncio.get_running_loop().create_task(opening)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -42,22 +42,22 @@ class MessageRouter:
         self._routing = routing
         self._key_hash = key_hash
         self._round_robin = _RoundRobin(batching, seconds)
-        self._begin = chance.randrange(INT_MAX)
+        self._offset = chance.randrange(INT_MAX)
         """Random offset, so that producers created together do not all begin at partition 0."""
         self._single: int | None = None
 
     def first(self, partitions: int) -> int:
         """Return the partition that the first message without a key goes to unless the application routes it."""
-        return self._begin % partitions
+        return self._offset % partitions
 
     def choose(self, message: OutgoingMessage, partitions: int) -> int:
         """Return the partition of a message. ClientError when the application's router returns an invalid index."""
         if not isinstance(self._routing, Routing):
-            return _checked(self._routing(message, partitions), partitions)
+            return _check_index(self._routing(message, partitions), partitions)
         if message.key is not None:
             return self._key_hash(message.key) % partitions
         if self._routing is Routing.ROUND_ROBIN:
-            return (self._begin + self._round_robin.next(message)) % partitions
+            return (self._offset + self._round_robin.next(message)) % partitions
         if self._single is None:  # unchanged when partitions are added
             self._single = self.first(partitions)
         return self._single
@@ -91,7 +91,7 @@ class _RoundRobin:
         )
 
 
-def _checked(index: int, partitions: int) -> int:
+def _check_index(index: int, partitions: int) -> int:
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < partitions:
         raise ClientError(f"the router chose partition {index!r} of {partitions}", definite=True)
     return index

@@ -103,8 +103,8 @@ class SendQueue:
         """Number of messages in the pending entries and the open batch."""
         self._timeout_seconds = timeout_seconds
         self._entries: deque[PendingEntry] = deque()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._timer: asyncio.TimerHandle | None = None
         """Timer that is due when the head times out, or before."""
 
@@ -122,16 +122,16 @@ class SendQueue:
     def is_full(self) -> bool:
         return self.messages >= self.messages_max
 
-    async def room(self, is_over: Callable[[], bool]) -> None:
-        """Wait until the queue is not full, or `is_over` returns true."""
-        while self.is_full and not is_over():
-            self._room.clear()
-            await self._room.wait()
+    async def wait_for_room(self, is_ended: Callable[[], bool]) -> None:
+        """Wait until the queue is not full, or `is_ended` returns true."""
+        while self.is_full and not is_ended():
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def refuse(self, message: OutgoingMessage, error: ClientError) -> None:
         """Fail a message that was counted in `messages` and is not sent."""
         self.messages -= 1
-        self._room.set()
+        self._has_room.set()
         message.fail(error)
 
     def add(
@@ -142,14 +142,14 @@ class SendQueue:
         pending = PendingEntry(messages, data, is_batch, give_up_at, chunk, chunks)
         self._entries.append(pending)
         if timeout is not None and self._timer is None:
-            self._timer = loop.call_at(give_up_at, self._timer_due)
+            self._timer = loop.call_at(give_up_at, self._fail_timed_out)
         return pending
 
     def pop(self) -> PendingEntry:
         pending = self._entries.popleft()
         if pending.is_last_chunk:
             self.messages -= len(pending.messages)
-            self._room.set()
+            self._has_room.set()
         return pending
 
     def fail_all(self, error: ClientError) -> None:
@@ -160,7 +160,7 @@ class SendQueue:
         while self._entries:
             self.pop().fail(error)
 
-    def _timer_due(self) -> None:
+    def _fail_timed_out(self) -> None:
         """Fail the entries that have timed out; they may be stored, and are not sent again. One timer serves all
         entries: most receipts arrive long before it is due."""
         self._timer = None
@@ -168,7 +168,7 @@ class SendQueue:
         while self._entries and self.head.give_up_at <= loop.time():
             self.pop().fail(ClientError("no receipt in time", definite=False, code=None))
         if self._entries:
-            self._timer = loop.call_at(self.head.give_up_at, self._timer_due)
+            self._timer = loop.call_at(self.head.give_up_at, self._fail_timed_out)
 
 
 class OpenBatch:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from emulator.client.acknowledgements import Acknowledgements, from_index_on
+from emulator.client.acknowledgements import Acknowledgements, ack_set_from
 from emulator.client.config import ConsumerConfig
 from emulator.client.consumer import Consumer, ReceiveQueue
 from emulator.client.consumer_session import ConsumerSession, Permits
@@ -19,8 +19,8 @@ from emulator.client.messages import (
     Message,
     encrypted_message,
     id_of,
+    message_count,
     messages_in,
-    messages_of,
     partition_index,
 )
 from emulator.client.redelivery import ConsumerClient, RedeliveryTracker
@@ -52,7 +52,7 @@ class TopicConsumer(Consumer):
         self.session = ConsumerSession(self, client)
         self.permits = Permits(self.session, config.receiver_queue_size, is_paused=config.start_paused)
         if queue is None:
-            self._queue.on_wanted = self._request_wanted
+            self._queue.on_wait = self._request_if_awaited
         self._chunks = ChunkAssembler()
         self._acknowledgements = Acknowledgements(self.session, self._chunks)
         self._opener = PayloadOpener(config.decryption)
@@ -73,7 +73,7 @@ class TopicConsumer(Consumer):
         self._chunks.clear()
         self._redelivery.clear()
         self.permits.reset()
-        self._request_wanted()
+        self._request_if_awaited()
 
     def ended(self, error: ClientError) -> None:
         self._fatal = error
@@ -87,13 +87,13 @@ class TopicConsumer(Consumer):
         consumer (INV-61)."""
         self.config = replace(self.config, initial_position=InitialPosition.EARLIEST)
 
-    def start_place(self) -> MessageIdData | None:
+    def start_position(self) -> MessageIdData | None:
         """Return the start position of a reader; None for a consumer, whose subscription has a position."""
         return None
 
     # Permits.
 
-    def _request_wanted(self) -> None:
+    def _request_if_awaited(self) -> None:
         if self._queue.is_awaited:
             self.permits.request_one()
 
@@ -102,38 +102,38 @@ class TopicConsumer(Consumer):
 
     def resume(self) -> None:
         self.permits.resume()
-        self._request_wanted()
+        self._request_if_awaited()
 
-    def taken(self, message: Message) -> None:
+    def delivered_to_application(self, message: Message) -> None:
         self.permits.release()
-        self._redelivery.taken(message)
+        self._redelivery.start_timeout(message)
 
     # Receiving.
 
     def received(self, meta: MessageMeta, data: bytes) -> None:
         try:
-            self._messages(meta, data)
+            self._enqueue(meta, data)
         except Unreadable as problem:
-            self._unreadable(meta, data, problem)
+            self._handle_unreadable(meta, data, problem)
         if not self.config.receiver_queue_size:
-            self._request_wanted()
+            self._request_if_awaited()
 
-    def _messages(self, meta: MessageMeta, data: bytes) -> None:
+    def _enqueue(self, meta: MessageMeta, data: bytes) -> None:
         has_dead_letters = self.config.dead_letters is not None
         for message in messages_in(meta, data, self.topic, self._partition, self._chunks, self._opener):
             self.permits.expected -= 1
             if (
                 message is None
-                or not self._wants(message.id)
-                or (has_dead_letters and self._redelivery.buries(message))
+                or not self._accepts(message.id)
+                or (has_dead_letters and self._redelivery.send_if_over_limit(message))
             ):
                 self.permits.release()
             else:
                 self._queue.put(self, message)
 
-    def _unreadable(self, meta: MessageMeta, data: bytes, problem: Unreadable) -> None:
+    def _handle_unreadable(self, meta: MessageMeta, data: bytes, problem: Unreadable) -> None:
         """Apply `OnUnreadable` to an encrypted entry. An entry that cannot be decompressed stays unacknowledged."""
-        messages, context = messages_of(data), problem.context
+        messages, context = message_count(data), problem.context
         action = OnUnreadable.FAIL if context is None else self.config.decryption.on_unreadable
         self.permits.expected -= messages
         if context is not None and action is OnUnreadable.CONSUME:
@@ -148,7 +148,7 @@ class TopicConsumer(Consumer):
         for _ in range(messages):
             self.permits.release()
 
-    def _wants(self, message_id: MessageId) -> bool:
+    def _accepts(self, message_id: MessageId) -> bool:
         return True
 
     # Acknowledging.
@@ -157,22 +157,22 @@ class TopicConsumer(Consumer):
         self, *messages: Message | MessageId, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         if transaction is not None:
-            self._redelivery.settled(messages)
-            places = self._acknowledgements.all_places(messages)
+            self._redelivery.stop_timeouts(messages)
+            ids = self._acknowledgements.all_ids(messages)
             await transaction.will_acknowledge_at(self.topic, self.subscription)
             self._check_usable()
-            await self._acknowledgements.send_in(transaction, places)
+            await self._acknowledgements.send_in(transaction, ids)
             return
         if messages:
             self._check_usable()
             await self._acknowledgements.send(messages, confirmed=confirmed)
-        self._redelivery.settled(messages)
+        self._redelivery.stop_timeouts(messages)
 
     async def acknowledge_cumulative(
         self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
         message_id = id_of(message)
-        self._redelivery.settled_upto(message_id)
+        self._redelivery.stop_timeouts_upto(message_id)
         if transaction is not None:
             await transaction.will_acknowledge_at(self.topic, self.subscription)
             self._check_usable()
@@ -190,7 +190,7 @@ class TopicConsumer(Consumer):
 
     def redeliver(self, messages: Sequence[Message]) -> None:
         self.session.redeliver(
-            {(place.ledger, place.entry) for place in self._acknowledgements.all_places(messages)}
+            {(position.ledger, position.entry) for position in self._acknowledgements.all_ids(messages)}
         )
 
     def redeliver_unacknowledged(self) -> None:
@@ -208,8 +208,8 @@ class TopicConsumer(Consumer):
         if isinstance(target, int):
             await self.session.request(Seek(request_id, id_, publish_time_ms=target))
         else:
-            place = MessageIdData(*target[:3], ack_set=from_index_on(target))
-            await self.session.request(Seek(request_id, id_, place))
+            position = MessageIdData(*target[:3], ack_set=ack_set_from(target))
+            await self.session.request(Seek(request_id, id_, position))
         self._queue.drop(self)
         await self.session.reconnected()
 

@@ -32,7 +32,7 @@ class TopicSource(Protocol):
     """The set of topics of a multi-topic consumer."""
 
     @property
-    def come_and_go(self) -> bool:
+    def is_pattern(self) -> bool:
         """Whether the set consists of the existing topics that match a pattern: subscribing creates none."""
         ...
 
@@ -40,15 +40,15 @@ class TopicSource(Protocol):
         """Return the topics that exist now. Raises ClientError when the request fails."""
         ...
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until the set may have changed."""
         ...
 
-    def look_again(self) -> None:
-        """End the wait of `changed`: a topic's consumer has ended, so the topic may be deleted or created again."""
+    def recheck(self) -> None:
+        """End `wait_for_change`: a topic's consumer has ended, so the topic may be deleted or created again."""
         ...
 
-    def end(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching, because the consumer is closed."""
         ...
 
@@ -56,7 +56,7 @@ class TopicSource(Protocol):
 class FixedTopics:
     """A list of topics with their partitions. A lower number of partitions is ignored: partitions are never removed."""
 
-    come_and_go = False
+    is_pattern = False
 
     def __init__(self, client: ConnectionPool, topics: Sequence[str], *, may_create: bool = True) -> None:
         self._client = client
@@ -66,7 +66,7 @@ class FixedTopics:
 
     async def names(self) -> frozenset[str]:
         for topic, count in self._counts.items():
-            if self._is_partitioned(topic, count):
+            if self._may_have_partitions(topic, count):
                 reported = await self._client.partitions_of(
                     topic, may_create=self._may_create and not self._is_known
                 )
@@ -74,19 +74,19 @@ class FixedTopics:
         self._is_known = True
         return frozenset(name for topic, count in self._counts.items() for name in partitions(topic, count))
 
-    def _is_partitioned(self, topic: str, count: int) -> bool:
+    def _may_have_partitions(self, topic: str, count: int) -> bool:
         """Whether the topic may have partitions. An unpartitioned one never gets any; a partition has none (N1, N3)."""
         if not self._client.settings.asks_for_partitions or partition_index(topic) >= 0:
             return False
         return not self._is_known or count > 0
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         await asyncio.sleep(self._client.settings.partitions_interval_seconds)
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Do nothing: the list does not change."""
 
-    def end(self) -> None:
+    def stop_watching(self) -> None:
         pass
 
 
@@ -100,13 +100,13 @@ class PatternTopics:
     sends changes (WATCH_TOPIC_LIST), and the client also requests the list periodically. The client filters the names
     again, because the region's patterns have another syntax."""
 
-    come_and_go = True
+    is_pattern = True
 
     def __init__(self, client: ConnectionPool, pattern: str) -> None:
         """`pattern`: `[persistent://]tenant/namespace/<regular expression>`. ValueError."""
         self._client = client
         self._pattern = pattern
-        self._namespace, self._matching = _parsed(pattern)
+        self._namespace, self._regex = _parse_pattern(pattern)
         self._names: frozenset[str] = frozenset()
         """Topic names that the region reported last."""
         self._hash = ""
@@ -127,9 +127,9 @@ class PatternTopics:
 
     def _matches(self, name: str) -> bool:
         base = PARTITION_SUFFIX.sub("", name).partition("://")[2]
-        return self._matching.fullmatch(base) is not None
+        return self._regex.fullmatch(base) is not None
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._client.settings.topics_interval_seconds):
                 await self._changed.wait()
@@ -141,7 +141,7 @@ class PatternTopics:
         connection.watchers[self._id] = self
         try:
             command = WatchTopics(request_id, self._id, self._namespace, self._pattern, self._hash)
-            self._learn(await connection.request(command))
+            self._apply_response(await connection.request(command))
         except BaseException as reason:
             connection.watchers.pop(self._id, None)
             if isinstance(reason, asyncio.CancelledError):  # The region may have opened the watch.
@@ -155,17 +155,17 @@ class PatternTopics:
 
     async def _request_list(self, connection: BrokerConnection) -> None:
         command = GetTopics(self._client.new_id(), self._namespace, self._pattern, self._hash)
-        self._learn(await connection.request(command))
+        self._apply_response(await connection.request(command))
 
-    def _learn(self, response: object) -> None:
+    def _apply_response(self, response: object) -> None:
         if not isinstance(response, GetTopicsResponse | WatchTopicsSuccess):
             raise ClientError(
                 f"unexpected response to a request for topics: {type(response).__name__}", definite=True
             )
         if not (self._hash and response.hash == self._hash):
-            self._become(response.names, response.hash)
+            self._set_names(response.names, response.hash)
 
-    def _become(self, names: Iterable[str], hash_: str) -> None:
+    def _set_names(self, names: Iterable[str], hash_: str) -> None:
         known = frozenset(names)
         if len(known) > TOPICS_MAX:
             sentence = f"{self._pattern} matches {len(known)} topics; the maximum is {TOPICS_MAX}"
@@ -178,7 +178,7 @@ class PatternTopics:
     def topics_changed(self, change: TopicsUpdate) -> None:
         """Apply a change. When the resulting hash differs from the broker's, `names` requests the whole list."""
         with contextlib.suppress(ClientError):
-            self._become(self._names.union(change.new).difference(change.deleted), change.hash)
+            self._set_names(self._names.union(change.new).difference(change.deleted), change.hash)
         self._changed.set()
 
     def connection_lost(self) -> None:
@@ -188,17 +188,17 @@ class PatternTopics:
     def closed_by_broker(self) -> None:
         """Never called: only the client that opened a watch closes it."""
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         self._changed.set()
 
-    def end(self) -> None:
+    def stop_watching(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.watchers.pop(self._id, None)
             connection.write(EndWatch(self._client.new_id(), self._id).encode())
 
 
-def _parsed(pattern: str) -> tuple[str, re.Pattern[str]]:
+def _parse_pattern(pattern: str) -> tuple[str, re.Pattern[str]]:
     """Return the namespace (tenant/namespace) and the pattern of whole names. ValueError."""
     domain, separator, rest = pattern.rpartition("://")
     parts = rest.split("/", 2)

@@ -70,7 +70,7 @@ class TopicProducer(Producer):
             # The region may have changed: pending messages must carry the version of their schema there.
             self._encoder.schema_version = response.schema_version
             for pending in self._pending:
-                pending.data = self._encoder.encode_again(pending)
+                pending.data = self._encoder.re_encode(pending)
         self.report(ProducerState.OPEN)
         connection = self._session.connection
         if connection is not None:
@@ -96,14 +96,14 @@ class TopicProducer(Producer):
     async def publish(self, message: OutgoingMessage) -> MessageId:
         if message.transaction is not None:
             await message.transaction.will_publish_to(self.topic)
-        await self._pending.room(lambda: self._fatal is not None or self.closed)
+        await self._pending.wait_for_room(lambda: self._fatal is not None or self.closed)
         self.publish_nowait(message)
         return await message.future
 
     def publish_nowait(self, message: OutgoingMessage) -> None:
         pending, batch = self._pending, self._batch
         if pending.messages >= pending.messages_max or self._fatal or self.closed or message.transaction:
-            self._check(message)
+            self._check_can_publish(message)
         requested = message.requested_sequence_id
         self._last_sequence_id = self._last_sequence_id + 1 if requested is None else requested
         message.sequence_id = self._last_sequence_id
@@ -116,7 +116,7 @@ class TopicProducer(Producer):
         else:
             batch.add(message)
 
-    def _check(self, message: OutgoingMessage) -> None:
+    def _check_can_publish(self, message: OutgoingMessage) -> None:
         if self._fatal is not None:
             raise self._fatal
         self._refuse_when_closed()
@@ -201,8 +201,8 @@ class TopicProducer(Producer):
                 message.future.set_result(MessageId(ledger, entry, batch_index, partition, size))
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
-        lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
-        if code in lasting and self._pending and self._pending.head.first == sequence_id:
+        final = (ServerError.NotAllowedError, ServerError.ChecksumError)
+        if code in final and self._pending and self._pending.head.first == sequence_id:
             pending = self._pending.pop()
             pending.fail(rejected(code, message, definite=pending.times_sent == 1))
         elif code is ServerError.TopicTerminatedError:
@@ -256,7 +256,7 @@ class _EntryEncoder:
             seal=self._seal,
         )
 
-    def encode_again(self, pending: PendingEntry) -> bytes:
+    def re_encode(self, pending: PendingEntry) -> bytes:
         """Encode an entry again with the current schema version; chunks keep their size."""
         if pending.chunks > 1:
             return self.encode_chunks(pending.messages[0], pending.entry_bytes_max)[pending.chunk]

@@ -70,23 +70,28 @@ class Transaction:
 
     async def will_publish_to(self, topic: str) -> None:
         """Register the topic with the coordinator, once. ClientError, ExpiredTransaction. Called by `Producer.send`."""
-        await self._added((topic, None))
+        await self._register_once((topic, None))
 
     async def will_acknowledge_at(self, topic: str, subscription: str) -> None:
         """Register a subscription with the coordinator, once; called by `Consumer.acknowledge`."""
-        await self._added((topic, subscription))
+        await self._register_once((topic, subscription))
 
     def publishes_to(self, topic: str) -> bool:
         """Whether the topic is registered with the coordinator."""
-        added = self._participants.get((topic, None))
-        return added is not None and added.done() and not added.cancelled() and added.exception() is None
+        registration = self._participants.get((topic, None))
+        return (
+            registration is not None
+            and registration.done()
+            and not registration.cancelled()
+            and registration.exception() is None
+        )
 
-    async def _added(self, participant: tuple[str, str | None]) -> None:
-        adding = self._participants.get(participant)
-        if adding is None:
+    async def _register_once(self, participant: tuple[str, str | None]) -> None:
+        registration = self._participants.get(participant)
+        if registration is None:
             work = self._coordinators.add(self, *participant)
-            adding = self._participants[participant] = asyncio.get_running_loop().create_task(work)
-        await asyncio.shield(adding)
+            registration = self._participants[participant] = asyncio.get_running_loop().create_task(work)
+        await asyncio.shield(registration)
 
 
 class TransactionCoordinatorClient:
@@ -98,11 +103,11 @@ class TransactionCoordinatorClient:
         self._key = "" if key is None else check_key(key)
         self._process = process
         self._epoch = NO_EPOCH
-        self._at: tuple[str, int] | None = None
+        self._epoch_address: tuple[str, int] | None = None
         """Address of the region that granted the epoch."""
         self._connected: dict[int, BrokerConnection] = {}
         self._connecting = asyncio.Lock()
-        self._round = 0
+        self._turn = 0
 
     @property
     def epoch(self) -> int:
@@ -113,11 +118,11 @@ class TransactionCoordinatorClient:
         """Begin a transaction. ClientError."""
 
         async def attempt() -> Transaction:
-            number = await self._choose()
+            number = await self._choose_coordinator()
             connection = await self._connection(number)
             command = NewTransaction(self._client.new_id(), number, timeout_ms)
-            begun = await connection.ask(command, NewTransactionResponse)
-            txn = TxnId(begun.most or 0, begun.least or 0)
+            response = await connection.ask(command, NewTransactionResponse)
+            txn = TxnId(response.most or 0, response.least or 0)
             return Transaction(self, txn, self._client.service_address)
 
         return await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
@@ -127,7 +132,7 @@ class TransactionCoordinatorClient:
         ClientError or ExpiredTransaction."""
 
         async def attempt() -> None:
-            await self._connection(await self._choose())
+            await self._connection(await self._choose_coordinator())
 
         await self._client.retry(attempt, deadline_seconds=self._deadline_seconds)
 
@@ -165,15 +170,15 @@ class TransactionCoordinatorClient:
 
     # Finding a coordinator.
 
-    async def _choose(self) -> int:
+    async def _choose_coordinator(self) -> int:
         """Return the coordinator of the key; without a key, the next one in turn."""
-        count = await self._count()
+        count = await self._count_coordinators()
         if self._key:
             return coordinator_of(self._key, count)
-        self._round += 1
-        return self._round % count
+        self._turn += 1
+        return self._turn % count
 
-    async def _count(self) -> int:
+    async def _count_coordinators(self) -> int:
         connection = await self._client.connection_for(f"{COORDINATORS}-partition-0")
         command = PartitionMetadata(self._client.new_id(), COORDINATORS, may_create=False)
         count = (await connection.ask(command, PartitionMetadataResponse)).partitions
@@ -192,8 +197,8 @@ class TransactionCoordinatorClient:
 
     async def _connect(self, connection: BrokerConnection, number: int) -> None:
         address = self._client.service_address
-        if self._at != address:  # an epoch is valid only in the region that granted it
-            self._epoch, self._at = NO_EPOCH, address
+        if self._epoch_address != address:  # an epoch is valid only in the region that granted it
+            self._epoch, self._epoch_address = NO_EPOCH, address
         command = ConnectCoordinator(self._client.new_id(), number)
         if self._key:
             command = replace(command, key=self._key, known_epoch=self._epoch, process=self._process)

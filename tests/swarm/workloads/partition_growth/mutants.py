@@ -51,7 +51,7 @@ class _WatchesOnce(PatternTopics):
 class _TopicWatchLostOnReconnect(Client):
     """After a reconnect a client does not watch the list of topics."""
 
-    def topics_that_fit(self, pattern: str) -> TopicSource:
+    def pattern_topics(self, pattern: str) -> TopicSource:
         return _WatchesOnce(self, pattern)
 
 
@@ -92,11 +92,11 @@ class _EndsAtAReconnect(TableView):
         try:
             first = await client.service_connection()
             while await client.service_connection() is first:
-                self._take(await self._reader.receive())
+                self._apply(await self._reader.receive())
         except ClientError:
             return
         finally:
-            self._read_more.set()
+            self._progress.set()
 
 
 @MUTANTS.mutant("table-view-lost-on-reconnect", "INV-95", patch=_client)
