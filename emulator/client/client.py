@@ -166,7 +166,7 @@ class Client(ConsumerClient):
         return view
 
     def pattern_topics(self, pattern: str) -> TopicSource:
-        """Return the topics that a consumer of a pattern reads. ValueError for an invalid pattern."""
+        """Return the source of the topics that a consumer of a pattern reads. ValueError for an invalid pattern."""
         return PatternTopics(self, pattern)
 
     async def new_transaction(self, timeout_seconds: float = 60.0) -> Transaction:
@@ -256,8 +256,8 @@ class Client(ConsumerClient):
     async def _partitions_before_use(
         self, topic: str, *, may_create: bool = True, no_deadline: bool = False
     ) -> int:
-        """Return the number of partitions of a topic, which the request may create; 0 for a partition (N3). ClientError
-        when the region does not respond in time."""
+        """Return the number of partitions of a topic, which the request may create; 0 for a partition (N3), or without
+        `asks_for_partitions`. ClientError when the region does not respond in time."""
         if not self.settings.asks_for_partitions or partition_index(topic) >= 0:
             return 0
         deadline_seconds = None if no_deadline else self.settings.operation_timeout_seconds

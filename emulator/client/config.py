@@ -49,7 +49,7 @@ class ProducerConfig:
     encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
-        """ValueError for a priority that is no int32 or a compression without its library."""
+        """ValueError for a priority that is no int32, a compression without its library, or batching with chunking."""
         checked_priority(self.priority)
         self.compression.check()
         if self.chunking and self.batching is not None:

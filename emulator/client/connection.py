@@ -164,7 +164,7 @@ class BrokerConnection(asyncio.Protocol):
         self, request_id: int, frame: bytes, on_second_response: Callable[[Command], None] | None = None
     ) -> Command:
         """Send a request and wait for its response. ClientError when it is rejected, lost or timed out; a timeout
-        closes the connection, because a late response could be taken for that of another request."""
+        aborts the connection, so that its producers and consumers reconnect."""
         if not self.is_open:
             raise ClientError("not connected", definite=True)
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()

@@ -86,8 +86,8 @@ class ConnectionPool:
         return self._next_id
 
     async def connection_for(self, topic: str) -> BrokerConnection:
-        """Look the topic up and connect to the broker that serves it. Tries the next service URL when one fails.
-        Raises ClientError (definite) when no broker could be reached."""
+        """Look the topic up and connect to the broker that serves it. Raises ClientError when one of these fails; if no
+        connection to the service URL could be opened, the next call tries the next one."""
         connection = await self.service_connection()
         found = await connection.ask(Lookup(self.new_id(), topic), LookupResponse)
         try:
@@ -99,8 +99,8 @@ class ConnectionPool:
 
     async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
         """Return the number of partitions of the topic (`<topic>-partition-0` and so on); 0: it is not partitioned.
-        `may_create`: a missing topic is created as its namespace's policy says. Raises ClientError when the broker does
-        not respond, or its response is invalid."""
+        `may_create`: a missing topic is created as its namespace's policy says. Raises ClientError when the broker
+        rejects the request or does not respond, or its response is invalid."""
         connection = await self.service_connection()
         command = PartitionMetadata(self.new_id(), topic, may_create=may_create)
         count = (await connection.ask(command, PartitionMetadataResponse)).partitions or 0
@@ -161,8 +161,8 @@ class ConnectionPool:
         deadline_seconds: float | None,
         also_retried: Collection[ServerError] = (),
     ) -> T:
-        """Repeat an attempt with back-off until it succeeds. Raises errors that are final, except for those in
-        `also_retried`, and the last error once the deadline has passed (None: no deadline)."""
+        """Repeat an attempt with back-off until it succeeds. Raises a final error, except for those in `also_retried`,
+        the last error when the deadline passes (None: no deadline), and any error of a closed client."""
         loop = asyncio.get_running_loop()
         give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
         backoff = self.settings.backoff_seconds

@@ -59,7 +59,7 @@ class Consumer(ABC):
         """Open the consumer; called by the client."""
 
     async def receive(self) -> Message:
-        """Return the next message. ClientError once the consumer is closed or cannot reconnect."""
+        """Return the next message. ClientError when none is queued and the consumer is closed or cannot reconnect."""
         if self._queue.is_empty:
             self._check_usable()
         return await self._queue.take()
@@ -103,13 +103,13 @@ class Consumer(ABC):
 
     @abstractmethod
     def negative_acknowledge(self, *messages: Message) -> None:
-        """Request redelivery of these messages (SHARED), or of every unacknowledged message (other types), after
-        `negative_ack_delay_seconds`. A message beyond its maximum of redeliveries becomes a dead letter."""
+        """Request redelivery of these messages (SHARED, KEY_SHARED), or of every unacknowledged message (other types),
+        after `negative_ack_delay_seconds`. With `DeadLetters`, one redelivered too often becomes a dead letter."""
 
     @abstractmethod
     async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
         """Send the message to the retry topic, which delivers it after the delay; after too many retries it becomes a
-        dead letter. ClientError; ValueError for a consumer without retries."""
+        dead letter. ClientError; ValueError without `DeadLetters.retries`, or for a negative delay."""
 
     @abstractmethod
     def redeliver_unacknowledged(self) -> None:
@@ -159,7 +159,7 @@ class QueuedConsumer(Protocol):
     """A consumer of one topic, as its receiver queue uses it; several consumers may share a queue."""
 
     def delivered_to_application(self, message: Message) -> None:
-        """Release the permit of a message that the application has received."""
+        """Release the permit of a message that the application receives, and start its acknowledgement timeout."""
         ...
 
 
@@ -167,7 +167,7 @@ Arrived = tuple[QueuedConsumer, Message]
 
 
 class ReceiveQueue:
-    """Received messages in the order of arrival. Each consumer puts in no more messages than it has requested."""
+    """Received messages in the order of arrival. A consumer adds no more than it requested, except in batches."""
 
     def __init__(self) -> None:
         self._queue: deque[Arrived] = deque()

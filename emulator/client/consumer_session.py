@@ -167,7 +167,7 @@ class ConsumerSession:
         self.write(Redeliver(self.id, ids).encode())
 
     async def last_message(self) -> LastMessageIdResponse:
-        """Request the newest message of the topic and the mark-delete position of this consumer."""
+        """Request the newest message of the topic and the mark-delete position of the subscription."""
         command = GetLastMessageId(self.client.new_id(), self.id)
         response = await self.request(command)
         if not isinstance(response, LastMessageIdResponse):
@@ -192,7 +192,7 @@ class ConsumerSession:
 
 
 class Permits:
-    """Flow control of one consumer: sends as many permits as its receiver queue has free slots."""
+    """Flow control of one consumer: sends permits for the free slots of its receiver queue, once half of it is free."""
 
     def __init__(self, session: ConsumerSession, queue_size: int, *, is_paused: bool) -> None:
         self.is_paused = is_paused
@@ -209,7 +209,7 @@ class Permits:
         self._request(self._unsent_permits)
 
     def release(self) -> None:
-        """Count a free slot after a message has left the queue."""
+        """Count a free slot after a message has left the queue, and send permits if half of the slots are free."""
         if self._queue_size:
             self._unsent_permits += 1
             self._request(self._queue_size // 2)

@@ -53,7 +53,7 @@ class Encryption:
     """Name of each reader's key -> RSA public key as PEM; at least one."""
 
     def __post_init__(self) -> None:
-        """ValueError for an invalid key, or when the library is not installed."""
+        """ValueError without a key, for an invalid key, or when the library is not installed."""
         if not self.public_keys:
             raise ValueError("to encrypt, name at least one public key")
         for name, pem in self.public_keys.items():

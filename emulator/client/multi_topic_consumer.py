@@ -1,7 +1,7 @@
 """A consumer of several topics (partitions, a list or a pattern): one consumer per topic, one shared receiver queue.
 
-Each message names its topic, and its acknowledgement goes to that topic's consumer. Topics created later are subscribed
-to independently: an unavailable topic does not delay the others.
+Each message names its topic, and its acknowledgement goes to that topic's consumer. A topic found later that cannot be
+subscribed to does not fail the consumer: it is tried again with the next change.
 """
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ class SubscribedTopics:
             await self._open(topic)
 
     def handle_end(self, child: TopicConsumer) -> bool:
-        """Remove a topic's consumer that has ended; return False if its end is a failure of the whole consumer. With a
-        pattern it is none: the topic is subscribed to again if it is still listed."""
+        """Handle the end of a topic's consumer. With a pattern, remove it; its topic is subscribed to again if it is still
+        listed. Otherwise return False: the whole consumer has failed."""
         if self.is_pattern and self.consumers.get(child.topic) is child:
             del self.consumers[child.topic]
             self._names.recheck()

@@ -4,7 +4,7 @@ Exclusive access is all or nothing (INV-73). Partition 0 is requested first and 
 want all partitions, the owner of partition 0 gets the rest, so they cannot deadlock. A producer that loses one
 partition releases the others and publishes nothing more.
 
-Partitions that are added later are used in the order of their indices, each once it is open.
+Partitions that are added later are used in the order of their indices, each once it is open (lazy ones at once).
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class PartitionProducer:
             await self.producer.flush()
 
     async def close(self) -> None:
-        """Close the producer; publish the waiting messages first, if the partition can be opened in time."""
+        """Close the producer. Waiting messages are published first, or fail if the partition cannot be opened."""
         if self._opening is not None:
             if not self._unsent:
                 self._opening.cancel()

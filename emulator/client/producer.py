@@ -61,7 +61,8 @@ class Producer(ABC):
     @property
     @abstractmethod
     def is_connected(self) -> bool:
-        """Whether the producer is open in all partitions. False: it is reconnecting, closed or fenced."""
+        """Whether the producer is connected, in all partitions that it has opened. False: it is reconnecting, closed or
+        fenced."""
 
     @abstractmethod
     async def start(self) -> None:

@@ -40,7 +40,7 @@ class ProducerSession:
         self.name = config.name or ""
         self.topic_epoch: int | None = None
         self.connection: BrokerConnection | None = None
-        """None while the producer is reconnecting, closed or fenced."""
+        """None unless the producer is open: before the first response, while it reconnects, and once it has ended."""
         self._producer = producer
         self._client = client
         self._topic = topic
@@ -128,7 +128,7 @@ class ProducerSession:
     # Reconnecting.
 
     def lost(self) -> None:
-        """Reconnect after the connection was lost or the region closed the producer."""
+        """End the wait in the queue, or reconnect, after the connection was lost or the region closed the producer."""
         if self.connection is not None:
             self.connection.producers.pop(self.id, None)
         was_open, self.connection = self.connection is not None, None

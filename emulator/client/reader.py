@@ -129,7 +129,7 @@ Listener = Callable[[str, bytes | None], None]
 
 
 class TableView(Mapping[str, bytes]):
-    """The newest payload of each key of a topic. Messages without a key are ignored; an empty payload deletes it."""
+    """The newest payload of each key of a topic. A message without a key is ignored; an empty payload deletes a key."""
 
     def __init__(self, reader: Reader) -> None:
         self.topic = reader.topic

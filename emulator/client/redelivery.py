@@ -1,8 +1,9 @@
 """Redelivery of messages that the application has received: negative acknowledgements, timeouts and dead letters.
 
-A message is redelivered after a negative acknowledgement, or when it is not acknowledged within the timeout, up to
-`redeliveries_max` times. After that it is sent to the dead letter topic and acknowledged. `Consumer.reconsume_later`
-sends it to the retry topic instead, to be delivered after a delay, up to the same number of times.
+A message is redelivered after a negative acknowledgement, or when it is not acknowledged within the timeout. With
+`DeadLetters`, a message that was redelivered `redeliveries_max` times is sent to the dead letter topic and acknowledged
+instead. `Consumer.reconsume_later` sends it to the retry topic, to be delivered after a delay, up to the same number of
+times.
 
 A dead letter is sent before its message is acknowledged: a crash between the two steps duplicates the message
 and never loses it.
@@ -126,7 +127,7 @@ class RedeliveryTracker:
             self._ack_timeouts.add(message)
 
     def stop_timeouts(self, messages: Iterable[Message | MessageId]) -> None:
-        """Stop the timeouts of messages that were acknowledged, negatively or not, or sent to the retry topic."""
+        """Stop the acknowledgement timeouts of messages: they are acknowledged (or negatively), or sent for a retry."""
         if self._ack_timeouts is not None:
             for message in messages:
                 self._ack_timeouts.remove(id_of(message))
@@ -144,10 +145,10 @@ class RedeliveryTracker:
             self._negative_acks.add(message)
 
     def send_if_over_limit(self, message: Message) -> bool:
-        """Send a message that exceeds the redelivery limit to the dead letter topic.
+        """Send a message that exceeds the redelivery limit to the dead letter topic, in the background.
 
-        A message exceeds the limit when its last consumer died without a negative acknowledgement. Return whether the
-        message was sent; the application must not receive it then.
+        A message exceeds the limit when its last consumer died without a negative acknowledgement. Return whether it
+        does; the application must not receive it then.
         """
         if self._sender is None or self._policy is None:
             return False
@@ -157,7 +158,7 @@ class RedeliveryTracker:
         return True
 
     async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
-        """Send a message to the retry topic. ClientError; ValueError for a consumer without retries."""
+        """Send a message to the retry topic. ClientError; ValueError without retries, or for a negative delay."""
         if self._sender is None or self._policy is None or not self._policy.retries:
             raise ValueError("reconsume_later needs a consumer with DeadLetters(retries=True)")
         if delay_seconds < 0:
@@ -204,7 +205,7 @@ class DeadLetterSender:
         self._sending: set[asyncio.Task[None]] = set()
 
     def send_in_background(self, message: Message) -> None:
-        """Send a message to the dead letter topic in the background; redeliver it if the send fails."""
+        """Send a message to the dead letter topic in the background. If that fails, request its redelivery later."""
         task = asyncio.get_running_loop().create_task(self._send_or_redeliver(message))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

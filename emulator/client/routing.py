@@ -64,8 +64,8 @@ class MessageRouter:
 
 
 class _RoundRobin:
-    """A counter that advances with each message, or with each full batch if messages are batched: a new partition for
-    each message would make batches of one message."""
+    """A counter that advances with each message, or, if messages are batched, when a batch reaches one of its limits: a
+    new partition for each message would make batches of one message."""
 
     def __init__(self, batching: Batching | None, seconds: Callable[[], float]) -> None:
         self._batching = batching

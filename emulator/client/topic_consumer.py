@@ -1,6 +1,6 @@
 """A consumer of one topic: messages, redelivery and permits of one subscription.
 
-A reconnect empties the receiver queue, because the broker redelivers every unacknowledged message.
+A reconnect or seek empties the receiver queue, because the broker delivers the messages again.
 """
 
 from __future__ import annotations

@@ -37,11 +37,12 @@ class TopicSource(Protocol):
         ...
 
     async def names(self) -> frozenset[str]:
-        """Return the topics that exist now. Raises ClientError when the request fails."""
+        """Return the existing topics that match a pattern, or the listed topics with their current partitions. Raises
+        ClientError when the request fails."""
         ...
 
     async def wait_for_change(self) -> None:
-        """Wait until the set may have changed."""
+        """Wait until the set may have changed, or until the client's interval has passed."""
         ...
 
     def recheck(self) -> None:
@@ -75,7 +76,8 @@ class FixedTopics:
         return frozenset(name for topic, count in self._counts.items() for name in partitions(topic, count))
 
     def _may_have_partitions(self, topic: str, count: int) -> bool:
-        """Whether the topic may have partitions. An unpartitioned one never gets any; a partition has none (N1, N3)."""
+        """Whether to request the number of partitions. A topic without partitions never gets any; a partition has none
+        (N1, N3)."""
         if not self._client.settings.asks_for_partitions or partition_index(topic) >= 0:
             return False
         return not self._is_known or count > 0
@@ -84,7 +86,7 @@ class FixedTopics:
         await asyncio.sleep(self._client.settings.partitions_interval_seconds)
 
     def recheck(self) -> None:
-        """Do nothing: the list does not change."""
+        """Do nothing: the list is fixed, and partitions are never removed."""
 
     def stop_watching(self) -> None:
         pass
@@ -110,7 +112,7 @@ class PatternTopics:
         self._names: frozenset[str] = frozenset()
         """Topic names that the region reported last."""
         self._hash = ""
-        """Hash of `_names`; empty: the region's hash did not match them."""
+        """Hash of `_names`; empty before the first response, or if the region's hash did not match them."""
         self._id = client.new_id()
         self._connection: BrokerConnection | None = None
         self._may_watch = True

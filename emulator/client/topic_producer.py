@@ -35,7 +35,7 @@ class TopicProducer(Producer):
         self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
-        """Called when the producer can send no more messages."""
+        """Called when the producer can send no more messages, also when it is closed."""
 
     @property
     def name(self) -> str:

@@ -57,7 +57,7 @@ class ClientSettings:
     """Times and intervals of a client."""
 
     operation_timeout_seconds: float = 30.0
-    """Timeout of a create, subscribe, seek or other operation, including its reconnects."""
+    """Timeout of opening a producer or consumer, and of requests of transactions, including retries."""
     connect_timeout_seconds: float = 5.0
     request_timeout_seconds: float = 10.0
     """Timeout of one attempt of a request, after which the connection is closed."""
