@@ -241,7 +241,7 @@ class SubscribedTopics:
             await self._open(topic)
 
     def handle_end(self, child: TopicConsumer) -> bool:
-        """Handle the end of a topic's consumer. With a pattern, remove it; its topic is subscribed to again if it is still
+        """Handle the end of a topic's consumer. With a pattern, remove it: its topic is subscribed to again if still
         listed. Otherwise return False: the whole consumer has failed."""
         if self.is_pattern and self.consumers.get(child.topic) is child:
             del self.consumers[child.topic]

@@ -76,12 +76,12 @@ class ActorSteps:
     async def change_program(self, verb: str, name: str, seconds: float) -> None:
         """Apply a verb to a program. Facts mark the time in which it is down on purpose: from before its end until
         after its start."""
-        goes_on = verb in ("start", "resume")
-        if not goes_on:
+        runs_afterwards = verb in ("start", "resume")
+        if not runs_afterwards:
             self._note(verb, name)
         done = self._context.program(name).change(cast(ProgramVerb, verb))
         await self._context.in_time(seconds, done, lambda: f"{name} has not completed it")
-        if goes_on:
+        if runs_afterwards:
             self._note(verb, name)
 
     def _note(self, verb: str, name: str) -> None:
@@ -96,13 +96,13 @@ class ActorSteps:
             await cast(RestartableActor, self._context.actors[name]).change(cast(HostVerb, verb))
             done.append(name)
 
-        async def all_of_them() -> None:
+        async def run_all() -> None:
             await asyncio.gather(*map(one, names))
 
-        def who_is_late() -> str:
+        def describe_late() -> str:
             return f"not completed for {', '.join(name for name in names if name not in done)}"
 
-        await self._context.in_time(seconds, all_of_them(), who_is_late)
+        await self._context.in_time(seconds, run_all(), describe_late)
 
     async def close_actors(self) -> None:
         """Close all actors. A second call has no effect."""

@@ -34,33 +34,33 @@ class PlainProgress(ScenarioObserver):
     def __init__(self, output: IO[str]) -> None:
         self._output = output
         self._latest: ProgressSnapshot | None = None
-        self._said_at = 0.0
+        self._printed_at = 0.0
 
     def run_began(self, scenario: Scenario) -> None:
-        self._say(f"{scenario.name}: {len(scenario.steps)} steps")
+        self._print(f"{scenario.name}: {len(scenario.steps)} steps")
 
     def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
-        self._say(failure or describe_done(step, seconds))
+        self._print(failure or describe_done(step, seconds))
 
     def snapshot_taken(self, snapshot: ProgressSnapshot) -> None:
         self._latest = snapshot
-        if snapshot.seconds - self._said_at >= PLAIN_SECONDS:
-            self._say_counts(snapshot)
+        if snapshot.seconds - self._printed_at >= PLAIN_SECONDS:
+            self._print_counts(snapshot)
 
     def run_ended(self, result: ScenarioResult) -> None:
         if self._latest is not None:
-            self._say_counts(self._latest)
-        self._say(describe_end(result))
+            self._print_counts(self._latest)
+        self._print(describe_end(result))
 
-    def _say_counts(self, snapshot: ProgressSnapshot) -> None:
-        self._said_at = snapshot.seconds
+    def _print_counts(self, snapshot: ProgressSnapshot) -> None:
+        self._printed_at = snapshot.seconds
         counts = ", ".join(f"{part.name} {describe_counts(part, counts)}" for part, counts in snapshot.actors)
         not_running = [
             f"{region.name} {region.state}" for region in snapshot.regions if region.state != "running"
         ]
-        self._say(f"  {snapshot.seconds:5.1f} s  {'; '.join(filter(None, [counts, *not_running]))}")
+        self._print(f"  {snapshot.seconds:5.1f} s  {'; '.join(filter(None, [counts, *not_running]))}")
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=self._output, flush=True)
 
 

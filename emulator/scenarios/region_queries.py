@@ -32,29 +32,31 @@ async def call_over_http(region: RegionStatus, method: str, path: str, body: Any
     url = urlsplit(region.admin_url)
     target = url.path + path
     try:
-        answer = await call(SocketNetwork(), url.hostname or "", url.port or 0, method, target, body)
-    except NoHttpResponse as silence:
-        raise OSError(str(silence)) from None
-    return answer.status, answer.body
+        response = await call(SocketNetwork(), url.hostname or "", url.port or 0, method, target, body)
+    except NoHttpResponse as error:
+        raise OSError(str(error)) from None
+    return response.status, response.body
 
 
 async def unexpected_responses(
     call_region: CallRegion, regions: Mapping[str, RegionStatus], calls: tuple[AdminCall, ...]
 ) -> list[str]:
     """Make all calls concurrently, and return a sentence for each call without the expected response."""
-    found = await asyncio.gather(*(_unwelcome(call_region, regions[one.region], one) for one in calls))
+    found = await asyncio.gather(
+        *(_unexpected_response(call_region, regions[one.region], one) for one in calls)
+    )
     return [sentence for sentence in found if sentence is not None]
 
 
-async def _unwelcome(call_region: CallRegion, region: RegionStatus, call: AdminCall) -> str | None:
+async def _unexpected_response(call_region: CallRegion, region: RegionStatus, call: AdminCall) -> str | None:
     try:
         status, body = await call_region(region, call.method, call.path, call.body)
-    except OSError as silence:
-        return f"{call.region} did not respond to {call.method} {call.path}: {silence}"
+    except OSError as error:
+        return f"{call.region} did not respond to {call.method} {call.path}: {error}"
     if status in call.status or (not call.status and 200 <= status < 300):
         return None
-    said = body.decode(errors="replace")[:ANSWER_CHARACTERS]
-    return f"{call.region} responded to {call.method} {call.path} with {status} {said}".rstrip()
+    excerpt = body.decode(errors="replace")[:ANSWER_CHARACTERS]
+    return f"{call.region} responded to {call.method} {call.path} with {status} {excerpt}".rstrip()
 
 
 async def unmet_condition(
@@ -63,18 +65,18 @@ async def unmet_condition(
     """Return why the condition does not hold, as a sentence; None if the region returned the expected value."""
     try:
         status, body = await call_region(region, "GET", condition.get, None)
-        said = json.loads(body) if status == 200 and body else None
+        returned = json.loads(body) if status == 200 and body else None
     except (OSError, ValueError) as problem:
         return f"no value from {condition.region}: {problem}"
-    if status in (200, 204) and _contains(said, condition.value):
+    if status in (200, 204) and _contains(returned, condition.value):
         return None
-    return f"{condition.region} returned {status} {json.dumps(said)[:ANSWER_CHARACTERS]}"
+    return f"{condition.region} returned {status} {json.dumps(returned)[:ANSWER_CHARACTERS]}"
 
 
-def _contains(said: Any, wanted: Any) -> bool:
-    if isinstance(said, dict) and isinstance(wanted, dict):
-        return all(name in said and said[name] == value for name, value in wanted.items())
-    return bool(said == wanted)
+def _contains(returned: Any, expected: Any) -> bool:
+    if isinstance(returned, dict) and isinstance(expected, dict):
+        return all(name in returned and returned[name] == value for name, value in expected.items())
+    return bool(returned == expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class ReplicationSurvey:
         """Yield a sentence if a subscription has unacknowledged messages in a region."""
         if region not in self.topics:
             yield f"{subscription} is consumed in {region}, which is lost: move its consumer"
-        elif not self.knows(region, topic, subscription):
+        elif not self.has_subscription(region, topic, subscription):
             yield f"{region} does not have subscription {subscription}"
         elif messages := self.topics[region][topic].unacknowledged[subscription]:
             yield f"{subscription} has not acknowledged {messages} messages in {region}"
@@ -156,7 +158,7 @@ class ReplicationSurvey:
                 if reason := status.why_not_replicated.get(subscription):
                     yield f"reason from {region}: {reason}"
 
-    def knows(self, region: str, topic: str, subscription: str) -> bool:
+    def has_subscription(self, region: str, topic: str, subscription: str) -> bool:
         status = self.topics.get(region, {}).get(topic)
         return status is not None and subscription in status.unacknowledged
 
@@ -166,7 +168,7 @@ async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> Re
     silent: list[str] = []
     topics: dict[str, dict[str, TopicStatus]] = {}
 
-    async def ask(region: RegionStatus) -> None:
+    async def request(region: RegionStatus) -> None:
         if region.state != "running":
             silent.append(f"{region.name} is {region.state}")
             return
@@ -175,5 +177,5 @@ async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> Re
         except OSError as error:
             silent.append(f"{region.name} does not respond: {error}")
 
-    await asyncio.gather(*map(ask, regions))
+    await asyncio.gather(*map(request, regions))
     return ReplicationSurvey(tuple(sorted(silent)), topics)

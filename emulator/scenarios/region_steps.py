@@ -41,12 +41,12 @@ class RegionSteps:
             done.append(region)
             self._context.fact(verb, region=region)
 
-        async def all_of_them() -> None:
+        async def run_all() -> None:
             await asyncio.gather(*map(one, regions))
 
         await self._context.in_time(
             change.within,
-            all_of_them(),
+            run_all(),
             lambda: f"not completed for {', '.join(region for region in regions if region not in done)}",
         )
         if isinstance(change, Lose) and change.with_store and change.cluster is not None:
@@ -97,15 +97,15 @@ class RegionSteps:
     async def call(self, calls: tuple[AdminCall, ...]) -> None:
         regions = await self._context.regions()
 
-        async def all_of_them() -> None:
-            refused = await unexpected_responses(self._context.environment.call_region, regions, calls)
-            if refused:
-                raise StepFailed("; ".join(refused))
+        async def run_all() -> None:
+            unexpected = await unexpected_responses(self._context.environment.call_region, regions, calls)
+            if unexpected:
+                raise StepFailed("; ".join(unexpected))
 
         for one in calls:
             self._context.fact("note", region=one.region, detail=f"{one.method} {one.path}")
         seconds = max(one.within for one in calls)
-        await self._context.in_time(seconds, all_of_them(), lambda: "not every region has responded")
+        await self._context.in_time(seconds, run_all(), lambda: "not every region has responded")
 
 
 CREATED = (204, 409)
@@ -136,11 +136,11 @@ async def _create(context: RunContext, region: str, topic: str, count: int) -> N
     path = f"/admin/v2/{topic.replace('://', '/', 1)}/partitions"
     status = (await context.regions())[region]
     try:
-        code, said = await context.environment.call_region(status, "PUT", path, count)
+        code, body = await context.environment.call_region(status, "PUT", path, count)
         if code in CREATED:
-            code, said = await context.environment.call_region(status, "GET", path, None)
-    except OSError as silence:
-        raise StepFailed(f"{region} does not respond: {silence}") from None
-    if code != 200 or json.loads(said).get("partitions") != count:
-        answer = f"{code} {said.decode(errors='replace')}"
-        raise StepFailed(f"{topic} does not have {count} partitions in {region}: {answer}")
+            code, body = await context.environment.call_region(status, "GET", path, None)
+    except OSError as error:
+        raise StepFailed(f"{region} does not respond: {error}") from None
+    if code != 200 or json.loads(body).get("partitions") != count:
+        response = f"{code} {body.decode(errors='replace')}"
+        raise StepFailed(f"{topic} does not have {count} partitions in {region}: {response}")

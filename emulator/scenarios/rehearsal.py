@@ -60,98 +60,98 @@ class Rehearsal:
         self._finished: set[str] = set()
 
     def step(self, index: int, verb: str, action: Action) -> Step:
-        place: KeyPath = ("steps", index, verb)
+        path: KeyPath = ("steps", index, verb)
         actors: tuple[str, ...] = ()
         match action:
             case Begin():
-                actors = self._begin(place, action.actors)
+                actors = self._begin(path, action.actors)
             case Finish():
-                actors = self._finish(place, action.actors)
+                actors = self._finish(path, action.actors)
             case Move():
-                self._must_be_at_work(place, action.actor)
-                self._may_move(place, action.actor)
+                self._check_running(path, action.actor)
+                self._check_can_move(path, action.actor)
             case PublishedCondition():
-                self._must_have_begun(place, action.producer)
+                self._check_begun(path, action.producer)
             case ReceivedCondition():
-                self._must_have_begun(place, action.consumer)
+                self._check_begun(path, action.consumer)
             case ProgramCondition():
-                self._must_have_begun(place, action.program)
+                self._check_begun(path, action.program)
             case OnRegion(program=str(program)):
-                self._must_be_at_work(place, program)
+                self._check_running(path, program)
                 if verb == "lose":
-                    self._file.report(place, "a program cannot be lost: use kill, or lose its region")
+                    self._file.report(path, "a program cannot be lost: use kill, or lose its region")
             case OnRegion(host=tuple(hosts)):
-                self._may_be_done_to(place, verb, "a host", hosts)
+                self._check_verb_applies(path, verb, "a host", hosts)
             case OnRegion(task=tuple(tasks)):
-                self._may_be_done_to(place, verb, "a task", tasks)
+                self._check_verb_applies(path, verb, "a task", tasks)
             case HostCondition():
-                self._must_have_begun(place, action.host)
+                self._check_begun(path, action.host)
             case TaskCondition():
-                self._must_have_begun(place, action.task)
+                self._check_begun(path, action.task)
             case TopicsOwnedCondition():
                 if not any(isinstance(self._parts[name], HostSpec) for name in self._begun):
-                    self._file.report(place, "no host has begun here")
+                    self._file.report(path, "no host has begun here")
             case Drain():
-                self._must_not_publish(place)
+                self._check_no_endless_publisher(path)
         return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
 
-    def _begin(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _begin(self, path: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
         waiting = [name for name in self._parts if name not in self._begun]
-        meant = self._resolve(place, names, waiting, "has begun already")
-        self._begun += meant
-        return meant
+        resolved = self._resolve(path, names, waiting, "has begun already")
+        self._begun += resolved
+        return resolved
 
-    def _finish(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
-        at_work = [name for name in self._begun if name not in self._finished]
-        meant = self._resolve(place, names, at_work, "is not running here")
-        self._finished.update(meant)
-        return meant
+    def _finish(self, path: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
+        running = [name for name in self._begun if name not in self._finished]
+        resolved = self._resolve(path, names, running, "is not running here")
+        self._finished.update(resolved)
+        return resolved
 
     def _resolve(
-        self, place: KeyPath, names: tuple[str, ...], possible: list[str], otherwise: str
+        self, path: KeyPath, names: tuple[str, ...], possible: list[str], otherwise: str
     ) -> tuple[str, ...]:
-        meant: list[str] = []
+        resolved: list[str] = []
         for name in names:
             members = [member for member in possible if self._is_in(member, name)]
             if not members:
                 self._file.report(
-                    place, f"{name}: no actor is left" if name in GROUPS else f"{name} {otherwise}"
+                    path, f"{name}: no actor is left" if name in GROUPS else f"{name} {otherwise}"
                 )
-            meant += [member for member in members if member not in meant]
-        return tuple(meant)
+            resolved += [member for member in members if member not in resolved]
+        return tuple(resolved)
 
     def _is_in(self, actor: str, name_or_group: str) -> bool:
         kind = _KINDS.get(name_or_group)
         return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)
 
-    def _may_move(self, place: KeyPath, actor: str) -> None:
+    def _check_can_move(self, path: KeyPath, actor: str) -> None:
         part = self._parts.get(actor)
         if isinstance(part, ProducerSpec) and part.access == "wait":
-            self._file.report(place, f"{actor} waits for exclusive access in its region and cannot move")
+            self._file.report(path, f"{actor} waits for exclusive access in its region and cannot move")
 
-    def _may_be_done_to(self, place: KeyPath, verb: str, noun: str, actors: tuple[str, ...]) -> None:
+    def _check_verb_applies(self, path: KeyPath, verb: str, noun: str, actors: tuple[str, ...]) -> None:
         for actor in actors:
-            self._must_be_at_work(place, actor)
+            self._check_running(path, actor)
         if verb in ("lose", "restart"):
             self._file.report(
-                place, f"{noun} can be killed, stopped, started, paused and resumed; {verb} is for regions"
+                path, f"{noun} can be killed, stopped, started, paused and resumed; {verb} is for regions"
             )
 
-    def _must_have_begun(self, place: KeyPath, actor: str) -> None:
+    def _check_begun(self, path: KeyPath, actor: str) -> None:
         if actor not in self._begun:
-            self._file.report(place, f"{actor} has not begun here; put `begin: {actor}` before")
+            self._file.report(path, f"{actor} has not begun here; put `begin: {actor}` before")
 
-    def _must_be_at_work(self, place: KeyPath, actor: str) -> None:
-        self._must_have_begun(place, actor)
+    def _check_running(self, path: KeyPath, actor: str) -> None:
+        self._check_begun(path, actor)
         if actor in self._finished:
-            self._file.report(place, f"{actor} has finished before this step")
+            self._file.report(path, f"{actor} has finished before this step")
 
-    def _must_not_publish(self, place: KeyPath) -> None:
+    def _check_no_endless_publisher(self, path: KeyPath) -> None:
         for name in self._begun:
             part = self._parts[name]
             endless = isinstance(part, HostSpec) or (isinstance(part, ProducerSpec) and part.messages is None)
             if endless and name not in self._finished:
-                self._file.report(place, f"{name} publishes without end; put `finish: {name}` before")
+                self._file.report(path, f"{name} publishes without end; put `finish: {name}` before")
 
 
 def _on_one_line(step: Any) -> str:

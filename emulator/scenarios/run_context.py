@@ -46,7 +46,7 @@ class RunContext:
         """The actors that have begun, by name, in the order of their steps."""
         self.finished: set[str] = set()
         """Names of the actors that received the command `finish`."""
-        self.steps_left: Sequence[Step] = scenario.steps
+        self.remaining_steps: Sequence[Step] = scenario.steps
         """The current step and all later steps."""
         self.history = environment.open_history(runtime.run_dir)
 
@@ -68,16 +68,16 @@ class RunContext:
 
     def problem(self) -> str | None:
         """Return why an actor ended although no step ends it; None if no actor did."""
-        found = (actor.problem for name, actor in self.actors.items() if not self._end_is_asked_for(name))
+        found = (actor.problem for name, actor in self.actors.items() if not self._is_end_expected(name))
         return next((problem for problem in found if problem is not None), None)
 
-    def _end_is_asked_for(self, name: str) -> bool:
+    def _is_end_expected(self, name: str) -> bool:
         """Return whether the current step or a later one waits for the exit code with which the program has ended."""
         if not isinstance(self.actors[name].part, ProgramSpec):
             return False
         codes = (
             step.action.exit_code
-            for step in self.steps_left
+            for step in self.remaining_steps
             if isinstance(step.action, ProgramCondition) and step.action.program == name
         )
         exit_code = self.program(name).exit_code
@@ -86,39 +86,41 @@ class RunContext:
     async def until(self, seconds: float, missing: Callable[[], Awaitable[str | None]]) -> None:
         """Wait until `missing` returns None. Raises StepFailed after `seconds`, or when an actor ends unexpectedly."""
         deadline = now() + seconds
-        while (lacking := await missing()) is not None:
+        while (unmet := await missing()) is not None:
             if (problem := self.problem()) is not None:
-                raise StepFailed(f"{lacking} when {problem}")
-            left = deadline - now()
-            if left <= 0:
-                raise StepFailed(f"{lacking} within {seconds:g} s")
-            await asyncio.sleep(min(POLL_SECONDS, left))
+                raise StepFailed(f"{unmet} when {problem}")
+            remaining_seconds = deadline - now()
+            if remaining_seconds <= 0:
+                raise StepFailed(f"{unmet} within {seconds:g} s")
+            await asyncio.sleep(min(POLL_SECONDS, remaining_seconds))
 
     async def wait(self, seconds: float) -> None:
         """Wait for this time. Raises StepFailed when an actor ends unexpectedly."""
-        passing = asyncio.ensure_future(asyncio.sleep(seconds))
+        timer = asyncio.ensure_future(asyncio.sleep(seconds))
         try:
-            if (problem := await self._while_all_is_well(passing)) is not None:
+            if (problem := await self._wait_or_problem(timer)) is not None:
                 raise StepFailed(problem)
         finally:
-            passing.cancel()
-            await asyncio.gather(passing, return_exceptions=True)
+            timer.cancel()
+            await asyncio.gather(timer, return_exceptions=True)
 
-    async def in_time(self, seconds: float, work: Awaitable[None], so_far: Callable[[], str]) -> None:
+    async def in_time(
+        self, seconds: float, work: Awaitable[None], describe_progress: Callable[[], str]
+    ) -> None:
         """Await `work`. After `seconds`, or when an actor ends unexpectedly, cancel it and raise StepFailed."""
         task = asyncio.ensure_future(work)
         deadline = asyncio.ensure_future(asyncio.sleep(seconds))
         try:
-            problem = await self._while_all_is_well(task, deadline)
+            problem = await self._wait_or_problem(task, deadline)
             if not task.done():
-                raise StepFailed(problem or f"{so_far()} within {seconds:g} s")
+                raise StepFailed(problem or f"{describe_progress()} within {seconds:g} s")
             await task
         finally:
             task.cancel()
             deadline.cancel()
             await asyncio.gather(task, deadline, return_exceptions=True)
 
-    async def _while_all_is_well(self, *tasks: asyncio.Future[None]) -> str | None:
+    async def _wait_or_problem(self, *tasks: asyncio.Future[None]) -> str | None:
         """Wait until one of `tasks` is done, or an actor ends unexpectedly. Return the reason in the second case."""
         watching = asyncio.ensure_future(self._first_problem())
         waiting: list[asyncio.Future[Any]] = [*tasks, watching]
@@ -139,7 +141,7 @@ class RunContext:
         seconds: float,
         names: tuple[str, ...],
         do: Callable[[Actor], Awaitable[None]],
-        so_far: Callable[[Actor], str],
+        describe_progress: Callable[[Actor], str],
     ) -> None:
         """Run an operation on several actors concurrently. Raises StepFailed with the actors that did not complete it
         in time."""
@@ -149,16 +151,16 @@ class RunContext:
             await do(self.actors[name])
             del waiting[name]
 
-        async def all_of_them() -> None:
+        async def run_all() -> None:
             async with asyncio.TaskGroup() as group:
                 for name in names:
                     group.create_task(one(name))
 
-        def who_is_late() -> str:
-            return ", ".join(f"{name}: {so_far(self.actors[name])}" for name in waiting)
+        def describe_late() -> str:
+            return ", ".join(f"{name}: {describe_progress(self.actors[name])}" for name in waiting)
 
         try:
-            await self.in_time(seconds, all_of_them(), who_is_late)
+            await self.in_time(seconds, run_all(), describe_late)
         except* ActorFailure as failures:
             raise StepFailed("; ".join(str(failure) for failure in failures.exceptions)) from None
 
@@ -194,12 +196,12 @@ def real_environment(runtime: Runtime) -> ScenarioEnvironment:
     from emulator.scenarios.actors.processes import actor_process
     from emulator.scenarios.actors.program import ProgramProcess
 
-    async def ask_regions() -> tuple[RegionStatus, ...]:
+    async def get_regions() -> tuple[RegionStatus, ...]:
         return (await runtime.status()).regions
 
     def create_actor(part: ActorSpec) -> Actor:
         if isinstance(part, ProgramSpec):
-            return ProgramProcess(part, runtime.run_dir, ask_regions)
+            return ProgramProcess(part, runtime.run_dir, get_regions)
         return actor_process(part, runtime.run_dir)
 
     return ScenarioEnvironment(create_actor=create_actor)

@@ -61,7 +61,7 @@ from emulator.scenarios.run_context import (
 from emulator.scenarios.scenario import Scenario
 from emulator.scenarios.wait_steps import DrainStep, WaitSteps
 
-LOOK_SECONDS = 0.25
+SNAPSHOT_SECONDS = 0.25
 """Interval at which the observer receives a snapshot."""
 
 
@@ -84,7 +84,7 @@ class _Execution:
         self._actors = ActorSteps(context)
         self._regions = RegionSteps(context)
         self._conditions = WaitSteps(context)
-        self._draining = DrainStep(context)
+        self._drain_step = DrainStep(context)
         self._steps_done = 0
 
     async def perform(self) -> ScenarioResult:
@@ -94,7 +94,7 @@ class _Execution:
         ending = "interrupted"
         try:
             async with self._observed(began):
-                failure = await self._take_steps()
+                failure = await self._run_steps()
                 ending = failure or "every step completed"
                 await self._actors.close_actors()
                 failure = failure or self._failure_at_the_end()
@@ -115,14 +115,14 @@ class _Execution:
         self._observer.run_ended(result)
         return result
 
-    async def _take_steps(self) -> str | None:
+    async def _run_steps(self) -> str | None:
         """Run the steps up to the first that fails. Return its failure as a sentence; None if all completed."""
         try:
             await create_partitions(self._context)
         except StepFailed as reason:
             return f"before the first step: {reason}"
         for index, step in enumerate(self._context.scenario.steps):
-            self._context.steps_left = self._context.scenario.steps[index:]
+            self._context.remaining_steps = self._context.scenario.steps[index:]
             began = now()
             self._observer.step_began(step)
             self._context.fact("step", detail=f"step {step.number} begins: {step.text}")
@@ -138,7 +138,7 @@ class _Execution:
     def _failure_at_the_end(self) -> str | None:
         """Return the failure of an actor after every step completed, as a sentence, and record it as a fact; None if no
         actor failed."""
-        self._context.steps_left = ()
+        self._context.remaining_steps = ()
         problem = self._context.problem()
         if problem is None:
             return None
@@ -148,14 +148,14 @@ class _Execution:
 
     async def _attempt(self, step: Step) -> str | None:
         try:
-            await self._take(step)
+            await self._execute_step(step)
             if (problem := self._context.problem()) is not None:
                 raise StepFailed(problem)
         except (StepFailed, ActorFailure, RuntimeFailure) as reason:
             return f"{step}: {reason}"
         return None
 
-    async def _take(self, step: Step) -> None:
+    async def _execute_step(self, step: Step) -> None:
         match step.action:
             case Phase(text=text):
                 self._context.fact("phase", detail=text)
@@ -196,9 +196,9 @@ class _Execution:
             case AdminCalls(calls=calls):
                 await self._regions.call(calls)
             case AdminCondition() as condition:
-                await self._conditions.wait_for_answer(condition)
+                await self._conditions.wait_for_admin_value(condition)
             case Drain(within=seconds):
-                await self._draining.drain(seconds)
+                await self._drain_step.drain(seconds)
             case unknown:
                 assert_never(unknown)
 
@@ -206,22 +206,22 @@ class _Execution:
     async def _observed(self, began: float) -> AsyncIterator[None]:
         """Send snapshots to the observer within the `async with` block."""
 
-        async def look() -> None:
+        async def send_regularly() -> None:
             while True:
-                await self._look(began)
-                await asyncio.sleep(LOOK_SECONDS)
+                await self._send_snapshot(began)
+                await asyncio.sleep(SNAPSHOT_SECONDS)
 
-        looking = asyncio.create_task(look())
+        sending = asyncio.create_task(send_regularly())
         try:
             yield
         finally:
-            looking.cancel()
-            await asyncio.wait({looking})
-        if not looking.cancelled():
-            looking.result()
-        await self._look(began)
+            sending.cancel()
+            await asyncio.wait({sending})
+        if not sending.cancelled():
+            sending.result()
+        await self._send_snapshot(began)
 
-    async def _look(self, began: float) -> None:
+    async def _send_snapshot(self, began: float) -> None:
         regions = tuple((await self._context.regions()).values())
         actors = tuple((actor.part, actor.counts) for actor in self._context.actors.values())
         self._observer.snapshot_taken(ProgressSnapshot(now() - began, actors, regions))

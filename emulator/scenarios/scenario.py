@@ -212,21 +212,21 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
     regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
     named: list[tuple[KeyPath, KeyPath, str, str]] = []
     for group, index, entry in _entries(written):
-        place: KeyPath = ("actors", group, index)
-        at_topic: KeyPath = (*place, "topic") if entry.topic else ("topic",)
-        named.append((at_topic, (*place, "region"), entry.topic or written.topic, entry.region))
+        path: KeyPath = ("actors", group, index)
+        topic_path: KeyPath = (*path, "topic") if entry.topic else ("topic",)
+        named.append((topic_path, (*path, "region"), entry.topic or written.topic, entry.region))
         named += [
-            ((*place, key), (*place, "region"), other, entry.region)
+            ((*path, key), (*path, "region"), other, entry.region)
             for key in ("to", "reports_to")
             if (other := getattr(entry, key, None)) is not None
         ]
-    for at_topic, at_region, topic, region in named:
+    for topic_path, region_path, topic, region in named:
         namespace = TopicName.parse(topic).full_namespace
         if namespace not in regions_of:
-            file.report(at_topic, f"the topology has no namespace {namespace}", known=regions_of)
+            file.report(topic_path, f"the topology has no namespace {namespace}", known=regions_of)
         elif region not in regions_of[namespace]:
             file.report(
-                at_region, f"must be one of namespace {namespace}'s: {', '.join(regions_of[namespace])}"
+                region_path, f"must be one of namespace {namespace}'s: {', '.join(regions_of[namespace])}"
             )
 
 

@@ -115,8 +115,8 @@ class WaitSteps:
         Each region has its own owners (X5)."""
         hosts = [actor for actor in self._context.actors.values() if isinstance(actor.part, HostSpec)]
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
-        wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
-        without = [f"{topic} in {region}" for region, topic in wanted if (region, topic) not in owned]
+        declared = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
+        without = [f"{topic} in {region}" for region, topic in declared if (region, topic) not in owned]
         return f"{len(without)} topics have no owner, for example {without[0]}" if without else None
 
     async def wait_for_subscription(self, condition: SubscriptionExists) -> None:
@@ -127,15 +127,19 @@ class WaitSteps:
             found = await survey(
                 (await self._context.regions()).values(), self._context.environment.read_topics
             )
-            if all(found.knows(region, topic, subscription) for topic in topics):
+            if all(found.has_subscription(region, topic, subscription) for topic in topics):
                 return None
             return "; ".join(
-                [f"not there yet; {region} does not have it", *found.silent, *found.reasons(subscription)]
+                [
+                    f"not there yet; {region} does not have it",
+                    *found.silent,
+                    *found.reasons(subscription),
+                ]
             )
 
         await self._context.until(condition.within, missing)
 
-    async def wait_for_answer(self, condition: AdminCondition) -> None:
+    async def wait_for_admin_value(self, condition: AdminCondition) -> None:
         async def missing() -> str | None:
             region = (await self._context.regions())[condition.region]
             return await unmet_condition(self._context.environment.call_region, region, condition)
@@ -174,8 +178,8 @@ class DrainStep:
                 return f"{name} still publishes, {actor.counts.pending} publishes pending"
         regions = (await self._context.regions()).values()
         lost = {region.name for region in regions if region.state == "lost"}
-        left = [region for region in regions if region.name not in lost]
-        found = await survey(left, self._context.environment.read_topics)
+        remaining = [region for region in regions if region.name not in lost]
+        found = await survey(remaining, self._context.environment.read_topics)
         return next(chain(found.silent, self._undelivered(found, lost), self._unacknowledged(found)), None)
 
     def _undelivered(self, found: ReplicationSurvey, lost: Collection[str]) -> Iterator[str]:
@@ -186,7 +190,7 @@ class DrainStep:
                 topic
                 for one in self._context.actors.values()
                 if one.counts.ok
-                for topic in _written_to(one.part)
+                for topic in _published_topics(one.part)
             }
         ):
             namespace = TopicName.parse(topic).full_namespace
@@ -205,11 +209,11 @@ class DrainStep:
                 for topic in part.read:
                     yield from found.unacknowledged_in(actor.counts.region, topic, part.subscription)
             if isinstance(part, ProgramSpec) and name not in self._context.finished:
-                for region, topic, subscription in self._context.program(name).readings():
+                for region, topic, subscription in self._context.program(name).consumed_subscriptions():
                     yield from found.unacknowledged_in(region, topic, subscription)
 
 
-def _written_to(part: ActorSpec) -> tuple[str, ...]:
+def _published_topics(part: ActorSpec) -> tuple[str, ...]:
     """Return the topics that an actor may publish to: its topics, and the topic that a host reports to."""
     reports = part.reports_to if isinstance(part, HostSpec) else None
     return part.topics if reports is None else (*part.topics, reports)

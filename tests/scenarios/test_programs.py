@@ -170,7 +170,9 @@ def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run: Proc
         await actor.change("kill")
         assert actor.exit_code == -signal.SIGKILL
         assert actor.problem is None
-        assert actor.readings() == [("us-east", "persistent://public/default/orders", "billing")]
+        assert actor.consumed_subscriptions() == [
+            ("us-east", "persistent://public/default/orders", "billing")
+        ]
         for process in map(int, printed(actor)):
             await wait_until(lambda process=process: not lives(process))  # type: ignore[misc]
 

@@ -87,9 +87,9 @@ class ExclusiveProducer:
             pending_messages_max=part.max_pending + BURST,
             on_state_change=self._state_changed,
         )
-        place = {"region": part.region, "topic": part.topic, "producer": part.name}
+        fields = {"region": part.region, "topic": part.topic, "producer": part.name}
         try:
-            return await self._history.open_producer(place, opening)
+            return await self._history.open_producer(fields, opening)
         finally:
             self._is_waiting = False
 
@@ -100,9 +100,9 @@ class ExclusiveProducer:
 
     async def _publish_with(self, publisher: RecordedPublisher) -> None:
         rate = self._part.rate_per_second
-        at_once, pause_seconds = (BURST, 0.0) if rate is None else (1, 1 / rate)
+        burst, pause_seconds = (BURST, 0.0) if rate is None else (1, 1 / rate)
         while self._has_more:
-            for _ in range(at_once):
+            for _ in range(burst):
                 if self._has_more and self.counts.pending < self._part.max_pending:
                     self._publish_one(publisher)
             has_room = self.counts.pending < self._part.max_pending

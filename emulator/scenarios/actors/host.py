@@ -19,7 +19,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer, ProducerState, Transaction
-from emulator.scenarios.actors.native_history import ActorHistory, HistoryRecorder, RecordedPublisher, of
+from emulator.scenarios.actors.native_history import (
+    ActorHistory,
+    HistoryRecorder,
+    RecordedPublisher,
+    transaction_fields,
+)
 from emulator.scenarios.actors.specs import Counts, HostSpec
 
 RETRY_SECONDS = 0.2
@@ -93,7 +98,7 @@ class NativeHost:
     def counts(self) -> Counts:
         claims = self._claims.values()
         holds = tuple(claim.topic for claim in claims if claim.holds)
-        waits = sum(claim.in_line for claim in claims)
+        waits = sum(claim.is_queued for claim in claims)
         return self._history.counts(
             region=self._part.region,
             connected=bool(holds or waits),
@@ -113,14 +118,14 @@ class NativeHost:
     async def _claim(self, topics: Iterable[str]) -> None:
         claims = [TopicClaim(self._part, topic, self._client, self._history) for topic in topics]
         self._claims.update((claim.topic, claim) for claim in claims)
-        await asyncio.gather(*(claim.settled.wait() for claim in claims))
+        await asyncio.gather(*(claim.owned_or_queued.wait() for claim in claims))
 
     async def finish(self) -> None:
         """Leave every wait queue first, so that the host becomes the owner of no further topic; then give up its
         topics."""
         self._leaving = True
-        in_line = [claim for claim in self._claims.values() if not claim.holds]
-        await asyncio.gather(*(claim.leave() for claim in in_line))
+        is_queued = [claim for claim in self._claims.values() if not claim.holds]
+        await asyncio.gather(*(claim.leave() for claim in is_queued))
         await asyncio.gather(*(claim.leave() for claim in self._claims.values()))
         await self._client.close()
 
@@ -130,17 +135,17 @@ class TopicClaim:
 
     def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
         self.topic = topic
-        self.settled = asyncio.Event()
+        self.owned_or_queued = asyncio.Event()
         """Set when the host owns the topic or is in its wait queue."""
-        self.in_line = False
+        self.is_queued = False
         self._part = part
         self._priority = part.priority_of(topic)
         self._client = client
         self._history = history
         self._publisher: RecordedPublisher | None = None
         self._introduced = False
-        self._reporting = Reporting(part, topic, client, history) if part.reports_to is not None else None
-        self._ending = asyncio.Event()
+        self._reports = ReportPublisher(part, topic, client, history) if part.reports_to is not None else None
+        self._stopping = asyncio.Event()
         self._task = asyncio.create_task(self._serve())
 
     @property
@@ -150,23 +155,23 @@ class TopicClaim:
 
     async def leave(self) -> None:
         """Leave the wait queue or give up the topic, and end the claim."""
-        self._ending.set()
+        self._stopping.set()
         if not self._introduced:
             self._task.cancel()
         await asyncio.wait({self._task})
 
     async def _serve(self) -> None:
-        while not self._ending.is_set():
+        while not self._stopping.is_set():
             try:
-                self._publisher = await self._ask()
-                await self._own(self._publisher)
+                self._publisher = await self._request_ownership()
+                await self._publish_as_owner(self._publisher)
             except ClientError:
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
-                await self._retire()
+                await self._close_producer()
 
-    async def _ask(self) -> RecordedPublisher:
-        place = {"region": self._part.region, "topic": self.topic, "producer": self._part.name}
+    async def _request_ownership(self) -> RecordedPublisher:
+        fields = {"region": self._part.region, "topic": self.topic, "producer": self._part.name}
         opening = self._client.producer(
             self.topic,
             name=self._part.name,
@@ -175,37 +180,37 @@ class TopicClaim:
             on_state_change=self._state_changed,
         )
         try:
-            return await self._history.open_producer(place, opening)
+            return await self._history.open_producer(fields, opening)
         finally:
-            self.in_line = False
+            self.is_queued = False
 
     def _state_changed(self, _: Producer, state: ProducerState) -> None:
-        self.in_line = state is ProducerState.WAITING
-        if self.in_line:
-            self.settled.set()
+        self.is_queued = state is ProducerState.WAITING
+        if self.is_queued:
+            self.owned_or_queued.set()
 
-    async def _own(self, publisher: RecordedPublisher) -> None:
+    async def _publish_as_owner(self, publisher: RecordedPublisher) -> None:
         epoch = publisher.producer.topic_epoch
-        state = await self._rebuilt() if self._part.rebuilds else State()
+        state = await self._rebuild_state() if self._part.rebuilds else State()
         await publisher.publish(publisher.payload(**introduction(self._priority, epoch, state)))
         self._introduced = True
-        self.settled.set()
-        while not await self._ends_within(1 / self._part.heartbeats_per_second):
+        self.owned_or_queued.set()
+        while not await self._stops_within(1 / self._part.heartbeats_per_second):
             number = state.next_number
             payload = publisher.payload(**heartbeat(number))
-            if self._reporting is None:
+            if self._reports is None:
                 await publisher.publish(payload, key_of(number))
             else:
-                await self._reporting.publish(number, epoch, publisher, payload)
+                await self._reports.publish(number, epoch, publisher, payload)
             state.apply(payload)
 
-    async def _ends_within(self, seconds: float) -> bool:
+    async def _stops_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._ending.wait()
-        return self._ending.is_set()
+                await self._stopping.wait()
+        return self._stopping.is_set()
 
-    async def _rebuilt(self) -> State:
+    async def _rebuild_state(self) -> State:
         """Return the state that earlier owners wrote in this region. The log is complete, because no other producer may
         write any more."""
         state = State()
@@ -219,19 +224,19 @@ class TopicClaim:
             await reader.close()
         return state
 
-    async def _retire(self) -> None:
+    async def _close_producer(self) -> None:
         publisher, self._publisher, self._introduced = self._publisher, None, False
         if publisher is not None:
             await publisher.producer.close()
 
 
-class Reporting:
+class ReportPublisher:
     """Publishes the reports of one host about one of its topics to another topic."""
 
     def __init__(self, part: HostSpec, topic: str, client: Client, history: ActorHistory) -> None:
         assert part.reports_to is not None, "the host's specification has `reports_to`"
         name = f"{part.name}-reports-{part.topics.index(topic) + 1}"
-        self._place = {"region": part.region, "topic": part.reports_to, "producer": name}
+        self._fields = {"region": part.region, "topic": part.reports_to, "producer": name}
         self._client = client
         self._history = history
         self._publisher: RecordedPublisher | None = None
@@ -242,8 +247,8 @@ class Reporting:
         """Publish a report and the heartbeat of that number in one transaction. Raises ClientError if it does not
         commit, or its outcome is unknown."""
         if self._publisher is None:
-            opening = self._client.producer(self._place["topic"], name=self._place["producer"])
-            self._publisher = await self._history.open_producer(self._place, opening)
+            opening = self._client.producer(self._fields["topic"], name=self._fields["producer"])
+            self._publisher = await self._history.open_producer(self._fields, opening)
         report = self._publisher.payload(kind="report", number=number, epoch=epoch)
         transaction = await self._begin()
         try:
@@ -256,12 +261,12 @@ class Reporting:
             raise
 
     async def _begin(self) -> Transaction:
-        region = {"region": self._place["region"]}
+        region = {"region": self._fields["region"]}
         beginning = self._client.new_transaction(TRANSACTION_SECONDS)
         transaction = await self._history.attempt("begin_transaction", region, beginning)
-        self._history.write("begin_transaction", "ok", **of(transaction), **region)
+        self._history.write("begin_transaction", "ok", **transaction_fields(transaction), **region)
         return transaction
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
         ending = transaction.commit() if commit else transaction.abort()
-        await self._history.end_transaction(self._place["region"], transaction, ending, commit=commit)
+        await self._history.end_transaction(self._fields["region"], transaction, ending, commit=commit)

@@ -58,23 +58,23 @@ class NativeActorProgram:
 
     def __init__(self) -> None:
         # Standard output is for responses only; other output goes to standard error.
-        self._answers = os.dup(1)
+        self._output_fd = os.dup(1)
         os.dup2(2, 1)
-        self._work: NativeHost | ExclusiveProducer | NativeTask | None = None
+        self._actor: NativeHost | ExclusiveProducer | NativeTask | None = None
         self._history: HistoryWriter | None = None
-        self._at_work: set[asyncio.Task[None]] = set()
+        self._running_commands: set[asyncio.Task[None]] = set()
 
-    def say(self, **line: Any) -> None:
+    def send(self, **line: Any) -> None:
         try:
-            os.write(self._answers, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            os.write(self._output_fd, json.dumps(line, separators=(",", ":")).encode() + b"\n")
         except BrokenPipeError:
             os._exit(1)
 
     def report(self) -> None:
-        if self._work is not None:
-            self.say(counts=dataclasses.asdict(self._work.counts))
+        if self._actor is not None:
+            self.send(counts=dataclasses.asdict(self._actor.counts))
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Execute commands until `leave`. Exit at once if the input ends, because then the parent process has ended."""
         reporting = asyncio.create_task(self._keep_reporting())
         async for command in commands():
@@ -82,9 +82,9 @@ class NativeActorProgram:
                 await self._leave()
                 reporting.cancel()
                 return
-            task = asyncio.create_task(self._obey(command))
-            self._at_work.add(task)
-            task.add_done_callback(self._at_work.discard)
+            task = asyncio.create_task(self._execute(command))
+            self._running_commands.add(task)
+            task.add_done_callback(self._running_commands.discard)
         os._exit(1)
 
     async def _keep_reporting(self) -> NoReturn:
@@ -92,22 +92,22 @@ class NativeActorProgram:
             self.report()
             await asyncio.sleep(REPORT_SECONDS)
 
-    async def _obey(self, command: dict[str, Any]) -> None:
+    async def _execute(self, command: dict[str, Any]) -> None:
         if command["do"] == "begin":
             self._begin(command)
-        work = self._work
-        assert work is not None, "begin must come first"
+        actor = self._actor
+        assert actor is not None, "begin must come first"
         match command["do"]:
             case "begin":
-                await work.begin()
-            case "join_queues" if isinstance(work, NativeHost):
-                await work.join_queues()
+                await actor.begin()
+            case "join_queues" if isinstance(actor, NativeHost):
+                await actor.join_queues()
             case "finish":
-                await work.finish()
+                await actor.finish()
             case unknown:
                 raise ValueError(f"unknown command {unknown!r}")
         self.report()
-        self.say(done=command["id"])
+        self.send(done=command["id"])
 
     def _begin(self, command: dict[str, Any]) -> None:
         name, fields = command["part"]["name"], command["part"]
@@ -116,15 +116,15 @@ class NativeActorProgram:
         recorder = _HistoryRecorder(self._history)
         client = Client(command["service_url"], transaction_key=fields.get("transaction_key"))
         if command["kind"] == "host":
-            self._work = NativeHost(HostSpec.from_json(fields), client, recorder)
+            self._actor = NativeHost(HostSpec.from_json(fields), client, recorder)
         elif command["kind"] == "task":
-            self._work = NativeTask(TaskSpec(**fields), client, recorder)
+            self._actor = NativeTask(TaskSpec(**fields), client, recorder)
         else:
-            self._work = ExclusiveProducer(ProducerSpec(**fields), client, recorder)
+            self._actor = ExclusiveProducer(ProducerSpec(**fields), client, recorder)
 
     async def _leave(self) -> None:
-        if self._work is not None and self._history is not None:
-            leaving = asyncio.create_task(self._work.finish())
+        if self._actor is not None and self._history is not None:
+            leaving = asyncio.create_task(self._actor.finish())
             await asyncio.wait({leaving}, timeout=LEAVE_SECONDS)
             self._history.close()
             self.report()
@@ -132,7 +132,7 @@ class NativeActorProgram:
 
 def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(NativeActorProgram().live())
+    asyncio.run(NativeActorProgram().run())
     os._exit(0)
 
 

@@ -54,20 +54,24 @@ class ActorHistory:
             self.write(op, "unknown", error=str(refusal), **fields)
             raise
 
-    async def open_producer(self, place: dict[str, str], opening: Awaitable[Producer]) -> RecordedPublisher:
-        """Open a producer and record it. `place` contains the history's fields region, topic and producer."""
-        producer = await self.attempt("connect", place, opening)
+    async def open_producer(self, fields: dict[str, str], opening: Awaitable[Producer]) -> RecordedPublisher:
+        """Open a producer and record it. `fields` contains the history's fields region, topic and producer."""
+        producer = await self.attempt("connect", fields, opening)
         session = self._recorder.new_session()
         opened = {"session": session, "last_sequence_id": producer.last_sequence_id}
         epoch = {} if producer.topic_epoch is None else {"topic_epoch": producer.topic_epoch}
-        self.write("connect", "ok", **opened, **epoch, **place)
-        return RecordedPublisher(self, producer, {**place, "session": session})
+        self.write("connect", "ok", **opened, **epoch, **fields)
+        return RecordedPublisher(self, producer, {**fields, "session": session})
 
     async def end_transaction(
         self, region: str, transaction: Transaction, ending: Awaitable[None], *, commit: bool
     ) -> None:
         """End a transaction by awaiting `ending`, and record it. Raises ClientError or Fenced if that fails."""
-        fields = {"region": region, "action": "commit" if commit else "abort", **of(transaction)}
+        fields = {
+            "region": region,
+            "action": "commit" if commit else "abort",
+            **transaction_fields(transaction),
+        }
         self.write("end_transaction", "asked", **fields)
         try:
             await ending
@@ -81,10 +85,10 @@ class ActorHistory:
 class RecordedPublisher:
     """Publishes with one producer, and records each request and its outcome."""
 
-    def __init__(self, history: ActorHistory, producer: Producer, place: dict[str, str]) -> None:
+    def __init__(self, history: ActorHistory, producer: Producer, fields: dict[str, str]) -> None:
         self.producer = producer
         self._history = history
-        self._place = place
+        self._fields = fields
 
     @property
     def next_number(self) -> int:
@@ -93,8 +97,8 @@ class RecordedPublisher:
     def payload(self, **content: Any) -> bytes:
         """Return the payload of the next message: its origin and `content`, as JSON."""
         origin = {
-            "origin_region": self._place["region"],
-            "producer": self._place["producer"],
+            "origin_region": self._fields["region"],
+            "producer": self._fields["producer"],
             "sequence_id": self.next_number,
         }
         return json.dumps({**origin, **content}, separators=(",", ":")).encode()
@@ -109,9 +113,9 @@ class RecordedPublisher:
                 payload, sequence_id=message["sequence_id"], key=key, transaction=transaction
             )
         except ClientError as refusal:
-            self._settle(message, "failed", error=str(refusal))
+            self._record_outcome(message, "failed", error=str(refusal))
             raise
-        receipt.add_done_callback(partial(self._answered, message))
+        receipt.add_done_callback(partial(self._receipt_arrived, message))
         return receipt
 
     async def publish(
@@ -123,50 +127,50 @@ class RecordedPublisher:
         try:
             position = await self.producer.send(payload, key=key, sequence_id=number, transaction=transaction)
         except ClientError as error:
-            self._settle(message, "failed" if error.definite else "unknown", error=str(error))
+            self._record_outcome(message, "failed" if error.definite else "unknown", error=str(error))
             raise
         except asyncio.CancelledError:
-            self._settle(message, "unknown", error="it was stopped")
+            self._record_outcome(message, "unknown", error="it was stopped")
             raise
-        self._stored(message, position)
+        self._record_receipt(message, position)
 
     def _record_request(
         self, payload: bytes, key: str | None, transaction: Transaction | None
     ) -> dict[str, Any]:
         message = {
-            **self._place,
+            **self._fields,
             "sequence_id": self.next_number,
             "detail": payload.rstrip(b" ").decode(),
-            **({} if transaction is None else of(transaction)),
+            **({} if transaction is None else transaction_fields(transaction)),
         }
         digests = {"payload_digest": payload_digest(payload), "attributes_digest": attributes_digest(key)}
         self._history.write("publish", "asked", key=key, **digests, **message)
         self._history.requested += 1
         return message
 
-    def _answered(self, message: dict[str, Any], done: asyncio.Future[MessageId]) -> None:
+    def _receipt_arrived(self, message: dict[str, Any], done: asyncio.Future[MessageId]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is None and not done.cancelled():
-            self._stored(message, done.result())
+            self._record_receipt(message, done.result())
         else:
-            certain = isinstance(error, ClientError) and error.definite
-            self._settle(message, "failed" if certain else "unknown", error=str(error))
+            is_definite = isinstance(error, ClientError) and error.definite
+            self._record_outcome(message, "failed" if is_definite else "unknown", error=str(error))
 
-    def _stored(self, message: dict[str, Any], position: MessageId) -> None:
+    def _record_receipt(self, message: dict[str, Any], position: MessageId) -> None:
         """Record the receipt. A receipt for a duplicate has no position."""
-        known = {"message_id": place_of(position)} if position.ledger >= 0 else {}
-        self._settle(message, "ok", **known)
+        known = {"message_id": message_id_text(position)} if position.ledger >= 0 else {}
+        self._record_outcome(message, "ok", **known)
 
-    def _settle(self, message: dict[str, Any], outcome: Outcome, **fields: str) -> None:
+    def _record_outcome(self, message: dict[str, Any], outcome: Outcome, **fields: str) -> None:
         self._history.write("publish", outcome, **fields, **message)
         self._history.outcomes[outcome] += 1
 
 
-def of(transaction: Transaction) -> dict[str, Any]:
+def transaction_fields(transaction: Transaction) -> dict[str, Any]:
     """Return the transaction as a field of the history."""
     return {"transaction": transaction_text(transaction.id)}
 
 
-def place_of(message_id: MessageId) -> str:
+def message_id_text(message_id: MessageId) -> str:
     """Return the message id as histories contain it: `ledger:entry:batch_index`."""
     return f"{message_id.ledger}:{message_id.entry}:{message_id.batch_index}"

@@ -45,8 +45,8 @@ class ActorProcess:
         self._run_dir = run_dir
         self._counts = Counts(region=part.region)
         self._process: Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._answers: dict[int, asyncio.Future[None]] = {}
+        self._read_task: asyncio.Task[None] | None = None
+        self._pending_commands: dict[int, asyncio.Future[None]] = {}
         self._commands_sent = 0
         self._leaving = False
         self._problem: str | None = None
@@ -92,12 +92,12 @@ class ActorProcess:
         self._leaving = True
         if self._process is None:
             return
-        assert self._reading is not None
+        assert self._read_task is not None
         self._send(do="leave", id=0)
-        await asyncio.wait({self._reading}, timeout=LEAVE_SECONDS)
+        await asyncio.wait({self._read_task}, timeout=LEAVE_SECONDS)
         if self._process.returncode is None:
             self._process.kill()
-        await self._reading
+        await self._read_task
 
     @property
     def _module(self) -> str:
@@ -107,7 +107,7 @@ class ActorProcess:
         return f"emulator.scenarios.actors.{'native' if is_native else 'pulsar'}_actor"
 
     @property
-    def _lives(self) -> bool:
+    def _is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
     async def _launch(self) -> None:
@@ -129,19 +129,19 @@ class ActorProcess:
                 start_new_session=True,
             )
         self._leaving = False
-        self._reading = asyncio.create_task(self._read(self._process))
+        self._read_task = asyncio.create_task(self._read(self._process))
 
     async def _command(self, do: str, **fields: Any) -> None:
         if self._problem is not None:
             raise ActorFailure(self._problem)
         self._commands_sent += 1
         number = self._commands_sent
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        response = self._pending_commands[number] = asyncio.get_running_loop().create_future()
         try:
             self._send(id=number, do=do, **fields)
-            await answer
+            await response
         finally:
-            del self._answers[number]
+            del self._pending_commands[number]
 
     def _send(self, **line: Any) -> None:
         assert self._process is not None
@@ -153,32 +153,32 @@ class ActorProcess:
         """Read the process's responses and counts until it ends; then seal its history and fail pending commands."""
         assert process.stdout is not None
         async for line in process.stdout:
-            self._note(json.loads(line))
+            self._handle_line(json.loads(line))
         code = await process.wait()
         self._seal(code)
         if not self._leaving:
             self._problem = f"actor {self._part.name} ended unexpectedly, exit code {code}; see {self.log}"
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(ActorFailure(self._problem or f"actor {self._part.name} has left"))
+        for response in self._pending_commands.values():
+            if not response.done():
+                response.set_exception(ActorFailure(self._problem or f"actor {self._part.name} has left"))
 
     def _seal(self, code: int) -> None:
         """Close the history of the ended process. No effect if the actor closed it itself."""
         history = self._run_dir / "history" / f"{self._part.name}.jsonl"
         seal_history(history, f"the actor ended with exit code {code}")
 
-    def _note(self, line: dict[str, Any]) -> None:
+    def _handle_line(self, line: dict[str, Any]) -> None:
         match line:
             case {"counts": counts}:
                 self._counts = Counts(**counts)
-            case {"done": number} if waiting := self._waiting_for(number):
-                waiting.set_result(None)
-            case {"refused": number, "why": why} if waiting := self._waiting_for(number):
-                waiting.set_exception(ActorFailure(f"{self._part.name}: {why}"))
+            case {"done": number} if command := self._pending_command(number):
+                command.set_result(None)
+            case {"refused": number, "why": why} if command := self._pending_command(number):
+                command.set_exception(ActorFailure(f"{self._part.name}: {why}"))
 
-    def _waiting_for(self, number: int) -> asyncio.Future[None] | None:
-        answer = self._answers.get(number)
-        return None if answer is None or answer.done() else answer
+    def _pending_command(self, number: int) -> asyncio.Future[None] | None:
+        response = self._pending_commands.get(number)
+        return None if response is None or response.done() else response
 
 
 def actor_process(part: ActorSpec, run_dir: Path) -> ActorProcess:
@@ -194,42 +194,42 @@ class RestartableProcess(ActorProcess):
     def __init__(self, part: HostSpec | TaskSpec, run_dir: Path) -> None:
         super().__init__(part, run_dir)
         self._service_url = ""
-        self._former_lives = Counts(region=part.region)
+        self._former_counts = Counts(region=part.region)
         self._paused = False
 
     @property
     def counts(self) -> Counts:
-        counts = self._former_lives.and_then(super().counts)
-        return counts if self._lives and not self._paused else counts.at_rest()
+        counts = self._former_counts.and_then(super().counts)
+        return counts if self._is_running and not self._paused else counts.at_rest()
 
     async def begin(self, service_url: str) -> None:
         self._service_url = service_url
         await super().begin(service_url)
 
     async def finish(self) -> None:
-        if self._lives:
+        if self._is_running:
             await super().finish()
 
     async def leave(self) -> None:
-        self._thaw()
+        self._resume()
         await super().leave()
 
     async def change(self, verb: HostVerb) -> None:
         if verb == "start":
-            if not self._lives:
-                await self._live_again()
+            if not self._is_running:
+                await self._start_again()
             return
-        if not self._lives:
+        if not self._is_running:
             raise ActorFailure(f"{self._part.name} is not running: cannot {verb} it")
         if verb == "pause":
             self._paused = True
             self._signal(signal.SIGSTOP)
         elif verb == "resume":
-            self._thaw()
+            self._resume()
         else:
             await self._end(orderly=verb == "stop")
 
-    async def _live_again(self) -> None:
+    async def _start_again(self) -> None:
         await self.begin(self._service_url)
 
     async def _end(self, *, orderly: bool) -> None:
@@ -238,18 +238,18 @@ class RestartableProcess(ActorProcess):
             await self.leave()
         else:
             self._signal(signal.SIGKILL)
-        assert self._reading is not None
-        await asyncio.wait({self._reading})
+        assert self._read_task is not None
+        await asyncio.wait({self._read_task})
         self._paused = False
-        self._former_lives = self._former_lives.and_then(super().counts).ended()
+        self._former_counts = self._former_counts.and_then(super().counts).ended()
         self._counts = Counts(region=self._part.region)
 
-    def _thaw(self) -> None:
+    def _resume(self) -> None:
         self._paused = False
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._lives:
+        if self._process is not None and self._is_running:
             self._process.send_signal(number)
 
 
@@ -259,6 +259,6 @@ class HostProcess(RestartableProcess):
     async def join_queues(self) -> None:
         await self._command("join_queues")
 
-    async def _live_again(self) -> None:
-        await super()._live_again()
+    async def _start_again(self) -> None:
+        await super()._start_again()
         await self.join_queues()

@@ -21,7 +21,7 @@ from emulator.scenarios.actors.specs import ActorFailure, ActorSpec, Counts, Pro
 
 GROUP_END_SECONDS = 2.0
 """Time that the processes that a program started may take to end after SIGKILL."""
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 RESTART_SECONDS = 0.2
 """Time after which a program with `restarts` that failed by itself is restarted."""
 OWN_PYTHON = "python"
@@ -37,7 +37,7 @@ _EXPECTED_EXIT_CODES: dict[Ending | None, tuple[int, ...]] = {
 """Expected exit codes, by how the scenario ended the program (None: it ended by itself). Any other exit code is a
 failure of the program."""
 
-AskRegions = Callable[[], Awaitable[Iterable[RegionAddress]]]
+GetRegions = Callable[[], Awaitable[Iterable[RegionAddress]]]
 """Returns the addresses of the run's regions."""
 
 
@@ -94,18 +94,20 @@ class ProgramProcess:
     """A user's program as an actor: its process group, and the history that it or its tap writes."""
 
     def __init__(
-        self, part: ProgramSpec, run_dir: Path, ask_regions: AskRegions, start: StartProgram = start_program
+        self, part: ProgramSpec, run_dir: Path, get_regions: GetRegions, start: StartProgram = start_program
     ) -> None:
         self._part = part
-        self._ask_regions = ask_regions
+        self._get_regions = get_regions
         self._start = start
         self._run_dir = run_dir
         self._region = part.region
         self._process: ProcessGroup | None = None
         self._watching: asyncio.Task[None] | None = None
         self._history = ProgramHistory(run_dir, part.name, is_tapped=part.tapped)
-        self._wire: TappedProgram | None = TappedProgram(run_dir, part.name) if part.tapped else None
-        self._ending: Ending | None = None
+        self._tapped_program: TappedProgram | None = (
+            TappedProgram(run_dir, part.name) if part.tapped else None
+        )
+        self._end_requested: Ending | None = None
         """How the scenario ends or ended the program. None: it runs, or has ended by itself."""
         self._may_restart = False
         self._exit_code: int | None = None
@@ -118,13 +120,13 @@ class ProgramProcess:
     @property
     def counts(self) -> Counts:
         history = self._history
-        history.read_on()
+        history.read_new_lines()
         return Counts(
             region=self._region,
-            connected=self._lives,
+            connected=self._is_running,
             asked=history.requested,
             ok=history.published,
-            unknown=history.answered - history.published,
+            unknown=history.completed - history.published,
             received=history.received,
             repeated=history.deliveries - history.received,
         )
@@ -136,12 +138,12 @@ class ProgramProcess:
     @property
     def exit_code(self) -> int | None:
         """Exit code of the latest process; negative for a signal; None while it runs."""
-        return None if self._lives else self._exit_code
+        return None if self._is_running else self._exit_code
 
     @property
     def has_history(self) -> bool:
         """Whether a history of the program exists."""
-        return self._history.is_there
+        return self._history.exists
 
     @property
     def log(self) -> Path:
@@ -150,19 +152,19 @@ class ProgramProcess:
 
     def received_in(self, region: str) -> int:
         """Return the number of different messages that the program received in one region."""
-        self._history.read_on()
+        self._history.read_new_lines()
         return self._history.received_in(region)
 
     def published_in(self, region: str) -> int:
         """Return the number of publishes for which the program received a receipt from one region."""
-        self._history.read_on()
+        self._history.read_new_lines()
         return self._history.published_in(region)
 
-    def readings(self) -> list[tuple[str, str, str]]:
+    def consumed_subscriptions(self) -> list[tuple[str, str, str]]:
         """Return (region, topic, subscription) of each of the program's subscriptions, with the region of its last
         use."""
-        self._history.read_on()
-        return self._history.readings()
+        self._history.read_new_lines()
+        return self._history.consumed_subscriptions()
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -170,7 +172,7 @@ class ProgramProcess:
         await self._launch()
 
     async def move(self, region: str, service_url: str) -> None:
-        if self._lives:
+        if self._is_running:
             await self._end("stop")
         self._region = region
         await self._launch()
@@ -178,23 +180,23 @@ class ProgramProcess:
     async def finish(self) -> None:
         if self._problem is not None:
             raise ActorFailure(self._problem)
-        if self._lives:
+        if self._is_running:
             await self._end("stop")
         if self._exit_code not in EXIT_CODES_ON_SIGTERM:
             raise ActorFailure(f"{self._part.name} ended with exit code {self._exit_code}; see {self.log}")
 
     async def leave(self) -> None:
-        if self._lives:
+        if self._is_running:
             await self._end("stop")
         self._history.seal("the run ended")
-        if self._wire is not None:
-            await self._wire.close()
+        if self._tapped_program is not None:
+            await self._tapped_program.close()
 
     async def change(self, verb: ProgramVerb) -> None:
         """Apply a verb to the program. Raises ActorFailure if it is impossible in the program's state."""
         match verb:
             case "start":
-                if not self._lives:
+                if not self._is_running:
                     await self._launch()
             case "restart":
                 await self._end("stop")
@@ -202,7 +204,7 @@ class ProgramProcess:
             case "kill" | "stop":
                 await self._end(verb)
             case "pause" | "resume":
-                self._must_live(verb)
+                self._require_running(verb)
                 self._signal(signal.SIGSTOP if verb == "pause" else signal.SIGCONT)
 
     def accept_exit_code(self) -> None:
@@ -212,27 +214,27 @@ class ProgramProcess:
     # --- its process --------------------------------------------------------------------------------------
 
     @property
-    def _lives(self) -> bool:
+    def _is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    def _must_live(self, verb: str) -> None:
-        if not self._lives:
+    def _require_running(self, verb: str) -> None:
+        if not self._is_running:
             raise ActorFailure(f"{self._part.name} is not running: cannot {verb} it")
 
     async def _launch(self) -> None:
         command = list(self._part.command)
         if command[0] == OWN_PYTHON:
             command[0] = sys.executable
-        regions = await self._ask_regions()
-        if self._wire is not None:
-            regions = await self._wire.in_front_of(regions)
+        regions = await self._get_regions()
+        if self._tapped_program is not None:
+            regions = await self._tapped_program.tapped_regions(regions)
         addresses = environment_variables(self._run_dir, self._part.name, self._region, regions)
         variables = {"PYTHONUNBUFFERED": "1", **addresses, **dict(self._part.environment)}
         try:
             self._process = await self._start(command, variables, self.log)
         except OSError as problem:
             raise ActorFailure(f"{self._part.name} cannot be started: {problem}") from problem
-        self._ending, self._exit_code = None, None
+        self._end_requested, self._exit_code = None, None
         self._may_restart = self._part.restarts
         self._watching = asyncio.create_task(self._watch(self._process))
 
@@ -242,8 +244,8 @@ class ProgramProcess:
         process, watching = self._process, self._watching
         if process is None or watching is None:
             return
-        if self._lives:
-            self._ending = how
+        if self._is_running:
+            self._end_requested = how
         if how == "stop":
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a paused program handles SIGTERM when it resumes
@@ -262,15 +264,15 @@ class ProgramProcess:
         await self._seal(process, f"the program ended with exit code {code}")
         self._exit_code = code
         self._history.forget_pending()
-        if code in _EXPECTED_EXIT_CODES[self._ending]:
+        if code in _EXPECTED_EXIT_CODES[self._end_requested]:
             return
-        if self._ending is None and self._part.restarts:
+        if self._end_requested is None and self._part.restarts:
             asyncio.get_running_loop().call_later(RESTART_SECONDS, self._restart)
         else:
             self._problem = self._failure(code)
 
     def _failure(self, code: int) -> str:
-        ended = "ended by itself" if self._ending != "stop" else "ended on SIGTERM, but"
+        ended = "ended by itself" if self._end_requested != "stop" else "ended on SIGTERM, but"
         return f"{self._part.name} {ended} with exit code {code}; see {self.log}"
 
     async def _seal(self, process: ProcessGroup, why: str) -> None:
@@ -280,10 +282,10 @@ class ProgramProcess:
         while not self._history.seal(why):
             if not process.has_members or asyncio.get_running_loop().time() >= deadline:
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _restart(self) -> None:
-        if self._may_restart and not self._lives:
+        if self._may_restart and not self._is_running:
             self._restarting = asyncio.ensure_future(self._launch())
 
 
@@ -306,7 +308,7 @@ class TappedProgram:
         self._tap: Tap | None = None
         self._regions: tuple[_Tapped, ...] = ()
 
-    async def in_front_of(self, regions: Iterable[RegionAddress]) -> tuple[_Tapped, ...]:
+    async def tapped_regions(self, regions: Iterable[RegionAddress]) -> tuple[_Tapped, ...]:
         """Return the regions with the addresses of the tap, which stay the same. The first call opens the tap."""
         if self._tap is None:
             known = list(regions)
@@ -314,8 +316,8 @@ class TappedProgram:
             self._tap = Tap(self._history)
             opened = await self._tap.open((one.name, one.service_url) for one in known)
             self._regions = tuple(
-                _Tapped(one.name, there.service_url, one.admin_url)
-                for one, there in zip(known, opened, strict=True)
+                _Tapped(one.name, tapped.service_url, one.admin_url)
+                for one, tapped in zip(known, opened, strict=True)
             )
         return self._regions
 

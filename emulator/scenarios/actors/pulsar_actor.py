@@ -43,15 +43,15 @@ class Leaving(Exception):
     """The command `leave` arrived while another command was running."""
 
 
-class Prompter:
+class ParentConnection:
     """The connection to the parent process: receives commands, sends responses and counts."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.leaving = threading.Event()
-        self._output = threading.Lock()
+        self._output_lock = threading.Lock()
         # Standard output is for responses only; the output of libraries goes to standard error, the log.
-        self._answers = os.dup(1)
+        self._output_fd = os.dup(1)
         os.dup2(2, 1)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
@@ -68,10 +68,10 @@ class Prompter:
         if self.leaving.wait(seconds):
             raise Leaving
 
-    def say(self, **line: Any) -> None:
-        with self._output:
+    def send(self, **line: Any) -> None:
+        with self._output_lock:
             try:
-                os.write(self._answers, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                os.write(self._output_fd, json.dumps(line, separators=(",", ":")).encode() + b"\n")
             except BrokenPipeError:
                 os._exit(1)
 
@@ -84,7 +84,7 @@ class Prompter:
         os._exit(1)
 
 
-def obey(actor: PulsarActor, command: dict[str, Any]) -> None:
+def execute(actor: PulsarActor, command: dict[str, Any]) -> None:
     match command["do"]:
         case "begin":
             actor.begin(command["service_url"])
@@ -96,35 +96,35 @@ def obey(actor: PulsarActor, command: dict[str, Any]) -> None:
             raise ValueError(f"unknown command {unknown!r}")
 
 
-def work(actor: PulsarActor, prompter: Prompter, command: dict[str, Any] | None) -> None:
+def run_commands(actor: PulsarActor, parent: ParentConnection, command: dict[str, Any] | None) -> None:
     """Execute commands and act in turns until the command `leave`."""
-    while not prompter.leaving.is_set():
+    while not parent.leaving.is_set():
         if command is not None:
             try:
-                obey(actor, command)
-                answer = {"done": command["id"]}
+                execute(actor, command)
+                response = {"done": command["id"]}
             except pulsar.PulsarException as refusal:
-                answer = {"refused": command["id"], "why": str(refusal)}
-            report_counts(actor, prompter)
-            prompter.say(**answer)
+                response = {"refused": command["id"], "why": str(refusal)}
+            report_counts(actor, parent)
+            parent.send(**response)
         actor.act()
-        command = prompter.next_command(actor.idle_seconds())
+        command = parent.next_command(actor.idle_seconds())
 
 
-def report_counts(actor: PulsarActor, prompter: Prompter) -> None:
-    prompter.say(counts=dataclasses.asdict(actor.counts))
+def report_counts(actor: PulsarActor, parent: ParentConnection) -> None:
+    parent.send(counts=dataclasses.asdict(actor.counts))
 
 
-def keep_reporting(actor: PulsarActor, prompter: Prompter) -> NoReturn:
+def keep_reporting(actor: PulsarActor, parent: ParentConnection) -> NoReturn:
     while True:
-        report_counts(actor, prompter)
+        report_counts(actor, parent)
         time.sleep(REPORT_SECONDS)
 
 
 def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prompter = Prompter()
-    begin = prompter.next_command(BEGIN_SECONDS)
+    parent = ParentConnection()
+    begin = parent.next_command(BEGIN_SECONDS)
     if begin is None or begin["do"] != "begin":
         os._exit(2)
     run_dir, name = Path(begin["run_dir"]), begin["part"]["name"]
@@ -135,15 +135,15 @@ def main() -> NoReturn:
     )
     actor: PulsarActor
     if begin["kind"] == "producer":
-        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, prompter.pause)
+        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, parent.pause)
     else:
-        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, prompter.pause)
-    threading.Thread(target=keep_reporting, args=(actor, prompter), name="counts", daemon=True).start()
+        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, parent.pause)
+    threading.Thread(target=keep_reporting, args=(actor, parent), name="counts", daemon=True).start()
     with contextlib.suppress(Leaving):
-        work(actor, prompter, begin)
+        run_commands(actor, parent, begin)
     actor.close()
     history.close()
-    report_counts(actor, prompter)
+    report_counts(actor, parent)
     # The client's threads may still run, and would call into an interpreter that is shutting down.
     os._exit(0)
 

@@ -51,7 +51,7 @@ class PulsarActor(ABC):
     def finish(self) -> None: ...
 
     @abstractmethod
-    def _drop(self) -> None:
+    def _release_handles(self) -> None:
         """Drop the references to the client's producers or consumers."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class PulsarActor(ABC):
         """Shut the client down: otherwise it would reconnect by itself when its region is back."""
         orderly = self.counts.connected
         client, self._client = self._client, None
-        self._drop()
+        self._release_handles()
         if client is None:
             return
         if orderly:

@@ -87,7 +87,7 @@ class ConsumerActor(PulsarActor):
     def finish(self) -> None:
         self.close()
 
-    def _drop(self) -> None:
+    def _release_handles(self) -> None:
         self._consumer = None
 
     def idle_seconds(self) -> float:
@@ -129,7 +129,7 @@ class ConsumerActor(PulsarActor):
     def _acknowledge(self, message: pulsar.Message) -> None:
         """Acknowledge a message, and record only `asked` unless it fails: the client's call returns before the region
         has received the acknowledgement, and the client never reports its outcome."""
-        place = {
+        fields = {
             "region": self._region,
             "topic": self._topic_of(message),
             "subscription": self._part.subscription,
@@ -142,8 +142,8 @@ class ConsumerActor(PulsarActor):
             if self._part.acknowledge == "cumulative"
             else self._consumer.acknowledge
         )
-        self._history.write("acknowledge", "asked", **place)
+        self._history.write("acknowledge", "asked", **fields)
         try:
             acknowledge(message)
         except pulsar.PulsarException as refusal:
-            self._history.write("acknowledge", "unknown", error=str(refusal), **place)
+            self._history.write("acknowledge", "unknown", error=str(refusal), **fields)

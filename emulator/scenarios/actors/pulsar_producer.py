@@ -44,7 +44,7 @@ class ProducerActor(PulsarActor):
         self._lock = threading.Lock()
         """Protects the counters, which the client's threads update in callbacks."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
-        self._waiting: dict[tuple[str, int], dict[str, Any]] = {}
+        self._pending: dict[tuple[str, int], dict[str, Any]] = {}
         """Publishes without an outcome: (topic, sequence id) -> fields of their history events."""
         self._requested = 0
         self._publishing = False
@@ -64,7 +64,7 @@ class ProducerActor(PulsarActor):
                 publishing=self._publishing,
             )
 
-    def _place(self, sender: PartitionSender[pulsar.Producer]) -> dict[str, str]:
+    def _producer_fields(self, sender: PartitionSender[pulsar.Producer]) -> dict[str, str]:
         return {"region": self._region, "topic": sender.topic, "producer": self._part.name}
 
     def begin(self, service_url: str) -> None:
@@ -75,9 +75,9 @@ class ProducerActor(PulsarActor):
         self._publishing = True
 
     def _open(self, client: pulsar.Client, sender: PartitionSender[pulsar.Producer]) -> None:
-        place = self._place(sender)
+        fields = self._producer_fields(sender)
         while sender.producer is None:
-            self._history.write("connect", "asked", **place)
+            self._history.write("connect", "asked", **fields)
             try:
                 producer = client.create_producer(
                     sender.topic,
@@ -91,12 +91,12 @@ class ProducerActor(PulsarActor):
                     access_mode=_ACCESS_MODES[self._part.access],
                 )
             except pulsar.PulsarException as refusal:
-                self._history.write("connect", "unknown", **place, error=str(refusal))
+                self._history.write("connect", "unknown", **fields, error=str(refusal))
                 self._pause(RETRY_SECONDS)
             else:
                 session, last = new_session(), producer.last_sequence_id()
                 sender.opened(producer, session, last)
-                self._history.write("connect", "ok", **place, session=session, last_sequence_id=last)
+                self._history.write("connect", "ok", **fields, session=session, last_sequence_id=last)
 
     def move(self, region: str, service_url: str) -> None:
         publishing = self._publishing
@@ -108,7 +108,7 @@ class ProducerActor(PulsarActor):
         while self.counts.pending:
             self._pause(POLL_SECONDS)
 
-    def _drop(self) -> None:
+    def _release_handles(self) -> None:
         for sender in self._senders:
             sender.producer = None
 
@@ -116,7 +116,7 @@ class ProducerActor(PulsarActor):
         self._publishing = False
         super().close()
         # A client that is shut down drops its pending publishes without calling back.
-        for message in list(self._waiting):
+        for message in list(self._pending):
             self._note_outcome(message, "unknown", error="the client was closed")
 
     def act(self) -> None:
@@ -140,7 +140,7 @@ class ProducerActor(PulsarActor):
         sender = choose(self._senders, key, self._requested)
         assert sender.producer is not None
         sequence_id = sender.number()
-        identity = {**self._place(sender), "session": sender.session, "sequence_id": sequence_id}
+        identity = {**self._producer_fields(sender), "session": sender.session, "sequence_id": sequence_id}
         payload = self._payload(sequence_id)
         message = sender.topic, sequence_id
         content = {
@@ -151,17 +151,17 @@ class ProducerActor(PulsarActor):
         self._history.write("publish", "asked", **content, **identity)
         with self._lock:
             self._requested += 1
-            self._waiting[message] = identity
+            self._pending[message] = identity
         self._schedule_next()
 
-        def answered(result: Any, message_id: Any) -> None:
+        def receipt_arrived(result: Any, message_id: Any) -> None:
             outcome = outcome_of(result)
             if outcome == "ok":
                 self._note_outcome(message, outcome, message_id=message_id_text(message_id))
             else:
                 self._note_outcome(message, outcome, error=result.name)
 
-        sender.producer.send_async(payload, answered, sequence_id=sequence_id, partition_key=key)
+        sender.producer.send_async(payload, receipt_arrived, sequence_id=sequence_id, partition_key=key)
 
     def _payload(self, sequence_id: int) -> bytes:
         """Return a payload that contains the message's origin, because consumers of this client receive no more of a
@@ -183,7 +183,7 @@ class ProducerActor(PulsarActor):
 
     def _note_outcome(self, message: tuple[str, int], outcome: Outcome, **fields: str | None) -> None:
         with self._lock:
-            identity = self._waiting.pop(message, None)
+            identity = self._pending.pop(message, None)
         if identity is None:
             return  # recorded as unknown when the client was closed
         self._history.write("publish", outcome, **fields, **identity)
@@ -214,7 +214,8 @@ class PartitionSender(Generic[Opened]):
         return number
 
 
-def choose(senders: Sequence[PartitionSender[Opened]], key: str | None, turn: int) -> PartitionSender[Opened]:
-    """Return the sender of a message: by the hash of its key, or without a key in turn. `turn` is the number of earlier
-    messages."""
-    return senders[(turn if key is None else KeyHash.JAVA_STRING(key)) % len(senders)]
+def choose(
+    senders: Sequence[PartitionSender[Opened]], key: str | None, number: int
+) -> PartitionSender[Opened]:
+    """Return the sender of a message: by the hash of its key, or without a key in turn. `number` counts the earlier messages."""
+    return senders[(number if key is None else KeyHash.JAVA_STRING(key)) % len(senders)]

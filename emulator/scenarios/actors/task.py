@@ -33,8 +33,8 @@ from emulator.scenarios.actors.native_history import (
     Fenced,
     HistoryRecorder,
     RecordedPublisher,
-    of,
-    place_of,
+    message_id_text,
+    transaction_fields,
 )
 from emulator.scenarios.actors.specs import Counts, TaskSpec
 
@@ -63,9 +63,9 @@ class NativeTask:
         self._fenced = False
         self._consumer: Consumer | None = None
         self._publisher: RecordedPublisher | None = None
-        self._settled = asyncio.Event()
+        self._ready_or_fenced = asyncio.Event()
         """Set when the task consumes, can publish and has its transaction key, or is fenced."""
-        self._ending = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._task = asyncio.create_task(self._serve())
 
     @property
@@ -81,56 +81,56 @@ class NativeTask:
         )
 
     @property
-    def _reading(self) -> dict[str, Any]:
+    def _subscription_fields(self) -> dict[str, Any]:
         part = self._part
         return {"region": part.region, "topic": part.topic, "subscription": part.subscription}
 
     async def begin(self) -> None:
         """Return when the task consumes, can publish, and has fenced the previous owner of its key."""
-        settled = asyncio.create_task(self._settled.wait())
-        await asyncio.wait({settled, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        settled.cancel()
+        waiting = asyncio.create_task(self._ready_or_fenced.wait())
+        await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
         if self._task.done():
             self._task.result()
 
     async def finish(self) -> None:
         """Commit the current transaction, and close."""
-        self._ending.set()
+        self._stopping.set()
         await asyncio.wait({self._task})
 
     async def _serve(self) -> None:
         try:
-            while not self._ending.is_set():
+            while not self._stopping.is_set():
                 try:
-                    await self._open()
-                    while (message := await self._next(None)) is not None:
+                    await self._open_clients()
+                    while (message := await self._next_message(None)) is not None:
                         await self._process_from(message)
                 except ClientError:
-                    await self._retire()
+                    await self._close_producer()
                     await asyncio.sleep(RETRY_SECONDS)
         except Fenced:
             self._fenced = True
-            self._settled.set()
+            self._ready_or_fenced.set()
         finally:
             await self._client.close()
 
     # Opening.
 
-    async def _open(self) -> None:
+    async def _open_clients(self) -> None:
         """Take the key, then open the producer and the consumer unless they are open. Taking the key first releases the
         messages that a paused older task holds; a fenced task detects here that it is fenced."""
         if self._part.transaction_key is not None:
-            await self._unless_fenced(self._client.coordinators.take_key())
+            await self._await_unfenced(self._client.coordinators.take_key())
         if self._publisher is None:
             part = self._part
-            place = {"region": part.region, "topic": part.to, "producer": part.name}
+            producer_fields = {"region": part.region, "topic": part.to, "producer": part.name}
             opening = self._client.producer(part.to, name=part.name, pending_messages_max=PENDING_MAX)
-            self._publisher = await self._history.open_producer(place, opening)
+            self._publisher = await self._history.open_producer(producer_fields, opening)
         if self._consumer is None:
-            fields = {**self._reading, "replicated": self._part.replicated, "initial": "earliest"}
+            fields = {**self._subscription_fields, "replicated": self._part.replicated, "initial": "earliest"}
             self._consumer = await self._history.attempt("subscribe", fields, self._subscribe())
             self._history.write("subscribe", "ok", **fields)
-        self._settled.set()
+        self._ready_or_fenced.set()
 
     async def _subscribe(self) -> Consumer:
         part = self._part
@@ -143,8 +143,8 @@ class NativeTask:
             name=part.name,
         )
 
-    async def _retire(self) -> None:
-        """Close the producer, which may have failed; `_open` opens another one."""
+    async def _close_producer(self) -> None:
+        """Close the producer, which may have failed; `_open_clients` opens another one."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             await publisher.producer.close()
@@ -155,35 +155,39 @@ class NativeTask:
         """Process messages from `first` on in one transaction. If it fails, all messages are received again. Raises
         ClientError or Fenced then."""
         try:
-            transaction = await self._begin()
+            transaction = await self._begin_transaction()
             try:
-                await self._unless_fenced(transaction.will_publish_to(self._part.to))
-                done, receipts = await self._work(transaction, first)
-                await self._unless_fenced(_all_of(receipts))
+                await self._await_unfenced(transaction.will_publish_to(self._part.to))
+                done, receipts = await self._process_messages(transaction, first)
+                await self._await_unfenced(_all_of(receipts))
                 await self._acknowledge(transaction, done)
-                await self._end(transaction, commit=True)
+                await self._end_transaction(transaction, commit=True)
                 self._processed += len(done)
             except ClientError:
                 with contextlib.suppress(ClientError):
-                    await self._end(transaction, commit=False)
+                    await self._end_transaction(transaction, commit=False)
                 raise
         except ClientError:
             if self._consumer is not None:
                 self._consumer.redeliver_unacknowledged()
             raise
 
-    async def _begin(self) -> Transaction:
+    async def _begin_transaction(self) -> Transaction:
         beginning = self._client.new_transaction(self._part.timeout_seconds)
         fields: dict[str, Any] = {"region": self._part.region}
         key = self._part.transaction_key
         if key is not None:
             fields["transaction_key"] = key
-        transaction = await self._unless_fenced(self._history.attempt("begin_transaction", fields, beginning))
+        transaction = await self._await_unfenced(
+            self._history.attempt("begin_transaction", fields, beginning)
+        )
         epoch = {} if key is None else {"key_epoch": self._client.coordinators.epoch}
-        self._history.write("begin_transaction", "ok", **of(transaction), **fields, **epoch)
+        self._history.write("begin_transaction", "ok", **transaction_fields(transaction), **fields, **epoch)
         return transaction
 
-    async def _work(self, transaction: Transaction, first: Message) -> tuple[list[Message], Receipts]:
+    async def _process_messages(
+        self, transaction: Transaction, first: Message
+    ) -> tuple[list[Message], Receipts]:
         """Process the messages of one transaction. Return them, and the futures of the receipts of their results."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._part.commit_seconds
@@ -193,21 +197,23 @@ class NativeTask:
         while message is not None:
             self._note_received(message, transaction)
             await asyncio.sleep(self._part.message_seconds)
-            receipts.append(await self._unless_fenced(self._publish(transaction, message)))
+            receipts.append(await self._await_unfenced(self._publish(transaction, message)))
             done.append(message)
-            is_over = len(done) >= self._part.messages_per_transaction or loop.time() >= until
-            message = None if is_over else await self._next(until)
+            is_complete = len(done) >= self._part.messages_per_transaction or loop.time() >= until
+            message = None if is_complete else await self._next_message(until)
         return done, receipts
 
-    async def _next(self, until: float | None) -> Message | None:
+    async def _next_message(self, until: float | None) -> Message | None:
         """Return the next message; None when the task has to end, or at the deadline `until`."""
         assert self._consumer is not None
         loop = asyncio.get_running_loop()
         receiving = loop.create_task(self._consumer.receive())
-        ending = loop.create_task(self._ending.wait())
-        left = None if until is None else max(0.0, until - loop.time())
+        ending = loop.create_task(self._stopping.wait())
+        remaining_seconds = None if until is None else max(0.0, until - loop.time())
         try:
-            await asyncio.wait({receiving, ending}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {receiving, ending}, timeout=remaining_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
             return receiving.result() if receiving.done() else None
         except ClientError:
             self._consumer = None  # a failed consumer cannot reconnect
@@ -232,11 +238,11 @@ class NativeTask:
             origin_region=origin[0],
             producer=origin[1],
             sequence_id=origin[2],
-            message_id=place_of(message.id),
+            message_id=message_id_text(message.id),
             payload_digest=payload_digest(message.payload),
             detail=message.payload.rstrip(b" ").decode(),
-            **of(transaction),
-            **self._reading,
+            **transaction_fields(transaction),
+            **self._subscription_fields,
         )
         self._repeated += origin in self._seen
         self._seen.add(origin)
@@ -247,11 +253,17 @@ class NativeTask:
     async def _acknowledge(self, transaction: Transaction, done: Sequence[Message]) -> None:
         consumer, is_cumulative = self._consumer, self._part.acknowledge == "cumulative"
         assert consumer is not None
-        fields = {**self._reading, "how": self._part.acknowledge, **of(transaction)}
+        fields = {
+            **self._subscription_fields,
+            "how": self._part.acknowledge,
+            **transaction_fields(transaction),
+        }
 
         def record(outcome: Outcome, **more: str) -> None:
             for message in done[-1:] if is_cumulative else done:
-                self._history.write("acknowledge", outcome, message_id=place_of(message.id), **fields, **more)
+                self._history.write(
+                    "acknowledge", outcome, message_id=message_id_text(message.id), **fields, **more
+                )
 
         async def attempt() -> None:
             if is_cumulative:
@@ -262,17 +274,17 @@ class NativeTask:
         record("asked")
         try:
             # A repeated acknowledgement receives the same response as the first one.
-            asking = self._client.retry(attempt, deadline_seconds=ACKNOWLEDGE_SECONDS)
-            await self._unless_fenced(asking)
+            acknowledging = self._client.retry(attempt, deadline_seconds=ACKNOWLEDGE_SECONDS)
+            await self._await_unfenced(acknowledging)
         except (ClientError, Fenced) as refusal:
             record("failed" if refusal.definite else "unknown", error=str(refusal))
             raise
 
-    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
-        ending = self._unless_fenced(transaction.commit() if commit else transaction.abort())
+    async def _end_transaction(self, transaction: Transaction, *, commit: bool) -> None:
+        ending = self._await_unfenced(transaction.commit() if commit else transaction.abort())
         await self._history.end_transaction(self._part.region, transaction, ending, commit=commit)
 
-    async def _unless_fenced(self, work: Awaitable[T]) -> T:
+    async def _await_unfenced(self, work: Awaitable[T]) -> T:
         """Await `work`. Raises Fenced if the region rejects the task's client epoch as stale, because a newer task has
         the key. An expired transaction is not reported as Fenced: the task itself gets a newer epoch when it
         reconnects."""

@@ -137,7 +137,7 @@ class TaskCondition(CountCondition):
 
     @field_validator("fenced")
     @classmethod
-    def _comes_true(cls, fenced: bool | None) -> bool | None:
+    def _must_be_true(cls, fenced: bool | None) -> bool | None:
         if fenced is False:
             raise rule("must be true: a step waits until the task is fenced")
         return fenced

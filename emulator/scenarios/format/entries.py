@@ -76,7 +76,7 @@ class ProducerEntry(FormatModel):
     """Priority in the wait queue, highest first (PIP-440)."""
 
     @model_validator(mode="after")
-    def _priority_counts(self) -> Self:
+    def _priority_requires_wait(self) -> Self:
         if self.priority and self.access != "wait":
             raise rule("a priority requires `access: wait`")
         return self
@@ -238,7 +238,7 @@ class TaskEntry(FormatModel):
 
     @field_validator("transaction_key")
     @classmethod
-    def _may_be_one(cls, key: str | None) -> str | None:
+    def _check_transaction_key(cls, key: str | None) -> str | None:
         try:
             return key if key is None else check_key(key)
         except ValueError as problem:
@@ -275,7 +275,7 @@ class Actors(FormatModel):
 
 
 PriorityRule = int | Literal["balanced", "random"]
-DRAWN_MAX = 1_000_000
+RANDOM_PRIORITY_MAX = 1_000_000
 
 
 def numbered(base: str, count: int | None) -> tuple[str, ...]:
@@ -303,20 +303,20 @@ def priorities(
     if rule == "balanced":
         return tuple(_balanced(host_index, host_count, index) for index in range(len(topics)))
     if rule == "random":
-        return tuple(_drawn(host, topic) for topic in topics)
+        return tuple(_random_priority(host, topic) for topic in topics)
     return tuple(rule for _ in topics)
 
 
 def _balanced(host_index: int, host_count: int, topic_index: int) -> int:
     """Return the priority of a host for a topic. A topic's own host has the highest priority. The other hosts follow in
     ring order, which begins one host later for each further topic of the same host."""
-    behind = (host_index - topic_index) % host_count
-    if behind == 0:
+    distance = (host_index - topic_index) % host_count
+    if distance == 0:
         return host_count
     turn = topic_index // host_count
-    return host_count - 1 - (behind - 1 - turn) % (host_count - 1)
+    return host_count - 1 - (distance - 1 - turn) % (host_count - 1)
 
 
-def _drawn(host: str, topic: str) -> int:
+def _random_priority(host: str, topic: str) -> int:
     digest = hashlib.blake2b(f"{host}\n{topic}".encode(), digest_size=8).digest()
-    return 1 + int.from_bytes(digest, "big") % DRAWN_MAX
+    return 1 + int.from_bytes(digest, "big") % RANDOM_PRIORITY_MAX

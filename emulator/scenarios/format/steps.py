@@ -109,7 +109,7 @@ class OnRegion(Deadline):
     """Time after which the step fails."""
 
     @model_validator(mode="after")
-    def _says_where(self) -> Self:
+    def _names_one_target(self) -> Self:
         return exactly_one(self, "region", "cluster", "program", "host", "task")
 
 
@@ -138,7 +138,7 @@ class OnLink(Deadline):
     target: Region | None = Field(default=None, alias="to")
 
     @model_validator(mode="after")
-    def _names_two(self) -> Self:
+    def _names_two_regions(self) -> Self:
         if (self.between is None) == (self.source is None or self.target is None):
             raise rule("must be either [A, B] (both directions) or {from: A, to: B} (one direction)")
         pair(self.ends)
@@ -284,7 +284,7 @@ class StepEntry(FormatModel):
     """Wait until replication has caught up and consumers have acknowledged every message."""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
+    def _has_one_verb(self) -> Self:
         if len(self.model_fields_set) != 1 or self.action is None:
             raise rule("a step has exactly one verb with its object, like `kill: us-east`")
         return self

@@ -94,7 +94,7 @@ def _rate(written: Any) -> float:
     return float(written)
 
 
-def _longer_than_nothing(seconds: float) -> float:
+def _positive(seconds: float) -> float:
     if seconds <= 0:
         raise rule("must be greater than 0")
     return seconds
@@ -168,7 +168,7 @@ Rate = Annotated[
     BeforeValidator(_rate),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNLIMITED}]}),
 ]
-TimeSpan = Annotated[Seconds, AfterValidator(_longer_than_nothing)]
+TimeSpan = Annotated[Seconds, AfterValidator(_positive)]
 AdminPath = Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=2000)]
 """Path on a region's admin port, such as `/admin/v2/namespaces/public/default/retention`."""
 Milliseconds = Annotated[
@@ -219,7 +219,7 @@ class FormatModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _spell_out(cls, value: Any) -> Any:
+    def _expand_shorthand(cls, value: Any) -> Any:
         if cls.shorthand is not None and value is not None and not isinstance(value, dict):
             return {cls.shorthand: value}
         return value

@@ -116,7 +116,7 @@ class SimulatedProducer(SimulatedActor):
         self._pending_publishes: dict[tuple[str, int], tuple[str, str, str]] = {}
         """Publishes without an outcome: (topic, sequence id) -> (region, session, text)."""
         self._senders = [PartitionSender[Producer](topic) for topic in part.topics]
-        self._invoked = 0
+        self._requested = 0
         self._publishing = False
         self._finishing = False
 
@@ -125,7 +125,7 @@ class SimulatedProducer(SimulatedActor):
         return Counts(
             region=self.region,
             connected=self._connected,
-            asked=self._invoked,
+            asked=self._requested,
             publishing=self._publishing,
             ok=self._outcomes["ok"],
             failed=self._outcomes["failed"],
@@ -180,7 +180,7 @@ class SimulatedProducer(SimulatedActor):
 
     @property
     def _has_more(self) -> bool:
-        enough = self.part.messages is not None and self._invoked >= self.part.messages
+        enough = self.part.messages is not None and self._requested >= self.part.messages
         return not (self._finishing or enough)
 
     async def _publish(self) -> None:
@@ -195,13 +195,13 @@ class SimulatedProducer(SimulatedActor):
             await asyncio.sleep(pause_seconds if has_room else max(pause_seconds, POLL_SECONDS))
 
     def _publish_one(self) -> None:
-        key_number = self._invoked if self.part.partitions else self._senders[0].next_sequence_id
+        key_number = self._requested if self.part.partitions else self._senders[0].next_sequence_id
         key = f"{self._name}-{key_number}" if self.part.keyed else None
-        sender = choose(self._senders, key, self._invoked)
+        sender = choose(self._senders, key, self._requested)
         assert sender.producer is not None
         number = sender.number()
-        message, text = (sender.topic, number), f"{self._name}/{number}/{self._invoked}"
-        self._invoked += 1
+        message, text = (sender.topic, number), f"{self._name}/{number}/{self._requested}"
+        self._requested += 1
         payload = text.encode().ljust(self.part.message_bytes, b" ")
         self._pending_publishes[message] = (self.region, sender.session, text)
         fields = {
