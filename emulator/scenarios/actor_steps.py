@@ -74,8 +74,8 @@ class ActorSteps:
         self._context.fact("move", **ends, detail=f"{move.actor} has moved")
 
     async def change_program(self, verb: str, name: str, seconds: float) -> None:
-        """Apply a verb to a program. Facts mark the time in which it is down on purpose: from before its end until
-        after its start."""
+        """Apply a verb to a program. The fact is recorded before a kill, stop, pause or restart, and after a start or
+        resume, so that the facts enclose the time in which the program is down on purpose."""
         runs_afterwards = verb in ("start", "resume")
         if not runs_afterwards:
             self._note(verb, name)

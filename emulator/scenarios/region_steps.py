@@ -109,7 +109,7 @@ class RegionSteps:
 
 
 CREATED = (204, 409)
-"""Statuses of a topic that was created, or existed because another cluster's metadata was applied."""
+"""Statuses of a topic that was created, or that existed, for example as applied metadata of another cluster."""
 CREATE_SECONDS = 30.0
 
 

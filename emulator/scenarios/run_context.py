@@ -1,4 +1,4 @@
-"""The state of a running scenario, and functions that wait with deadlines until conditions hold."""
+"""The state of a running scenario, waits with deadlines, and the interfaces to its environment and observers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RunContext:
         return (name for name, actor in self.actors.items() if isinstance(actor.part, ProgramSpec))
 
     def problem(self) -> str | None:
-        """Return why an actor ended although no step ends it; None if no actor did."""
+        """Return why an actor ended although no step ended it or expects its exit code; None if no actor did."""
         found = (actor.problem for name, actor in self.actors.items() if not self._is_end_expected(name))
         return next((problem for problem in found if problem is not None), None)
 
@@ -144,7 +144,7 @@ class RunContext:
         describe_progress: Callable[[Actor], str],
     ) -> None:
         """Run an operation on several actors concurrently. Raises StepFailed with the actors that did not complete it
-        in time."""
+        in time, or with the failures of actors."""
         waiting = dict.fromkeys(names)
 
         async def one(name: str) -> None:

@@ -2,8 +2,9 @@
 
     result = await execute_scenario(scenario, runtime, observer)
 
-The runner uses regions only through the runtime contract, actors only through `scenarios/actors/specs.py`, and the time
-of the event loop. So the same scenario runs with processes and real clients, or in a simulation.
+The runner uses regions only through the runtime contract, actors through `scenarios/actors/specs.py` (and programs,
+which are never simulated, directly), and the time of the event loop. So the same scenario runs with processes and real
+clients, or in a simulation.
 
 A run ends when every step is complete, or when one fails; then later steps are skipped. In both cases the actors leave,
 and the run directory contains their histories for the verdict. Facts about the scenario itself (steps, faults,

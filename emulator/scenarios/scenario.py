@@ -74,7 +74,7 @@ class Scenario:
 
 
 def load_scenario(path: Path, topology: Topology) -> Scenario:
-    """Read and check a scenario file. Raises ConfigurationError with every problem found."""
+    """Read and check a scenario file. Raises ConfigurationError with the problems of its format, or else content."""
     if not path.exists():
         rule = f"no such file; geoemu includes {one_of(shipped_scenarios())} in {SHIPPED}"
         meant = nearest(path.stem, shipped_scenarios())

@@ -1,8 +1,8 @@
 """The program of an actor with geoemu's own client (a host, a task, or a producer that waits for exclusive access):
 `python -m emulator.scenarios.actors.native_actor NAME`.
 
-It has the commands and responses of `pulsar_actor.py`, and the command `join_queues`. The actor's requests and the
-responses are written to `history/<name>.jsonl` before they are processed.
+It has the commands and responses of `pulsar_actor.py` except `move` and `refused`, and the command `join_queues`. The
+actor's requests and the responses are written to `history/<name>.jsonl` before they are processed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from emulator.scenarios.actors.host import NativeHost
 from emulator.scenarios.actors.specs import HostSpec, ProducerSpec, TaskSpec
 from emulator.scenarios.actors.task import NativeTask
 
-BEGIN_SECONDS = 60.0
-"""Time to wait for the first command."""
 REPORT_SECONDS = 0.1
 LEAVE_SECONDS = 2.0
 """Time that the actor may take to finish after the command `leave`."""

@@ -137,7 +137,7 @@ class ProgramProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the latest process; negative for a signal; None while it runs."""
+        """Exit code of the latest process; negative for a signal; None while it runs, or before it is started."""
         return None if self._is_running else self._exit_code
 
     @property

@@ -45,14 +45,18 @@ class PulsarActor(ABC):
     def counts(self) -> Counts: ...
 
     @abstractmethod
-    def begin(self, service_url: str) -> None: ...
+    def begin(self, service_url: str) -> None:
+        """Open the producers or the consumer with a new client, retrying until the region accepts them. Raises Leaving
+        if the actor has to leave meanwhile."""
 
     @abstractmethod
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Stop publishing and wait until every publish has an outcome, or close the consumer. Raises Leaving if the
+        actor has to leave meanwhile."""
 
     @abstractmethod
     def _release_handles(self) -> None:
-        """Drop the references to the client's producers or consumers."""
+        """Drop the references to the client's producers or consumer."""
 
     @abstractmethod
     def act(self) -> None:
@@ -68,7 +72,7 @@ class PulsarActor(ABC):
         self.begin(service_url)
 
     def close(self) -> None:
-        """Shut the client down: otherwise it would reconnect by itself when its region is back."""
+        """Close the client if it is connected, then shut it down: otherwise it would reconnect to its region."""
         orderly = self.counts.connected
         client, self._client = self._client, None
         self._release_handles()

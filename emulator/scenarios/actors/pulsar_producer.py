@@ -217,5 +217,6 @@ class PartitionSender(Generic[Opened]):
 def choose(
     senders: Sequence[PartitionSender[Opened]], key: str | None, number: int
 ) -> PartitionSender[Opened]:
-    """Return the sender of a message: by the hash of its key, or without a key in turn. `number` counts the earlier messages."""
+    """Return the sender of a message: by the hash of its key, or without a key in turn. `number` counts the earlier
+    messages."""
     return senders[(number if key is None else KeyHash.JAVA_STRING(key)) % len(senders)]

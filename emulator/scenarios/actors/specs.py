@@ -1,7 +1,8 @@
 """The actors of a scenario: their specifications, their counts, and the commands that the runner sends them.
 
-An actor uses the real `pulsar-client` in a separate process (`processes.py`), geoemu's client in virtual time, or no
-client in the runner's own tests. The runner uses actors only through this module.
+An actor uses the real `pulsar-client` or geoemu's own client in a separate process (`processes.py`), is a program of
+the user (`program.py`), uses geoemu's client in virtual time, or no client in tests. The runner uses all actors except
+programs through this module alone.
 
 Standard library only: every actor process imports this.
 """
@@ -178,7 +179,8 @@ class Counts:
     region: str
     """Region to which the actor is connected, or tries to connect."""
     connected: bool = False
-    """Whether the actor's client reports a connection."""
+    """Whether the actor's client is connected; for a host: whether it owns or waits for a topic; for a program: whether
+    it runs."""
     asked: int = 0
     """Number of publish requests. Invariant: asked >= ok + failed + unknown."""
     ok: int = 0
@@ -200,8 +202,7 @@ class Counts:
     """Whether a newer task has taken the task's transaction key over."""
 
     def and_then(self, later: Counts) -> Counts:
-        """Add the counters after a restart (`later`) to these; region, connection, topics and queues are those of
-        `later`."""
+        """Return the sum of these counters and those after a restart (`later`), with all other fields of `later`."""
         return replace(
             later,
             asked=self.asked + later.asked,

@@ -86,7 +86,7 @@ class NativeTask:
         return {"region": part.region, "topic": part.topic, "subscription": part.subscription}
 
     async def begin(self) -> None:
-        """Return when the task consumes, can publish, and has fenced the previous owner of its key."""
+        """Return when the task consumes, can publish and has fenced the former client of its key; or is fenced."""
         waiting = asyncio.create_task(self._ready_or_fenced.wait())
         await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

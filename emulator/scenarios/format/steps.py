@@ -257,13 +257,13 @@ class StepEntry(FormatModel):
     stop: OnRegion | None = None
     """Stop a region, program, host or task gracefully."""
     start: OnRegion | None = None
-    """Start a killed or stopped region with its log; the step completes when the region is ready."""
+    """Start a killed or stopped region with its log, a program, host or task; the step completes when it is ready."""
     restart: OnRegion | None = None
-    """Stop and start a region."""
+    """Stop and start a region or program."""
     pause: OnRegion | None = None
-    """Freeze a region: its connections stay open, and it sends no responses."""
+    """Freeze a region, program, host or task: its connections stay open, and it sends nothing."""
     resume: OnRegion | None = None
-    """Resume a paused region."""
+    """Resume a paused region, program, host or task."""
     cut: OnLink | None = None
     """Drop all traffic between two regions. New connections fail; open ones stall."""
     hold: OnLink | None = None
