@@ -48,7 +48,12 @@ class InvariantCheck(NamedTuple, Generic[E]):
 
 
 def witness_of(stored: StoredMessage) -> dict[str, str]:
-    return {"message": str(stored.origin), "text": stored.text, "region": stored.region, "at": stored.place}
+    return {
+        "message": str(stored.origin),
+        "text": stored.text,
+        "region": stored.region,
+        "at": stored.message_id,
+    }
 
 
 # INV-1
@@ -73,13 +78,13 @@ def _wrong_message_ids(evidence: RunEvidence) -> Found:
     for origin, attempts in evidence.published.items():
         by_message_id = evidence.log(origin.region, origin.topic).by_message_id
         for attempt in attempts.values():
-            for place in attempt.message_ids:
-                there = by_message_id.get(place)
+            for message_id in attempt.message_ids:
+                there = by_message_id.get(message_id)
                 if there is None or (there.origin, there.text) != (origin, attempt.text):
                     found = "nothing" if there is None else str(there.origin)
                     yield (
-                        f"{origin} was acknowledged at {place} in {origin.region}, where {found} is stored",
-                        {"message": str(origin), "told": place, "stored there": found},
+                        f"{origin} was acknowledged at {message_id} in {origin.region}, where {found} is stored",
+                        {"message": str(origin), "told": message_id, "stored there": found},
                     )
 
 
@@ -111,10 +116,10 @@ def stored_once(evidence: RunEvidence) -> Found:
                 continue  # the client sent the message again because it had no receipt: a legitimate duplicate
             if region != origin.region and len(copies) <= at_origin and not deduplicates:
                 continue
-            places = " and ".join(one.place for one in copies)
+            message_ids = " and ".join(one.message_id for one in copies)
             yield (
-                f"{origin} is stored {len(copies)} times in {region}, at {places}",
-                {"message": str(origin), "text": copies[-1].text, "region": region, "at": places},
+                f"{origin} is stored {len(copies)} times in {region}, at {message_ids}",
+                {"message": str(origin), "text": copies[-1].text, "region": region, "at": message_ids},
             )
 
 
@@ -128,7 +133,7 @@ def replicated_everywhere(evidence: RunEvidence) -> Found:
             for other in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
                 if other not in evidence.lost and one.origin not in _copies(evidence, other):
                     yield (
-                        f"{one.origin} is stored in {region} at {one.place} and never arrived in {other}",
+                        f"{one.origin} is stored in {region} at {one.message_id} and never arrived in {other}",
                         {**witness_of(one), "missing in": other},
                     )
 
@@ -169,8 +174,9 @@ def order_of_each_origin(evidence: RunEvidence) -> Found:
             before = highest.get(who)
             if before is not None and one.origin.number < before.origin.number:
                 yield (
-                    f"in {region}, {one.origin} is stored at {one.place}, after {before.origin} at {before.place}",
-                    {**witness_of(one), "behind": before.place, "topic": topic},
+                    f"in {region}, {one.origin} is stored at {one.message_id}, "
+                    f"after {before.origin} at {before.message_id}",
+                    {**witness_of(one), "behind": before.message_id, "topic": topic},
                 )
             else:
                 highest[who] = one
@@ -183,7 +189,7 @@ def consumed_only_received(evidence: RunEvidence) -> Found:
     """A stored cursor never counts a message as acknowledged before a consumer of the subscription has received it."""
     for subscription, one in evidence.acknowledged_unreceived:
         yield (
-            f"{subscription} counted {one.origin} at {one.place} in {one.region} as consumed "
+            f"{subscription} counted {one.origin} at {one.message_id} in {one.region} as consumed "
             "although none of its consumers received it",
             {**witness_of(one), "subscription": subscription},
         )
@@ -199,10 +205,15 @@ def readers_received_everything(evidence: RunEvidence) -> Found:
         region, topic = events[0].region or "", full(events[0].topic)
         messages = evidence.log(region, topic).messages
         for event, stored in zip(events, messages, strict=False):
-            if event.message_id != stored.place:
+            if event.message_id != stored.message_id:
                 yield (
-                    f"reader {reader} received {event.message_id} in {region} when {stored.place} was next",
-                    {"given": event.message_id or "", "next": stored.place, "region": region, "topic": topic},
+                    f"reader {reader} received {event.message_id} in {region} when {stored.message_id} was next",
+                    {
+                        "given": event.message_id or "",
+                        "next": stored.message_id,
+                        "region": region,
+                        "topic": topic,
+                    },
                 )
                 break
 
@@ -233,7 +244,7 @@ def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> 
     for theirs, ours in zip(there, here, strict=False):
         if (theirs.origin, theirs.text) != (ours.origin, ours.text):
             yield (
-                f"of the messages of {origin} {region} holds {ours.origin} at {ours.place} "
+                f"of the messages of {origin} {region} holds {ours.origin} at {ours.message_id} "
                 f"where {origin} has {theirs.origin}",
                 {"topic": topic, **witness_of(ours), "expected": str(theirs.origin)},
             )
@@ -264,12 +275,12 @@ def positions_grow(evidence: RunEvidence) -> Found:
     returned_for: dict[tuple[str, str, str], Origin] = {}
     for origin, attempts in evidence.published.items():
         for attempt in attempts.values():
-            for place in attempt.message_ids:
-                other = returned_for.setdefault((origin.region, origin.topic, place), origin)
+            for message_id in attempt.message_ids:
+                other = returned_for.setdefault((origin.region, origin.topic, message_id), origin)
                 if other != origin:
                     yield (
-                        f"{place} in {origin.region} was returned for {other} and for {origin}",
-                        {"at": place, "region": origin.region},
+                        f"{message_id} in {origin.region} was returned for {other} and for {origin}",
+                        {"at": message_id, "region": origin.region},
                     )
 
 
@@ -350,7 +361,7 @@ def consumers_received_everything(evidence: RunEvidence) -> Found:
                 if not is_done(one.origin, one.text):
                     yield (
                         f"{subscription} has a consumer in {region} and never received "
-                        f"{one.origin} at {one.place}",
+                        f"{one.origin} at {one.message_id}",
                         {**witness_of(one), "subscription": subscription},
                     )
 

@@ -77,9 +77,9 @@ class GuardedCall(NamedTuple):
     advice: str
     rejects: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: True
     """Whether a call with these arguments is rejected."""
-    answer: Callable[[HostLoop], Any] | None = None
+    simulated_value: Callable[[HostLoop], Any] | None = None
     """Return the simulated value of the call; tools receive it instead of the real one."""
-    answers_all: bool = False
+    is_always_simulated: bool = False
     """Programs receive the simulated value, too, instead of an error."""
 
 
@@ -113,9 +113,9 @@ def _guarded_calls() -> list[GuardedCall]:
 
 
 def _clocks() -> Iterator[GuardedCall]:
-    yield GuardedCall(time, "time", "time.time()", CLOCK, answer=_wall_seconds)
+    yield GuardedCall(time, "time", "time.time()", CLOCK, simulated_value=_wall_seconds)
     yield GuardedCall(
-        time, "time_ns", "time.time_ns()", CLOCK, answer=lambda loop: int(_wall_seconds(loop) * 1e9)
+        time, "time_ns", "time.time_ns()", CLOCK, simulated_value=lambda loop: int(_wall_seconds(loop) * 1e9)
     )
     for name in (
         *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"),
@@ -141,7 +141,9 @@ def _sockets_and_processes() -> Iterator[GuardedCall]:
     yield GuardedCall(socket.socket, "__init__", "socket.socket()", SOCKET)
     for name in ("socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname"):
         yield GuardedCall(socket, name, f"socket.{name}()", SOCKET)
-    yield GuardedCall(socket, "gethostname", "socket.gethostname()", SOCKET, answer=lambda loop: loop.name)
+    yield GuardedCall(
+        socket, "gethostname", "socket.gethostname()", SOCKET, simulated_value=lambda loop: loop.name
+    )
     yield GuardedCall(threading.Thread, "start", "threading.Thread.start()", THREAD)
     yield GuardedCall(subprocess.Popen, "__init__", "subprocess.Popen()", THREAD)
     for name in ("fork", "posix_spawn", "posix_spawnp", "system", "popen", "kill"):
@@ -152,8 +154,8 @@ def _sockets_and_processes() -> Iterator[GuardedCall]:
         "getpid",
         "os.getpid()",
         THREAD,
-        answer=lambda loop: loop.owner.process_id,
-        answers_all=True,
+        simulated_value=lambda loop: loop.owner.process_id,
+        is_always_simulated=True,
     )
 
 
@@ -197,14 +199,14 @@ def _guarded(call: GuardedCall, real: Callable[..., Any]) -> Callable[..., Any]:
         loop = events._get_running_loop()
         if type(loop) is not HostLoop or _opened or not call.rejects(args, kwargs):
             return real(*args, **kwargs)
-        if call.answers_all:
-            assert call.answer is not None
-            return call.answer(loop)
-        place = _program_line(sys._getframe(1))
-        if place is None:
-            return real(*args, **kwargs) if call.answer is None else call.answer(loop)
+        if call.is_always_simulated:
+            assert call.simulated_value is not None
+            return call.simulated_value(loop)
+        location = _program_line(sys._getframe(1))
+        if location is None:
+            return real(*args, **kwargs) if call.simulated_value is None else call.simulated_value(loop)
         error = ReachedOutside(
-            f"{place}: {call.name} in a simulated program (host {loop.name!r}); {call.advice}"
+            f"{location}: {call.name} in a simulated program (host {loop.name!r}); {call.advice}"
         )
         loop.fail(error)
         raise error

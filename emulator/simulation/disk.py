@@ -35,8 +35,8 @@ class SimulatedDisk(Medium):
             raise StorageError("this disk is in use by another store; close it first", definite=True)
         for log in self.logs.values():
             log.recover(trusts_torn_tail=self.faults.trusts_torn_tail)
-        owner = self.take_keys()
-        self.take_logs(owner)
+        owner = self.acquire_keys()
+        self.acquire_logs(owner)
         self.store = self.make_store(owner)
         return self.store
 

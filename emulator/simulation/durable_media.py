@@ -161,13 +161,13 @@ class Medium:
         else:
             self.values[key] = value
 
-    def take_keys(self) -> int:
+    def acquire_keys(self) -> int:
         """Give the keys to a new owner, and return the owner's number."""
         self.owners += 1
         self.key_writers.append((self.owners, ""))
         return self.owners
 
-    def take_logs(self, owner: int) -> StorageError | None:
+    def acquire_logs(self, owner: int) -> StorageError | None:
         """Give the logs to this owner. Return an error if a newer owner has them, otherwise None."""
         for log in self.logs.values():
             log.fences.append((log.next_entry_id, owner))

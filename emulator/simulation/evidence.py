@@ -67,7 +67,7 @@ class StoredMessage(NamedTuple):
     """Earliest time of delivery, by the region's clock; 0 without a delay."""
 
     @property
-    def place(self) -> str:
+    def message_id(self) -> str:
         return f"{self.ledger}:{self.entry}:{self.batch_index}"
 
 
@@ -126,7 +126,7 @@ class LogView:
                     *(info.source_position, info.replicate_to, info.publish_time_ms),
                     info.deliver_at_time_ms or 0,
                 )
-                self.by_message_id[stored.place] = stored
+                self.by_message_id[stored.message_id] = stored
                 self.waiting.append((stored, info.txn))
             self._release()
         except (GeoemuError, ValueError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from emulator.simulation.checkers import Violation
     from emulator.simulation.outcome import Figures
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def run_seeds(
 
 def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> Generator[R, None, None]:
     """Yield results like `map`, but run at most 4 seeds per job ahead of the caller: the seeds may be infinite."""
-    with _blocked(_ENDING):
+    with _blocked(_END_SIGNALS):
         pool = multiprocessing.get_context("fork").Pool(jobs, _ignore_interrupts)
     with pool:
-        under_way = deque(pool.apply_async(run, (seed,)) for seed in islice(seeds, 4 * jobs))
-        while under_way:
-            yield under_way.popleft().get()
-            under_way.extend(pool.apply_async(run, (seed,)) for seed in islice(seeds, 1))
+        running = deque(pool.apply_async(run, (seed,)) for seed in islice(seeds, 4 * jobs))
+        while running:
+            yield running.popleft().get()
+            running.extend(pool.apply_async(run, (seed,)) for seed in islice(seeds, 1))
 
 
 def _ignore_interrupts() -> None:
@@ -70,7 +70,7 @@ def _ignore_interrupts() -> None:
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # sent by the pool; the parent's handler must not run here
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
 
 
 @contextmanager

@@ -141,10 +141,10 @@ class RemoteLog(Medium):
     async def open_store(self) -> RemoteStore:
         """Take the log over and open a store. Raises StorageError if the log does not respond, StorageFenced if a newer
         owner takes it over meanwhile."""
-        owner: int = await self._step(self.take_keys)
+        owner: int = await self._step(self.acquire_keys)
         store = self.make_store(owner)
         await asyncio.sleep(self.draw_seconds(self.faults.takeover_seconds))
-        refusal: StorageFenced | None = await self._step(lambda: self.take_logs(owner))
+        refusal: StorageFenced | None = await self._step(lambda: self.acquire_logs(owner))
         if refusal is not None:
             raise refusal
         self.stores.append(store)
@@ -186,17 +186,17 @@ class RemoteLog(Medium):
 
     # Owners.
 
-    def take_keys(self) -> int:
-        self.key_owner = super().take_keys()
+    def acquire_keys(self) -> int:
+        self.key_owner = super().acquire_keys()
         self.on_event(f"owner {self.key_owner}")
         return self.key_owner
 
-    def take_logs(self, owner: int) -> StorageFenced | None:
+    def acquire_logs(self, owner: int) -> StorageFenced | None:
         """Give the logs to this owner. Return the error if a newer owner has taken them already."""
         if owner < self.log_owner:
             return newer_owner(owner)
         self.log_owner = owner
-        super().take_logs(owner)
+        super().acquire_logs(owner)
         self.on_event(f"logs of owner {owner}")
         return None
 

@@ -26,7 +26,7 @@ class SimulatedLog:
 
     def __init__(self, store: SimulatedStore, durable: DurableLog) -> None:
         self.broken: StorageError | None = None
-        self.gone: StorageError | None = None
+        self.deleted_error: StorageError | None = None
         """The error of reads after the log was deleted; None before."""
         self.first_entry_id = durable.first_entry_id
         self.next_entry_id = durable.next_entry_id
@@ -72,8 +72,8 @@ class SimulatedLog:
 
     async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
         await self._store.wait_for_read()
-        if self.gone is not None:
-            raise self.gone
+        if self.deleted_error is not None:
+            raise self.deleted_error
         return self.durable.read(from_entry_id, self.next_entry_id, max_entries, max_bytes)
 
     async def trim(self, before_entry_id: int) -> None:
@@ -157,7 +157,7 @@ class SimulatedStore(KeyedStore):
         def confirm(_: None) -> None:
             self._names.discard(name)
             if (log := self._logs.pop(name, None)) is not None:
-                log.broken = log.gone = error
+                log.broken = log.deleted_error = error
 
         await self.issue(_SingleWriteLane(), store, confirm)
 

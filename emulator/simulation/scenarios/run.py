@@ -150,7 +150,7 @@ def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
     }
 
 
-class _Facts:
+class _ScenarioHistory:
     """Writes the scenario's own history events into the history of the world."""
 
     def __init__(self, history: SimulatedHistory) -> None:
@@ -190,7 +190,7 @@ class _Run:
             create_actor=simulated_actors(self.world, self.history),
             read_topics=self._read_topics,
             call_region=self._call_region,
-            open_history=lambda _: _Facts(self.history),
+            open_history=lambda _: _ScenarioHistory(self.history),
         )
         self.result = await execute_scenario(
             self.simulated.scenario, runtime, ScenarioObserver(), environment

@@ -37,7 +37,7 @@ def position_replicated(evidence: Evidence) -> Found:
         if left.messages and left.must_be_none:
             yield (
                 f"{subscription} was consumed to the end, and in {region} {len(left.messages)} messages are left, "
-                f"the first at {left.messages[0].place}",
+                f"the first at {left.messages[0].message_id}",
                 {"subscription": subscription, "topic": topic, **witness_of(left.messages[0])},
             )
 

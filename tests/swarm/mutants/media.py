@@ -85,7 +85,7 @@ class _TakesFailuresForDefinite(RemoteStore):
     async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
         """Open a failed log at its last durable entry, as if the failed append had not been stored."""
         failed = self._logs.get(name)
-        if failed is None or failed.broken is None or failed.gone is not None:
+        if failed is None or failed.broken is None or failed.deleted_error is not None:
             return await super().open_log(name, create=create)
         again = self._logs[name] = self.log_type(self, failed.durable)
         again.next_entry_id, again.size_bytes = failed.next_entry_id, failed.size_bytes

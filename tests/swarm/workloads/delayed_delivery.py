@@ -120,7 +120,7 @@ def never_early(evidence: Evidence) -> Found:
             early_ms = stored.due_ms - event.at_ms
             yield (
                 f"{event.actor} received {event.detail} in {event.region} {early_ms:.0f} ms before it was due",
-                {"given": stored.place, "region": event.region, "due_ms": str(stored.due_ms)},
+                {"given": stored.message_id, "region": event.region, "due_ms": str(stored.due_ms)},
             )
 
 

@@ -43,10 +43,12 @@ def one_owner(evidence: Evidence) -> Found:
             grant = _grant_at(grants, one.entry)
             name = one.origin.producer
             if grant is not None and grant.owner != name:
-                sentence = f"{one.origin} is stored at {one.place}, in epoch {grant.epoch} of {grant.owner}"
+                sentence = (
+                    f"{one.origin} is stored at {one.message_id}, in epoch {grant.epoch} of {grant.owner}"
+                )
                 yield sentence, {**witness_of(one), **_of(grant)}
             elif grant is None and name in exclusive:
-                yield f"{one.origin} is stored at {one.place}, without a grant", witness_of(one)
+                yield f"{one.origin} is stored at {one.message_id}, without a grant", witness_of(one)
 
 
 def _own_messages(evidence: Evidence, place: Place) -> Iterator[StoredMessage]:

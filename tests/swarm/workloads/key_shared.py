@@ -142,8 +142,8 @@ def _earlier_of_its_key(evidence: Evidence, region: str, topic: str) -> dict[str
     found: dict[str, frozenset[str]] = {}
     before: dict[str, frozenset[str]] = defaultdict(frozenset)
     for one in evidence.log(region, full(topic)).messages:
-        found[one.place] = before[one.origin.producer]
-        before[one.origin.producer] |= {one.place}
+        found[one.message_id] = before[one.origin.producer]
+        before[one.origin.producer] |= {one.message_id}
     return found
 
 

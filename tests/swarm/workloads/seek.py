@@ -174,10 +174,10 @@ def not_given(evidence: Evidence, seek: OperationResult, begin: tuple[int, int],
                 upto = max(upto, int((event.message_id or "").split(":")[1]))
     for one in view.messages:
         is_behind = (one.entry, one.batch_index) >= begin
-        if is_behind and one.entry > upto and one.place not in next_message | done:
+        if is_behind and one.entry > upto and one.message_id not in next_message | done:
             yield (
                 f"{seek.subscription} in {seek.region} {happened} and never delivered "
-                f"{one.origin} at {one.place} again",
+                f"{one.origin} at {one.message_id} again",
                 {**witness_of(one), "subscription": seek.subscription},
             )
             return
@@ -194,10 +194,10 @@ def reader_began_again(evidence: Evidence) -> Found:
         if operation.workload == Seek.workload and operation.detail.startswith("reader "):
             next_message = operation.detail.removeprefix("reader ")
             messages = evidence.log(operation.region, operation.topic).messages
-            if messages and next_message != messages[0].place:
+            if messages and next_message != messages[0].message_id:
                 yield (
                     f"a reader in {operation.region} sought to the beginning and received {next_message}, "
-                    f"not {messages[0].place}",
+                    f"not {messages[0].message_id}",
                     {"given": next_message, "topic": operation.topic, "region": operation.region},
                 )
 

@@ -163,9 +163,9 @@ def all_processed(evidence: Evidence) -> Found:
     for region, key in tasks.tasks:
         done = {one.source for one in _outbox(tasks, (region, key)).committed}
         for one in evidence.log(region, tasks.inbox).messages:
-            if one.place not in done:
+            if one.message_id not in done:
                 yield (
-                    f"{one.place} of the inbox was never processed under {_named((region, key))}",
+                    f"{one.message_id} of the inbox was never processed under {_named((region, key))}",
                     {**_of((region, key)), "message": str(one.origin)},
                 )
 
