@@ -184,7 +184,7 @@ async def test_after_an_inconsistent_change_the_list_is_requested() -> None:
     assert await topics.names() == set(orders("a"))
     topics.topics_changed(TopicsUpdate(1, orders("b"), (), topics_hash(truth)))
     async with asyncio.timeout(1):
-        await topics.changed()
+        await topics.wait_for_change()
     assert await topics.names() == set(truth)
     assert connection.requests == 2
 
