@@ -166,7 +166,7 @@ class KeyRegistry:
         return self._issue(self.book.record_begun(holder, least))
 
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
-        """Bind keys to this number of coordinators from now on. Keys that are unknown here begin above `epoch`."""
+        """Bind keys to this number of coordinators from now on. Keys that do not exist here begin above `epoch`."""
         await self._journal.ready()
         await asyncio.shield(self._issue(self.book.raise_floor(epoch, coordinators)))
 

@@ -91,14 +91,17 @@ class KeyBook:
         """(owner, key) -> tombstone."""
         self._keys_bytes = 0
         self.floor = NO_EPOCH
-        """Epoch above which keys begin that are in neither `keys` nor `deleted`."""
+        """Epoch above which keys begin that are not in `keys`; one in `deleted` also begins above its last epoch."""
         self.coordinators: int | None = None
         """Number of coordinators among which keys are distributed; None: no key was granted yet."""
 
     def last_epoch(self, owner: str, key: str) -> int:
-        """Return the newest epoch of a key; for an unknown key, the floor."""
-        known = self.keys.get((owner, key)) or self.deleted.get((owner, key))
-        return self.floor if known is None else known.epoch
+        """Return the newest epoch of a key; for an unknown or deleted one, at least the floor."""
+        state = self.keys.get((owner, key))
+        if state is not None:
+            return state.epoch
+        deleted = self.deleted.get((owner, key))
+        return self.floor if deleted is None else max(self.floor, deleted.epoch)
 
     def highest_epoch(self) -> int:
         """Return the highest epoch of any key, also a deleted one."""
@@ -171,7 +174,7 @@ class KeyBook:
         return entry
 
     def raise_floor(self, epoch: int, coordinators: int) -> Floor:
-        """Raise the floor and set the number of coordinators. Keys that are unknown here begin above the floor."""
+        """Raise the floor and set the number of coordinators. Keys that do not exist here begin above the floor."""
         entry = Floor(epoch, coordinators)
         self.apply(entry)
         return entry

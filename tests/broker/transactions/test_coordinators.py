@@ -247,5 +247,25 @@ async def test_a_rejected_first_request_does_not_unbind_later_keys() -> None:
         await world.start("us")
 
 
+async def test_epochs_grow_when_the_number_of_coordinators_is_changed_back() -> None:
+    """INV-55: the key belongs to coordinator 3 of 4 and to coordinator 1 of 3."""
+    key, granted = "task-2", []
+    async with regions("us") as world:
+        for count in (4, 3, 4):
+            await _restart_with_coordinators(world, count)
+            number = home(world, key)
+            for _ in range(3):
+                async with raw_client(world) as client:
+                    granted.append((await connect(client, number, key=key)).epoch)
+            await world.running["us"].coordinators.get(number).keys.delete("", key)
+    assert granted == sorted(set(granted))
+
+
+async def _restart_with_coordinators(world: Regions, count: int) -> None:
+    await world.crash("us")
+    world.settings["us"] = _with_coordinators(world, count)
+    await world.start("us")
+
+
 def _with_coordinators(world: Regions, count: int) -> BrokerSettings:
     return replace(world.settings["us"], transaction_coordinators=count)

@@ -156,6 +156,19 @@ def test_epochs_of_many_deleted_keys_are_kept_as_one_number() -> None:
     assert connect(restarted(book), NO_EPOCH, key="old") > 3
 
 
+def test_a_deleted_key_continues_above_the_floor() -> None:
+    """INV-55: another coordinator may have granted the key higher epochs in between, while their number was changed."""
+    book = KeyBook(0, 100)
+    connect(book, NO_EPOCH, "a")
+    book.delete("", "task")
+    book.raise_floor(5, 4)
+    assert "stale" in refused(book, 0, "a")
+    book = restarted(book)
+    assert connect(book, NO_EPOCH, "b") == 6
+    book.delete("", "task")
+    assert connect(restarted(book), NO_EPOCH) == 8
+
+
 def test_there_is_a_limit_of_keys() -> None:
     book = KeyBook(0, 1)
     connect(book, NO_EPOCH)
