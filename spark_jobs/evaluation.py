@@ -29,7 +29,7 @@ from spark_jobs.figures.ownership import Contest, measure_ownership
 from spark_jobs.figures.scenario_run import ScenarioRun, read_scenario_run
 from spark_jobs.figures.timeline import Timeline, TimelineCount, actors_shown, collect_counts, make_timeline
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.faults import down_on_purpose, regions_lost, store_absences
+from spark_jobs.frames.faults import down_on_purpose, regions_lost, store_outages
 from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary
 from spark_jobs.loading import LoadedRun, NormalisedRun
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, forgotten_regions
@@ -142,13 +142,13 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
     result of another one."""
     evidence, history, namespaces = normalised.evidence, run.history, run.folder.namespaces
     lost = regions_lost(history.facts)
-    left = {log.region for log in run.folder.logs if log.backend != "memory"} - set(lost)
+    remaining = {log.region for log in run.folder.logs if log.backend != "memory"} - set(lost)
     with parallel() as workers:
         parts = [workers.submit(_findings, evidence, some) for some in split_for_threads(checks)]
         timed = workers.submit(_timed, evidence, history)
         loss = workers.submit(measure_loss, evidence, lost)
         subscriptions = workers.submit(
-            measure_replication_state, evidence, left - normalised.unread_regions, namespaces
+            measure_replication_state, evidence, remaining - normalised.unread_regions, namespaces
         )
         inconsistencies = workers.submit(find_inconsistencies, normalised.lines)
         curves, measures, counts = timed.result()
@@ -314,5 +314,5 @@ def _timeline(
         history.facts,
         gaps,
         queried.measures,
-        store_absences(folder.path, folder.clusters, history.start_ms, seconds),
+        store_outages(folder.path, folder.clusters, history.start_ms, seconds),
     )

@@ -226,11 +226,11 @@ def explained_by_loss(
     """Split absent copies into those that the loss of a region does not explain, and those that it explains: copies
     owed to a lost region, and messages of that region that were not replicated yet. A missing copy before a later
     copy that arrived is a violation nevertheless."""
-    explained = [one for one in absent if _went_with_a_region(one, circumstances)]
+    explained = [one for one in absent if _is_explained_by_loss(one, circumstances)]
     return [one for one in absent if one not in explained], explained
 
 
-def _went_with_a_region(absent: FindingGroup, circumstances: Circumstances) -> bool:
+def _is_explained_by_loss(absent: FindingGroup, circumstances: Circumstances) -> bool:
     lost = circumstances.lost
     if absent.region == absent.origin_region:
         # The region's own log, if readable, must contain the messages that the region acknowledged.

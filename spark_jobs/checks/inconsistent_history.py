@@ -22,20 +22,20 @@ def find_inconsistencies(events: DataFrame) -> list[EvidenceDamage]:
     """Return a damage for each of the first SHOWN_MAX contradictions of a kind, and one with the number of the others.
     `events`: readable lines in ROW_SCHEMA, with the sequence ids that their program wrote."""
     used = _used(events)
-    return [*_never_asked(events), *_never_opened(used), *_never_subscribed(used)]
+    return [*_find_unrequested(events), *_find_unopened(used), *_find_unsubscribed(used)]
 
 
-def _never_asked(events: DataFrame) -> list[EvidenceDamage]:
+def _find_unrequested(events: DataFrame) -> list[EvidenceDamage]:
     is_asked = F.count_if(F.col("outcome") == "asked")
-    answers = (
+    responses = (
         operations(events, "publish")
         .groupBy(*PUBLISH)
         .agg(is_asked.alias("asked"))
         .where(F.col("asked") == 0)
         .drop("asked")
     )
-    few = answers.orderBy(*PUBLISH).limit(SHOWN_MAX + 1).collect()
-    n = len(few) if len(few) <= SHOWN_MAX else answers.count()
+    few = responses.orderBy(*PUBLISH).limit(SHOWN_MAX + 1).collect()
+    n = len(few) if len(few) <= SHOWN_MAX else responses.count()
     sentences = [
         f"{row['producer']} received a response for message {row['sequence_id']} in {row['region']} (session"
         f" {row['session']}), which it never published"
@@ -51,7 +51,7 @@ def _used(events: DataFrame) -> list[Mapping[str, Any]]:
     return [row.asDict() for row in events.where(of_interest).select(*columns).distinct().collect()]
 
 
-def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
+def _find_unopened(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
     used = list(used)
     opened = {row["session"] for row in used if row["op"] == "connect" and row["outcome"] == "ok"}
     published = {(row["session"], row["producer"]) for row in used if row["op"] == "publish"}
@@ -63,15 +63,17 @@ def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
     return _damages(sentences, len(sentences), "sessions that were never opened")
 
 
-def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
+def _find_unsubscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
     """Find subscriptions without a subscribe. One without a response counts, because it may have taken effect."""
     used = list(used)
-    begun = {_subscription(row) for row in used if row["op"] == "subscribe" and row["outcome"] != "failed"}
-    given = {_subscription(row) for row in used if row["op"] in ("receive", "acknowledge")}
+    subscribed = {
+        _subscription(row) for row in used if row["op"] == "subscribe" and row["outcome"] != "failed"
+    }
+    delivered = {_subscription(row) for row in used if row["op"] in ("receive", "acknowledge")}
     sentences = [
         f"{subscription} received or acknowledged messages of {topic} in {region}, where no line"
         " says that it subscribed"
-        for region, topic, subscription in sorted(given - begun)
+        for region, topic, subscription in sorted(delivered - subscribed)
     ]
     return _damages(sentences, len(sentences), "deliveries without a subscribe")
 

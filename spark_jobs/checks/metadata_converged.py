@@ -85,13 +85,13 @@ def read_evidence(folder: RunFolder) -> SharedMetadata | None:
     """Read stores and events; None if fewer than two clusters share metadata, or the run directory has no store. Stores
     are read before the logs, so that the logs contain every event that a store has applied."""
     settings = read_settings(folder)
-    kept = [
+    with_store = [
         name for name, one in settings.items() if one.is_in_run_dir or store_path(folder.path, name).exists()
     ]
-    if len(settings) < 2 or not kept:
+    if len(settings) < 2 or not with_store:
         return None
     stores, unreadable = [], []
-    for cluster in kept:
+    for cluster in with_store:
         try:
             stores.append(read_store(folder.path, cluster))
         except StoreUnreadable as problem:
@@ -162,7 +162,9 @@ def _difference(
 ) -> MetadataDifference:
     deciding = folded.deciding(element)
     not_received = [event.published_ms for event in deciding if not store.claims(event.stamp)]
-    not_published = [at_ms for stamp, at_ms in store.noted(path, element) if stamp not in evidence.stamps]
+    not_published = [
+        at_ms for stamp, at_ms in store.recorded_events(path, element) if stamp not in evidence.stamps
+    ]
     why: Why = "not published" if not_published else "not received" if not_received else "differs"
     return MetadataDifference(
         store.cluster,

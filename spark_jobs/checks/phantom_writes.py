@@ -104,24 +104,24 @@ _VIOLATIONS = {
 }
 
 
-def _is_closed() -> Column:
+def _has_unread_payload() -> Column:
     return F.col("asked_ms").isNotNull() & F.exists("copies", lambda copy: copy["payload_digest"].isNull())
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
     checked = total(found, CHECKED)
     broken, sentences = violations(found, _VIOLATIONS, by_region=False)
-    strangers = of_kind(found, "unknown producer")
+    unknown = of_kind(found, "unknown producer")
     verdict: Verdict = "invalid" if sentences else "valid"
     if sentences and circumstances.history_damaged and not total(broken, "corrupt"):
         verdict = "unknown"
         sentences.append(
             "Not proven wrong, because a part of the history is missing (the evidence is incomplete)."
         )
-    if strangers:
-        names = sorted({f"{one['producer']} on {one['topic']}" for one in examples(strangers)})
+    if unknown:
+        names = sorted({f"{one['producer']} on {one['topic']}" for one in examples(unknown)})
         sentences.append(
-            f"{count(total(strangers, 'unknown producer'))} of producers or topics that are not in the history"
+            f"{count(total(unknown, 'unknown producer'))} of producers or topics that are not in the history"
             f" ({', '.join(names)}): another program published them, or a part of the history is missing."
         )
         verdict = "invalid" if verdict == "invalid" else "unknown"
@@ -135,7 +135,7 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
         sentences.append(
             f"Contents not compared: {count(closed)} that are known only compressed, encrypted or in chunks."
         )
-    return CHECK.result(verdict, " ".join(sentences), examples([*broken, *strangers]))
+    return CHECK.result(verdict, " ".join(sentences), examples([*broken, *unknown]))
 
 
 CHECK = Check(
@@ -144,7 +144,7 @@ CHECK = Check(
     "INV-3",
     [
         Count(CHECKED, "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),
-        Count("closed", "messages", _is_closed),
+        Count("closed", "messages", _has_unread_payload),
     ],
     find,
     conclude,

@@ -139,7 +139,7 @@ def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> Che
     checked, twice = total(found, CHECKED), of_kind(found, TWICE)
     if not checked and not twice:
         return CHECK.result("not applicable", "No committed transaction acknowledged a message.")
-    counted = [_of_subscription(name, found) for name in _subscriptions(found)]
+    counted = [_subscription_sentence(name, found) for name in _subscriptions(found)]
     if not twice:
         sentences = [
             f"{count(checked, 'acknowledgement')} of committed transactions: no message was acknowledged by two.",
@@ -162,7 +162,7 @@ def _subscriptions(found: Sequence[FindingGroup]) -> list[str]:
     return sorted({one.subscription or "?" for one in of_kind(found, ONCE)})
 
 
-def _of_subscription(name: str, found: Sequence[FindingGroup]) -> str:
+def _subscription_sentence(name: str, found: Sequence[FindingGroup]) -> str:
     """Return a sentence such as `plain: 1,350 messages processed, 35 of them more than once.`"""
     own = [one for one in found if (one.subscription or "?") == name]
     again, under_a_key = total(own, AGAIN), total(own, AGAIN_UNDER_A_KEY)

@@ -32,7 +32,7 @@ class SubscriptionState:
     topic: str
     region: str
     """The region of its last delivery."""
-    again: Mapping[str, int]
+    redelivered: Mapping[str, int]
     """Other remaining region of the namespace -> acknowledged messages in its log that its cursor lacks: the number
     that a fail-over there would redeliver."""
     split: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class SubscriptionState:
             "subscription": self.subscription,
             "topic": self.topic,
             "region": self.region,
-            "read_again_after_failover": dict(sorted(self.again.items())),
+            "read_again_after_failover": dict(sorted(self.redelivered.items())),
             "split": [
                 {"regions": list(pair), "counted_by_one": list(numbers)}
                 for pair, numbers in sorted(self.split.items())
@@ -113,15 +113,15 @@ def _state_of(
     patterns = list(patterns)
     namespace = namespaces.get(row["namespace"])
     shared = sorted(set(regions) & set(namespace.regions if namespace is not None else ()))
-    again = {name: sum(n for uncounted, n in patterns if name in uncounted) for name in shared}
+    redelivered = {name: sum(n for uncounted, n in patterns if name in uncounted) for name in shared}
     split = {}
     for one, other in combinations(shared, 2):
         only_one = sum(n for uncounted, n in patterns if other in uncounted and one not in uncounted)
         only_other = sum(n for uncounted, n in patterns if one in uncounted and other not in uncounted)
         if only_one and only_other:
             split[one, other] = (only_one, only_other)
-    again.pop(row["last_region"], None)
-    return SubscriptionState(row["subscription"], row["topic"], row["last_region"] or "", again, split)
+    redelivered.pop(row["last_region"], None)
+    return SubscriptionState(row["subscription"], row["topic"], row["last_region"] or "", redelivered, split)
 
 
 def replication_state_result(
@@ -131,13 +131,13 @@ def replication_state_result(
     subscriptions = list(subscriptions)
     if not subscriptions:
         return None
-    sentences = [_now(one) for one in subscriptions if one.again]
+    sentences = [_failover_sentence(one) for one in subscriptions if one.redelivered]
     missed = {
         region
         for one in subscriptions
-        if any(one.again.values())
+        if any(one.redelivered.values())
         for region in lost
-        if _is_waited_for(region, one.topic, namespaces)
+        if _is_replication_cluster(region, one.topic, namespaces)
     }
     if missed:
         them = "it" if len(missed) == 1 else "them"
@@ -155,7 +155,7 @@ def replication_state_result(
     )
 
 
-def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -> bool:
+def _is_replication_cluster(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -> bool:
     """Return whether the topic's replication clusters name the lost region at the end of the run."""
     namespace = namespaces.get(TopicName.parse(topic).full_namespace)
     if namespace is None:
@@ -167,9 +167,9 @@ def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -
     return lost in regions and any(since_ms.get((name, lost), 0.0) < NEVER_MS for name in others)
 
 
-def _now(subscription: SubscriptionState) -> str:
+def _failover_sentence(subscription: SubscriptionState) -> str:
     would = ", ".join(
         f"{count(n)} again in {region}" if index == 0 else f"{n:,} in {region}"
-        for index, (region, n) in enumerate(sorted(subscription.again.items()))
+        for index, (region, n) in enumerate(sorted(subscription.redelivered.items()))
     )
     return f"If {subscription.subscription} failed over from {subscription.region} now, it would receive {would}."

@@ -49,13 +49,13 @@ def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
         F.count("*").alias("asked"),
         F.min(F.struct("acked_ms", *ORIGIN[1:])).alias("first"),
     )
-    given = _results(evidence, contract).groupBy("key").agg(F.count("*").alias("answers"))
-    unanswered = (
-        wanted.join(given, ["key"], "left")
-        .withColumn("lacking", F.col("asked") - F.coalesce("answers", F.lit(0)))
+    results = _results(evidence, contract).groupBy("key").agg(F.count("*").alias("results"))
+    without_result = (
+        wanted.join(results, ["key"], "left")
+        .withColumn("lacking", F.col("asked") - F.coalesce("results", F.lit(0)))
         .where(F.col("lacking") > 0)
     )
-    placed = unanswered.select(
+    placed = without_result.select(
         "key", "lacking", *(F.col(f"first.{name}").alias(name) for name in ("acked_ms", *ORIGIN[1:]))
     ).withColumn("topic", F.lit(contract.of))
     placed = placed.join(_first_acknowledgements(evidence, contract, placed), list(ORIGIN), "left").join(
@@ -66,10 +66,10 @@ def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
             placed,
             "without a result",
             subscription=F.lit(contract.subscription),
-            region="let_go_region",
-            other_region="CASE WHEN attempt_region <> let_go_region THEN attempt_region END",
-            at_ms="COALESCE(LEAST(attempt_ms, let_go_ms), acked_ms)",
-            until_ms="let_go_ms",
+            region="ack_region",
+            other_region="CASE WHEN attempt_region <> ack_region THEN attempt_region END",
+            at_ms="COALESCE(LEAST(attempt_ms, ack_ms), acked_ms)",
+            until_ms="ack_ms",
             times="lacking",
         ),
         finding(keyed, CHECKED, subscription=F.lit(contract.subscription)),
@@ -79,7 +79,7 @@ def _of_one(evidence: Evidence, contract: Contract) -> list[DataFrame]:
 
 def _with_key(evidence: Evidence, contract: Contract) -> DataFrame:
     """Return each message that the subscription acknowledged, once, with its key."""
-    let_go = (
+    acknowledged = (
         evidence.subscription_messages.where(
             F.col("acknowledged")
             & (F.col("topic") == contract.of)
@@ -88,21 +88,23 @@ def _with_key(evidence: Evidence, contract: Contract) -> DataFrame:
         .groupBy(*ORIGIN)
         .agg(F.min("acked_ms").alias("acked_ms"))
     )
-    return let_go.join(_keys(evidence, contract.of), list(ORIGIN), "left")
+    return acknowledged.join(_keys(evidence, contract.of), list(ORIGIN), "left")
 
 
 def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: DataFrame) -> DataFrame:
     """Return the region and time of the first acknowledgement of each of `messages`."""
     own = (F.col("topic") == contract.of) & (F.col("subscription") == contract.subscription)
-    said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
+    acknowledgements = evidence.events.where(
+        own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
+    )
     places = (
         evidence.subscription_messages.where(own & F.col("acknowledged"))
         .join(messages.select(*ORIGIN), list(ORIGIN))
         .select(*ORIGIN, F.explode("given").alias("place"))
         .select(*ORIGIN, *(F.col(f"place.{name}").alias(name) for name in _PLACE))
     )
-    by_itself = said.where(F.col("how") == "individual").select(*_PLACE, "at_ms")
-    upto = said.where(F.col("how") == "cumulative").select(
+    by_itself = acknowledgements.where(F.col("how") == "individual").select(*_PLACE, "at_ms")
+    upto = acknowledgements.where(F.col("how") == "cumulative").select(
         "region", "ledger_id", F.col("entry_id").alias("upto"), "at_ms"
     )
     with_others = places.join(upto, ["region", "ledger_id"]).where(F.col("upto") >= F.col("entry_id"))
@@ -110,7 +112,7 @@ def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: Da
     acknowledged = places.join(by_itself, list(_PLACE)).select(*columns).union(with_others.select(*columns))
     first = acknowledged.groupBy(*ORIGIN).agg(F.min(F.struct("at_ms", "region")).alias("first"))
     return first.select(
-        *ORIGIN, F.col("first.at_ms").alias("let_go_ms"), F.col("first.region").alias("let_go_region")
+        *ORIGIN, F.col("first.at_ms").alias("ack_ms"), F.col("first.region").alias("ack_region")
     )
 
 
@@ -149,12 +151,12 @@ def _keys(evidence: Evidence, topic: str) -> DataFrame:
 def _conclude(
     check: Check, contracts: Sequence[Contract], found: Sequence[FindingGroup], circumstances: Circumstances
 ) -> CheckResult:
-    checked, unanswered = total(found, CHECKED), of_kind(found, "without a result")
+    checked, without_result = total(found, CHECKED), of_kind(found, "without a result")
     what = "; ".join(map(str, contracts))
     verdict: Verdict = "valid"
     sentences = [f"{what}: {count(checked, 'acknowledged message')}, each with a result of the same key."]
-    if unanswered:
-        n = sum(one.n for one in unanswered)
+    if without_result:
+        n = sum(one.n for one in without_result)
         verdict = "unknown" if circumstances.history_damaged else "invalid"
         sentences = [f"{what}: {n:,} of {count(checked, 'acknowledged message')} without a result."]
         if circumstances.history_damaged:
@@ -165,4 +167,4 @@ def _conclude(
     keyless = total(found, "without a key")
     if keyless:
         sentences.append(f"Not checked: {count(keyless)} without a key.")
-    return check.result(verdict, " ".join(sentences), examples(unanswered))
+    return check.result(verdict, " ".join(sentences), examples(without_result))

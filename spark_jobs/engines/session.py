@@ -126,7 +126,7 @@ def spark_session(
         scratch = Path(folder)
         session = _start(master, scratch, _java_options(evidence_bytes, archive_to))
         try:
-            with contextlib.nullcontext() if _is_local(master) else _watched(session, master):
+            with contextlib.nullcontext() if _is_local(master) else _cancel_without_executor(session, master):
                 yield session
         finally:
             with _output_to(scratch / "spark.log"):
@@ -154,12 +154,12 @@ def cluster_problem(master: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _watched(session: SparkSession, master: str) -> Iterator[None]:
+def _cancel_without_executor(session: SparkSession, master: str) -> Iterator[None]:
     """Cancel all jobs if they wait in vain for an executor, and raise SparkUnavailable instead of their error: Spark
     itself would wait forever."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-    ended, given_up = threading.Event(), threading.Event()
+    ended, timed_out = threading.Event(), threading.Event()
 
     def watch() -> None:
         context = session.sparkContext
@@ -169,7 +169,7 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
             if context._jsc.sc().getExecutorMemoryStatus().size() > 1 or not _active_jobs(session):
                 waiting_since = time.monotonic()
             elif time.monotonic() - waiting_since > EXECUTOR_SECONDS_MAX:
-                given_up.set()
+                timed_out.set()
                 context.cancelAllJobs()
 
     def watch_while_java_runs() -> None:
@@ -182,7 +182,7 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
     try:
         yield
     except Exception as problem:
-        if given_up.is_set():
+        if timed_out.is_set():
             raise SparkUnavailable(
                 f"the Spark cluster at {master} provided no executor within {EXECUTOR_SECONDS_MAX:g} s: it has no"
                 " worker with a free core and enough memory, or its workers cannot start one (see their logs)"
@@ -272,7 +272,7 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
         settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
         java_options += f" {_INITIAL_HEAP}"
     else:
-        settings["spark.submit.pyFiles"] = str(_packed(scratch))
+        settings["spark.submit.pyFiles"] = str(_pack_code(scratch))
     settings["spark.driver.extraJavaOptions"] = java_options
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -347,7 +347,7 @@ def _logging_file(scratch: Path) -> Path:
     return path
 
 
-def _packed(scratch: Path) -> Path:
+def _pack_code(scratch: Path) -> Path:
     """Pack the code that runs in tasks, for machines that do not have it. Spark adds the .zip to their import path."""
     archive = scratch / "geoemu.zip"
     with zipfile.ZipFile(archive, "w") as packed:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOCAL_BYTES = 8 * 1024 * 1024
 """Sources up to this size are read by this process: that takes less time than starting a Python worker."""
-SMALL_WORKS = 3
+SMALL_PARALLEL_QUERIES = 3
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ class SparkEngine:
         self._is_small = evidence_bytes < LARGE_BYTES
         # A small verdict mostly loads and compiles Java classes, which concurrent queries spread over the cores. A
         # large one has enough tasks for all cores, and memory for one query only.
-        self.parallel_queries = SMALL_WORKS if self._is_small else 1
+        self.parallel_queries = SMALL_PARALLEL_QUERIES if self._is_small else 1
         tune(self.session, evidence_bytes)
 
     def table(self, rows: pa.Table) -> DataFrame:

@@ -75,26 +75,26 @@ class ReadySignal:
     """The line on standard input that requests the verdict, read in a thread. Must be created in the main thread."""
 
     def __init__(self) -> None:
-        self._given = threading.Event()
-        signal.signal(signal.SIGUSR1, _end)
+        self._requested = threading.Event()
+        signal.signal(signal.SIGUSR1, _exit)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def is_given(self) -> bool:
-        return self._given.is_set()
+        return self._requested.is_set()
 
     def wait(self) -> None:
         """Block until the line arrives. If standard input is closed instead, this program exits as with an unknown
         verdict."""
-        self._given.wait()
+        self._requested.wait()
 
     def _listen(self) -> None:
         if sys.stdin.readline():
-            self._given.set()
+            self._requested.set()
         else:
             os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def _end(*_: object) -> None:
+def _exit(*_: object) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if os.getpgrp() == os.getpid():
         # The group contains only this program, which ignores the signal, and the processes that it started.

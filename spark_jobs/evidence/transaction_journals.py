@@ -28,12 +28,12 @@ def rows_of(region: str, name: str, entries: Iterable[CoordinatorEntry]) -> Iter
     for _, _, number, data in entries:
         try:
             what, *rest = json.loads(data)
-            said = _parsed(coordinator, what, rest)
+            row = _parsed(coordinator, what, rest)
         except (ValueError, TypeError) as problem:
             raise ValueError(f"entry {number} cannot be read: {problem}") from None
         generation += what == "checkpoint"
-        if said is not None:
-            yield (region, coordinator, generation, number, *said)
+        if row is not None:
+            yield (region, coordinator, generation, number, *row)
 
 
 def _parsed(coordinator: int, what: str, rest: list[Any]) -> JournalRow | None:

@@ -40,8 +40,8 @@ def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
     verdicts = [check.verdict for check in checks]
     checked = len(verdicts) - verdicts.count("not applicable")
     numbers = [f"{verdicts.count(one)} {one}" for one in ("valid", "invalid", "unknown") if one in verdicts]
-    said = f"{count(checked, 'check')} of {len(checks)} had something to check: {', '.join(numbers)}."
-    sentences = [said if checked else f"None of {len(checks)} checks had anything to check."]
+    summary = f"{count(checked, 'check')} of {len(checks)} had something to check: {', '.join(numbers)}."
+    sentences = [summary if checked else f"None of {len(checks)} checks had anything to check."]
     sentences += {
         "valid": [ONE_RUN],
         "invalid": ["The messages below prove it."],

@@ -18,18 +18,18 @@ from spark_jobs.frames.messages import ORIGIN, position_text
 from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100
-STOPS_MAX = 60
+EVENTS_MAX = 60
 """Maximum number of operations and responses of one message: the first ones; later ones are only counted."""
 
 Origin = tuple[str, str, str, int]
 
 _ORIGIN = "topic string, origin_region string, producer string, sequence_id bigint"
 _ORIGIN_SCHEMA = schema(_ORIGIN)
-_PLACE_SCHEMA = schema(f"{_ORIGIN}, region string, ledger_id bigint, entry_id bigint, batch_index bigint")
+_POSITION_SCHEMA = schema(f"{_ORIGIN}, region string, ledger_id bigint, entry_id bigint, batch_index bigint")
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class JourneyEvent:
     """An operation of a client on a message, or the response to it."""
 
     at_ms: float
@@ -66,8 +66,8 @@ class Journey:
     stored: tuple[StoredCopy, ...]
     absent: tuple[str, ...]
     """Regions that must store the message, and do not."""
-    stops: tuple[Stop, ...]
-    """The first STOPS_MAX operations and responses, sorted by time."""
+    stops: tuple[JourneyEvent, ...]
+    """The first EVENTS_MAX operations and responses, sorted by time."""
     stops_left_out: int = 0
     """Number of later operations and responses."""
 
@@ -107,15 +107,17 @@ def _journeys(evidence: Evidence, origins: Sequence[Origin]) -> tuple[Journey, .
     wanted = small_frame(origins, _ORIGIN_SCHEMA).hint("broadcast")
     found = evidence.messages.join(wanted, list(ORIGIN)).collect()
     messages = {_key(message): message for message in (row.asDict() for row in found)}
-    places = [
+    positions = [
         (*origin, copy["region"], copy["ledger_id"], copy["entry_id"], copy["batch_index"])
         for origin, row in messages.items()
         for copy in row["copies"]
     ]
-    at_places = small_frame(places, _PLACE_SCHEMA).hint("broadcast")
-    stops: dict[Origin, list[Stop]] = {}
-    for row in (row.asDict() for row in _stops(evidence.events, wanted, at_places).collect()):
-        stops.setdefault(_key(row), []).append(Stop(*(row[field.name] for field in dataclasses.fields(Stop))))
+    at_positions = small_frame(positions, _POSITION_SCHEMA).hint("broadcast")
+    stops: dict[Origin, list[JourneyEvent]] = {}
+    for row in (row.asDict() for row in _events_of(evidence.events, wanted, at_positions).collect()):
+        stops.setdefault(_key(row), []).append(
+            JourneyEvent(*(row[field.name] for field in dataclasses.fields(JourneyEvent)))
+        )
     return tuple(_journey(origin, messages.get(origin), stops.get(origin, [])) for origin in origins)
 
 
@@ -123,30 +125,30 @@ def _key(row: Mapping[str, Any]) -> Origin:
     return row["topic"], row["origin_region"], row["producer"], row["sequence_id"]
 
 
-def _stops(events: DataFrame, wanted: DataFrame, at_places: DataFrame) -> DataFrame:
+def _events_of(events: DataFrame, wanted: DataFrame, at_positions: DataFrame) -> DataFrame:
     """Return the operations on these messages and the responses, matched by origin or by position."""
     publishes = operations(events, "publish").withColumn("origin_region", F.col("region"))
-    named = operations(events, "receive").where(F.col("producer").isNotNull())
-    place = ["topic", "region", "ledger_id", "entry_id", "batch_index"]
-    at_place = events.where(
+    named_by_origin = operations(events, "receive").where(F.col("producer").isNotNull())
+    at = ["topic", "region", "ledger_id", "entry_id", "batch_index"]
+    named_by_position = events.where(
         ((F.col("op") == "receive") & F.col("producer").isNull())
         | ((F.col("op") == "acknowledge") & (F.coalesce("how", F.lit("")) != "cumulative"))
     ).drop("origin_region", "producer", "sequence_id")
     return (
-        _as_stops(publishes.join(wanted, list(ORIGIN)))
-        .union(_as_stops(named.join(wanted, list(ORIGIN))))
-        .union(_as_stops(at_place.join(at_places, place)))
-        .union(_as_stops(_first_cumulative(events, at_places)))
+        _as_journey_events(publishes.join(wanted, list(ORIGIN)))
+        .union(_as_journey_events(named_by_origin.join(wanted, list(ORIGIN))))
+        .union(_as_journey_events(named_by_position.join(at_positions, at)))
+        .union(_as_journey_events(_first_cumulative(events, at_positions)))
     )
 
 
-def _as_stops(frame: DataFrame) -> DataFrame:
+def _as_journey_events(frame: DataFrame) -> DataFrame:
     place = F.struct("ledger_id", "entry_id", "batch_index")
     position = F.when(F.col("ledger_id").isNotNull(), position_text(place)).alias("position")
     return frame.select(*ORIGIN, "at_ms", "op", "outcome", "region", "subscription", position, "how", "error")
 
 
-def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
+def _first_cumulative(events: DataFrame, at_positions: DataFrame) -> DataFrame:
     """Return one row for each subscription, outcome and covered position: the earliest time and the lowest entry of the
     cumulative acknowledgements that cover it."""
     cumulative = (
@@ -164,7 +166,7 @@ def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
         )
     )
     return (
-        cumulative.join(at_places, ["topic", "region", "ledger_id"])
+        cumulative.join(at_positions, ["topic", "region", "ledger_id"])
         .where(F.col("upto") >= F.col("entry_id"))
         .groupBy(*ORIGIN, "op", "outcome", "region", "subscription", "ledger_id")
         .agg(F.min("at_ms").alias("at_ms"), F.min("upto").alias("entry_id"))
@@ -174,20 +176,22 @@ def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
     )
 
 
-def _journey(origin: Origin, message: Mapping[str, Any] | None, stops: list[Stop]) -> Journey:
-    stops.sort(key=lambda stop: (stop.at_ms, stop.outcome != "asked", stop.region, stop.subscription or ""))
+def _journey(origin: Origin, message: Mapping[str, Any] | None, stops: list[JourneyEvent]) -> Journey:
+    stops.sort(
+        key=lambda event: (event.at_ms, event.outcome != "asked", event.region, event.subscription or "")
+    )
     message = message or {"copies": [], "asked_ms": None, "acked_ms": None, "expected": None}
     own, stored = origin[1], []
     for copy in sorted(
         message["copies"], key=lambda copy: (copy["region"] != own, copy["region"], copy["entry_id"])
     ):
         region = copy["region"]
-        seen = [stop.at_ms for stop in stops if stop.op == "receive" and stop.region == region]
+        seen = [event.at_ms for event in stops if event.op == "receive" and event.region == region]
         if region == own and message["acked_ms"] is not None:
             seen.append(message["acked_ms"])
         position = f"{copy['ledger_id']}:{copy['entry_id']}:{copy['batch_index']}"
         stored.append(StoredCopy(region, position, message["asked_ms"], min(seen, default=None)))
-    held = {copy.region for copy in stored}
-    absent = tuple(region for region in message["expected"] or [] if region not in held)
-    left_out = max(len(stops) - STOPS_MAX, 0)
-    return Journey(*origin, tuple(stored), absent, tuple(stops[:STOPS_MAX]), left_out)
+    stored_in = {copy.region for copy in stored}
+    absent = tuple(region for region in message["expected"] or [] if region not in stored_in)
+    left_out = max(len(stops) - EVENTS_MAX, 0)
+    return Journey(*origin, tuple(stored), absent, tuple(stops[:EVENTS_MAX]), left_out)

@@ -33,7 +33,7 @@ class LimitResult:
 
 def check_limits(limits: Iterable[Limit], figures: Mapping[str, Any]) -> tuple[LimitResult, ...]:
     """Compare limits with figures. `figures`: as in report.json."""
-    return tuple(_hold(limit, _figures_of(limit.measure, figures)) for limit in limits)
+    return tuple(_check_limit(limit, _figures_of(limit.measure, figures)) for limit in limits)
 
 
 def exit_code(verdict: Verdict, limits: Sequence[LimitResult]) -> int:
@@ -44,7 +44,7 @@ def exit_code(verdict: Verdict, limits: Sequence[LimitResult]) -> int:
     return EXIT_CODES["unknown" if "unknown" in outcomes else verdict]
 
 
-def _hold(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
+def _check_limit(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
     figures = by_actor
     if limit.actor is not None:
         if limit.actor not in by_actor:
@@ -55,9 +55,9 @@ def _hold(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
     if not figures:
         return _without_figures(limit)
     actor, worst = max(figures.items(), key=lambda pair: pair[1])
-    whose = f" ({actor})" if actor else ""
+    suffix = f" ({actor})" if actor else ""
     outcome: Outcome = "kept" if limit.is_kept_by(worst) else "missed"
-    return LimitResult(limit, outcome, f"{limit.measure} was {_spelled(limit.measure, worst)}{whose}")
+    return LimitResult(limit, outcome, f"{limit.measure} was {_figure_text(limit.measure, worst)}{suffix}")
 
 
 def _without_figures(limit: Limit) -> LimitResult:
@@ -103,7 +103,7 @@ def _or_forever(seconds: float | None) -> float:
     return float("inf") if seconds is None else seconds
 
 
-def _spelled(measure: str, figure: float) -> str:
+def _figure_text(measure: str, figure: float) -> str:
     if measure in COUNTS:
         return f"{figure:,.0f}"
     return "endless" if figure == float("inf") else duration_text(figure)

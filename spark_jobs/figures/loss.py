@@ -21,7 +21,7 @@ TOPICS_SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class LostMessages:
     """Messages of one producer in one topic that were lost with a region."""
 
     region: str
@@ -45,7 +45,7 @@ class Loss:
 
     lost: Mapping[str, float] = field(default_factory=dict)
     """Region -> time of its loss, in milliseconds on the history's clock."""
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[LostMessages, ...] = ()
     lacking: Mapping[str, int] = field(default_factory=dict)
     """Remaining region -> messages of lost regions that it lacks and another remaining region stores."""
 
@@ -73,7 +73,7 @@ class Loss:
             "by_producer": [self._row(one) for one in self.gone],
         }
 
-    def _row(self, gone: Gone) -> dict[str, Any]:
+    def _row(self, gone: LostMessages) -> dict[str, Any]:
         row = dataclasses.asdict(gone)
         oldest_ms = row.pop("oldest_ms")
         row["oldest_seconds"] = (
@@ -105,7 +105,9 @@ def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
         .collect()
     )
     gone = sorted(rows, key=lambda row: (row["origin_region"], row["topic"], row["producer"]))
-    return Loss(lost=dict(lost), gone=tuple(Gone(*row) for row in gone), lacking=_lacking(evidence, lost))
+    return Loss(
+        lost=dict(lost), gone=tuple(LostMessages(*row) for row in gone), lacking=_lacking(evidence, lost)
+    )
 
 
 def _lacking(evidence: Evidence, lost: Mapping[str, float]) -> dict[str, int]:
@@ -166,7 +168,7 @@ def _of_topics(loss: Loss) -> str:
     return f"of {len(named)} topics ({each}{', ...' if len(named) > len(shown) else ''})"
 
 
-def _witness(one: Gone) -> Mapping[str, Any]:
+def _witness(one: LostMessages) -> Mapping[str, Any]:
     return {
         "kind": "gone",
         "origin_region": one.region,

@@ -24,7 +24,7 @@ from spark_jobs.figures.curves import Curve, lateness_seconds
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 
-_MOMENTS_SCHEMA = schema("actor string, at_ms double, comes boolean")
+_MOMENTS_SCHEMA = schema("actor string, at_ms double, is_arrival boolean")
 STRETCHES_MAX = 5
 """Maximum number of periods per actor."""
 STRETCH_SECONDS_MIN = 0.25
@@ -86,14 +86,14 @@ def take_measures(
 def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
     """Return the times of each producer's publish requests and receipts, and of the steps that ended its program."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
-    publishing = _moments(asked, "producer", "asked_ms", comes=False).union(
-        _moments(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms", comes=True)
+    publishing = _moments(asked, "producer", "asked_ms", is_arrival=False).union(
+        _moments(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms", is_arrival=True)
     )
-    ends = _ends(evidence, down_on_purpose) if down_on_purpose else []
+    ends = _step_ends(evidence, down_on_purpose) if down_on_purpose else []
     return publishing.union(small_frame(ends, _MOMENTS_SCHEMA)) if ends else publishing
 
 
-def _ends(
+def _step_ends(
     evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
 ) -> list[tuple[str, float, bool]]:
     """Return the times at which steps ended the program of each producer: then no client waits for earlier requests."""
@@ -103,12 +103,12 @@ def _ends(
         (row["producer"], at_ms, True)
         for row in sorted(rows, key=lambda row: (row["producer"], row["history_file"] or ""))
         for program, times in sorted(down_on_purpose.items())
-        if _writes(program, row["history_file"] or "")
+        if _is_written_by(program, row["history_file"] or "")
         for at_ms in times
     ]
 
 
-def _writes(program: str, history_file: str) -> bool:
+def _is_written_by(program: str, history_file: str) -> bool:
     """Return whether the history is the program's, or that of a further process of it (`billing-4711`)."""
     name, _, process = history_file.rpartition("-")
     return history_file == program or (name == program and process.isdecimal())
@@ -117,14 +117,16 @@ def _writes(program: str, history_file: str) -> bool:
 def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
     """Return the times at which each subscription's messages were acknowledged, and at which it received messages."""
     due = evidence.subscription_messages.where(F.col("due") & (F.col("times") > 0))
-    return _moments(due, "subscription", "acked_ms", comes=False).union(
-        _moments(received, "subscription", "at_ms", comes=True)
+    return _moments(due, "subscription", "acked_ms", is_arrival=False).union(
+        _moments(received, "subscription", "at_ms", is_arrival=True)
     )
 
 
-def _moments(frame: DataFrame, actor: str, at: str, *, comes: bool) -> DataFrame:
-    """Return the times at which the actor began to wait, or with `comes` at which it got what it waited for."""
-    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(comes).alias("comes"))
+def _moments(frame: DataFrame, actor: str, at: str, *, is_arrival: bool) -> DataFrame:
+    """Return the times at which the actor began to wait, or with `is_arrival` at which it got what it waited for."""
+    return frame.select(
+        F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(is_arrival).alias("is_arrival")
+    )
 
 
 def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
@@ -133,13 +135,13 @@ def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]
     # In descending order: a window that extends to the end of its partition is evaluated again for each row.
     later = (
         Window.partitionBy("actor")
-        .orderBy(F.desc("at_ms"), F.desc("comes"))
+        .orderBy(F.desc("at_ms"), F.desc("is_arrival"))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    next_ms: Column = F.min(F.when(F.col("comes"), F.col("at_ms"))).over(later)
+    next_ms: Column = F.min(F.when(F.col("is_arrival"), F.col("at_ms"))).over(later)
     stretches = (
         moments.withColumn("next_ms", next_ms)
-        .where(~F.col("comes"))
+        .where(~F.col("is_arrival"))
         .groupBy("actor", "next_ms")
         .agg(F.min("at_ms").alias("from_ms"))
         .withColumn("waited_ms", F.coalesce("next_ms", F.lit(end_ms)) - F.col("from_ms"))

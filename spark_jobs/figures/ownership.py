@@ -118,16 +118,16 @@ def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[
 
 def contests(requests: Sequence[AccessRequest], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
     """Return the first SHOWN_MAX contests of several hosts with faults, by name."""
-    made = []
-    for hosts in _rivals(requests):
-        mine = [one for one in requests if one.host in hosts]
+    found = []
+    for hosts in _rival_groups(requests):
+        own = [one for one in requests if one.host in hosts]
         done = [fault for fault in faults if fault.host in hosts]
         if done and len(hosts) > 1:
-            made.append(_contest(sorted(hosts), mine, done))
-    return tuple(sorted(made, key=lambda one: one.name)[:SHOWN_MAX])
+            found.append(_contest(sorted(hosts), own, done))
+    return tuple(sorted(found, key=lambda one: one.name)[:SHOWN_MAX])
 
 
-def _rivals(requests: Iterable[AccessRequest]) -> list[set[str]]:
+def _rival_groups(requests: Iterable[AccessRequest]) -> list[set[str]]:
     """Return the groups of hosts that request the same topics, directly or through other hosts."""
     wanted: dict[Place, set[str]] = {}
     for one in requests:
@@ -150,32 +150,32 @@ def _contest(hosts: Sequence[str], requests: Sequence[AccessRequest], faults: Se
         for host in hosts:
             loads[host].append(sum(one == host for one in owner.values()))
 
-    together = _together(faults)[:MOMENTS_MAX]
-    taken = _until(grants, together[0][0].at_ms, owner)
+    together = _group_by_moment(faults)[:MOMENTS_MAX]
+    next_grant = _apply_grants(grants, together[0][0].at_ms, owner)
     note_loads()
     for number, done in enumerate(together):
-        gone = {fault.host: fault.at_ms for fault in done}
+        fault_ms = {fault.host: fault.at_ms for fault in done}
         until_ms = together[number + 1][0].at_ms if number + 1 < len(together) else float("inf")
-        orphans = {place: gone[host] for place, host in owner.items() if host in gone}
+        orphans = {place: fault_ms[host] for place, host in owner.items() if host in fault_ms}
         for place in orphans:
             del owner[place]
         waits: list[float] = []
-        while taken < len(grants) and len(waits) < len(orphans) and grants[taken][0] < until_ms:
-            at_ms, place, host = grants[taken]
-            taken += 1
+        while next_grant < len(grants) and len(waits) < len(orphans) and grants[next_grant][0] < until_ms:
+            at_ms, place, host = grants[next_grant]
+            next_grant += 1
             if place in orphans and place not in owner:
                 waits.append(max(at_ms - orphans[place], 0.0) / 1000)
             owner[place] = host
         note_loads()
         moments.append(_moment(done, len(orphans), waits))
-        taken = max(taken, _until(grants, until_ms, owner, taken))
+        next_grant = max(next_grant, _apply_grants(grants, until_ms, owner, next_grant))
     topics = len({one.place for one in requests})
     return Contest(
         _name(hosts), topics, {host: tuple(numbers) for host, numbers in loads.items()}, tuple(moments)
     )
 
 
-def _until(
+def _apply_grants(
     grants: Sequence[tuple[float, Place, str]], at_ms: float, owner: dict[Place, str], start: int = 0
 ) -> int:
     """Apply the grants before that time to `owner`; return the index of the next grant."""
@@ -186,7 +186,7 @@ def _until(
     return start
 
 
-def _together(faults: Sequence[HostFault]) -> list[list[HostFault]]:
+def _group_by_moment(faults: Sequence[HostFault]) -> list[list[HostFault]]:
     moments: list[list[HostFault]] = []
     for fault in faults:
         if moments and fault.at_ms - moments[-1][-1].at_ms < SAME_MOMENT_MS:

@@ -73,9 +73,9 @@ def read_scenario_run(folder: RunFolder, facts: Sequence[Mapping[str, Any]], sta
     head = RunInfo(
         scenario=made_by.scenario or _scenario_played(facts),
         description=made_by.description.strip(),
-        topology=_said(folder.path / "topology.json", "name"),
+        topology=_json_text(folder.path / "topology.json", "name"),
         clusters=_clusters(folder),
-        runtime=_said(folder.path / "run.json", "runtime"),
+        runtime=_json_text(folder.path / "run.json", "runtime"),
         created_at=run_name(folder.path),
         version=made_by.version,
         command=made_by.command,
@@ -89,15 +89,15 @@ def _steps(
 ) -> Iterable[ScenarioStep]:
     found: dict[int, ScenarioStep] = {}
     for fact in facts:
-        said = _STEP.fullmatch(fact["detail"] or "") if fact["op"] == "step" else None
-        if said is None:
+        step = _STEP.fullmatch(fact["detail"] or "") if fact["op"] == "step" else None
+        if step is None:
             continue
-        number, at_s = int(said[1]), round((fact["at_ms"] - start_ms) / 1000, 3)
+        number, at_s = int(step[1]), round((fact["at_ms"] - start_ms) / 1000, 3)
         begun = found.get(number)
-        if said[2] == "begins" or begun is None or begun.at_s is None:
-            found[number] = ScenarioStep(number, said[3], "interrupted", at_s)
+        if step[2] == "begins" or begun is None or begun.at_s is None:
+            found[number] = ScenarioStep(number, step[3], "interrupted", at_s)
         else:
-            outcome: StepOutcome = "done" if said[2] == "done" else "failed"
+            outcome: StepOutcome = "done" if step[2] == "done" else "failed"
             seconds = round(at_s - begun.at_s, 3)
             found[number] = dataclasses.replace(begun, outcome=outcome, seconds=seconds, error=fact["error"])
     for number, text in enumerate(planned, 1):
@@ -120,7 +120,7 @@ def _clusters(folder: RunFolder) -> str:
     return ", ".join(f"{cluster} ({', '.join(regions)})" for cluster, regions in names.items())
 
 
-def _said(file: Path, key: str) -> str:
+def _json_text(file: Path, key: str) -> str:
     try:
         return str(json.loads(file.read_text()).get(key, ""))
     except (OSError, ValueError, AttributeError):

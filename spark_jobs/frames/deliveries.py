@@ -153,12 +153,12 @@ def join_deliveries(messages: DataFrame, subscriptions: DataFrame, deliveries: D
     because compaction keeps only the newest message of a key; `before`: published before the subscription existed,
     which began at the latest message. `sought`: not checked, because a client moved the subscription. A subscription
     that is not replicated is a separate one in each region."""
-    asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
-    meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
+    published = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
+    is_expected = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
     in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
-    is_checked = meant & ~F.col("moved") & ~F.col("unpublished")
+    is_checked = is_expected & ~F.col("moved") & ~F.col("unpublished")
     left_out = F.coalesce("reads_compacted", F.lit(False)) & (F.coalesce("times", F.lit(0)) == 0)
-    return asked_for.join(deliveries.hint("shuffle_hash"), [*SUBSCRIPTION, *ORIGIN[1:]], "full_outer").select(
+    return published.join(deliveries.hint("shuffle_hash"), [*SUBSCRIPTION, *ORIGIN[1:]], "full_outer").select(
         "subscription",
         "home",
         *ORIGIN,
@@ -169,7 +169,7 @@ def join_deliveries(messages: DataFrame, subscriptions: DataFrame, deliveries: D
         F.coalesce(is_checked & in_time & ~left_out, F.lit(False)).alias("due"),
         F.coalesce(is_checked & in_time & left_out, F.lit(False)).alias("left_out"),
         F.coalesce(is_checked & ~in_time, F.lit(False)).alias("before"),
-        F.coalesce(meant & F.col("moved") & ~F.col("unpublished"), F.lit(False)).alias("sought"),
+        F.coalesce(is_expected & F.col("moved") & ~F.col("unpublished"), F.lit(False)).alias("sought"),
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
         "given",

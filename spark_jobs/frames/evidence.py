@@ -37,7 +37,7 @@ from spark_jobs.frames.deliveries import (
     without_expired,
 )
 from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, publishes
-from spark_jobs.frames.transactions import counting, with_ends
+from spark_jobs.frames.transactions import with_ends, without_aborted_acks
 from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
@@ -78,7 +78,9 @@ def gather(
 ) -> Evidence:
     """Join the logs and the history. `end_ms`: time at which the history ended."""
     with parallel() as workers:
-        of_clients = workers.submit(_by_place, counting(events, transactional=transactional), stored)
+        of_clients = workers.submit(
+            _by_place, without_aborted_acks(events, transactional=transactional), stored
+        )
         joined = join_messages(publishes(events), stored, namespaces)
         messages = cached(with_ends(joined, events, transactional=transactional))
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
@@ -110,9 +112,9 @@ def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFram
 def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
     """Return the rows whose position (topic, region, ledger_id, entry_id) retention did not trim: the former message at
     a trimmed position is unknown."""
-    gone = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
+    is_trimmed = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
     return places.join(trimmed.hint("broadcast"), ["topic", "region"], "left").where(
-        ~F.coalesce(gone, F.lit(False))
+        ~F.coalesce(is_trimmed, F.lit(False))
     )
 
 
@@ -140,12 +142,12 @@ def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
         .join(trimmed.hint("broadcast"), ["topic", "region"], "left")
     )
     entry, own = F.col("position.entry_id"), F.col("region") == F.col("origin_region")
-    let_go = F.when(own, entry < F.col("below")[F.col("origin_ledger")]).otherwise(
+    may_be_trimmed = F.when(own, entry < F.col("below")[F.col("origin_ledger")]).otherwise(
         F.col("first_held").isNull() | (entry < F.col("first_held"))
     )
     return absent.withColumn(
         "absence",
-        F.when(F.col("below").isNotNull() & F.coalesce(let_go, F.lit(True)), "trimmed")
+        F.when(F.col("below").isNotNull() & F.coalesce(may_be_trimmed, F.lit(True)), "trimmed")
         .when(own | (entry < F.col("last_held")), "missing")
         .otherwise("behind"),
     ).select(

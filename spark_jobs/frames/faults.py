@@ -121,23 +121,23 @@ def program_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval
     sorted by start. A restart has no length."""
     intervals = []
     for index, mark in enumerate(marks):
-        verb, name = done_to_program(mark.op, mark.detail)
+        verb, name = program_change(mark.op, mark.detail)
         if verb not in PROGRAM_ENDS:
             continue
-        later = (one for one in marks[index + 1 :] if _goes_on(one, name))
+        later = (one for one in marks[index + 1 :] if _ends_downtime(one, name))
         end = mark if verb == "restart" else next(later, None)
         to_s = end.at_s if end else end_s
         intervals.append(Interval(mark.at_s, to_s, verb, mark.region, actor=name, ended=end is not None))
     return tuple(intervals)
 
 
-def _goes_on(mark: TimelineMark, name: str) -> bool:
-    return (mark.op == "move" and mark.detail == f"{name} has moved") or done_to_program(
+def _ends_downtime(mark: TimelineMark, name: str) -> bool:
+    return (mark.op == "move" and mark.detail == f"{name} has moved") or program_change(
         mark.op, mark.detail
     ) in (("start", name), ("restart", name), ("resume", name))
 
 
-def done_to_program(op: str, detail: str | None) -> tuple[str, str]:
+def program_change(op: str, detail: str | None) -> tuple[str, str]:
     """Return verb and name of a fact such as `kill billing`; empty strings for any other fact."""
     verb, _, name = (detail or "").partition(" ")
     return (verb, name) if op == "note" and verb in PROGRAM_VERBS and name else ("", "")
@@ -147,7 +147,7 @@ def down_on_purpose(facts: Iterable[Mapping[str, Any]]) -> dict[str, list[float]
     """Return program, host or task -> times at which steps ended, paused or moved it, in ms on the history's clock."""
     found: dict[str, list[float]] = {}
     for fact in facts:
-        verb, name = done_to_program(fact["op"], fact["detail"])
+        verb, name = program_change(fact["op"], fact["detail"])
         if verb in PROGRAM_ENDS or verb == "finish":
             found.setdefault(name, []).append(fact["at_ms"])
     return found
@@ -173,11 +173,11 @@ def link_faults(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, 
             slow = mark.op == "latency"
             for direction in _directions(mark):
                 end(direction, slow, mark.at_s)
-                open_faults[*direction, slow] = _begun(mark, direction, end_s)
+                open_faults[*direction, slow] = _open_fault(mark, direction, end_s)
     return _both_ways_once([*done, *open_faults.values()])
 
 
-def _begun(mark: TimelineMark, direction: tuple[str, str], end_s: float) -> Interval:
+def _open_fault(mark: TimelineMark, direction: tuple[str, str], end_s: float) -> Interval:
     detail = f"{latency_in(mark.detail or '0 ms '):g} ms" if mark.op == "latency" else None
     source, target = direction
     return Interval(
@@ -206,18 +206,18 @@ def _mirrored(fault: Interval) -> Interval:
     return dataclasses.replace(fault, region=fault.other_region or "", other_region=fault.region)
 
 
-def store_absences(
+def store_outages(
     run: Path, clusters: Mapping[str, str], start_ms: float, end_s: float
 ) -> tuple[Interval, ...]:
     """Return each outage of a cluster's store that any of its regions recorded, by start; overlapping ones are merged.
     `clusters`: the cluster of each region. Unreadable files are skipped; `sources.policies` reports them."""
-    stretches: dict[str, list[tuple[float, float | None]]] = {}
+    periods: dict[str, list[tuple[float, float | None]]] = {}
     for file in sorted((run / "regions").glob(f"*/{DELIVERIES_FILE}")):
         region = file.parent.name
-        stretches.setdefault(clusters.get(region, region), []).extend(_noticed(file))
+        periods.setdefault(clusters.get(region, region), []).extend(_recorded_outages(file))
     found = []
-    for cluster, of_cluster in stretches.items():
-        for from_ms, to_ms in _joined(of_cluster):
+    for cluster, of_cluster in periods.items():
+        for from_ms, to_ms in _merged(of_cluster):
             from_s = round((from_ms - start_ms) / 1000, 3)
             to_s = end_s if to_ms is None else round((to_ms - start_ms) / 1000, 3)
             if to_s > max(from_s, 0):
@@ -225,7 +225,7 @@ def store_absences(
     return tuple(sorted(found, key=lambda one: (one.from_s, one.region)))
 
 
-def _noticed(file: Path) -> Iterable[tuple[float, float | None]]:
+def _recorded_outages(file: Path) -> Iterable[tuple[float, float | None]]:
     """Yield start and end of each store outage in a region's file; end None: it lasted until the end of the run."""
     since: float | None = None
     for line in _lines(file):
@@ -246,13 +246,13 @@ def _lines(file: Path) -> list[dict[str, float]]:
         return []
 
 
-def _joined(stretches: Iterable[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+def _merged(periods: Iterable[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
     """Merge overlapping periods."""
-    joined: list[tuple[float, float | None]] = []
-    for from_ms, to_ms in sorted(stretches, key=lambda one: one[0]):
-        last = joined[-1] if joined else None
+    merged: list[tuple[float, float | None]] = []
+    for from_ms, to_ms in sorted(periods, key=lambda one: one[0]):
+        last = merged[-1] if merged else None
         if last is None or (last[1] is not None and last[1] < from_ms):
-            joined.append((from_ms, to_ms))
+            merged.append((from_ms, to_ms))
         elif last[1] is not None and (to_ms is None or to_ms > last[1]):
-            joined[-1] = (last[0], to_ms)
-    return joined
+            merged[-1] = (last[0], to_ms)
+    return merged

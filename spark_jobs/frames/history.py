@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from emulator.run.history import run_name
 from spark_jobs.engines.frames import DataFrame, F, read
-from spark_jobs.sources.history_files import ROW_SCHEMA, Slice, look_at, read_rows
+from spark_jobs.sources.history_files import ROW_SCHEMA, Slice, inspect_file, read_rows
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
 
 
 def read_history(folder: RunFolder) -> tuple[DataFrame, list[EvidenceDamage]]:
     """Return every line as a row in ROW_SCHEMA, and the damages of the files."""
-    there, run = {file.stem for file in folder.history}, run_name(folder.path)
-    files = [look_at(file, run, there) for file in folder.history]
+    present, run = {file.stem for file in folder.history}, run_name(folder.path)
+    files = [inspect_file(file, run, present) for file in folder.history]
     slices = tuple(part for file in files for part in file.slices)
     lines = read(HistoryLines(slices, folder.regions, tuple(folder.namespaces)))
     return lines, [damage for file in files for damage in file.damages]
@@ -64,10 +64,10 @@ class HistoryLines:
 def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[str]]:
     """Return the events, with publishes under the sequence ids that regions stored, and a sentence for each changed
     session."""
-    contested = _contested(_ranges(events))
-    if not contested:
+    overlapping = _overlapping(_ranges(events))
+    if not overlapping:
         return events, []
-    shifts = _shifts(events.where(F.col("session").isin(contested)), stored)
+    shifts = _shifts(events.where(F.col("session").isin(overlapping)), stored)
     if not shifts:
         return events, []
     pairs = [F.lit(one) for session, shift in sorted(shifts.items()) for one in (session, shift)]
@@ -89,7 +89,7 @@ def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
     return [row.asDict() for row in ranges.collect()]
 
 
-def _contested(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
+def _overlapping(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the sessions whose range of sequence ids overlaps that of another session of the same producer name."""
     by_name: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for one in ranges:

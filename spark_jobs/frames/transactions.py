@@ -72,7 +72,7 @@ def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) ->
     )
 
 
-def counting(events: DataFrame, *, transactional: bool) -> DataFrame:
+def without_aborted_acks(events: DataFrame, *, transactional: bool) -> DataFrame:
     """Return events without the acknowledgements of aborted transactions, which have no effect."""
     if not transactional:
         return events

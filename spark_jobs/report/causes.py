@@ -19,7 +19,7 @@ from spark_jobs.wording import duration_text, hint
 
 AFTERWARDS_SECONDS = 5.0
 CAUSES_MAX = 3
-_DONE = {
+_PARTICIPLES = {
     "kill": "killed",
     "lose": "lost",
     "stop": "stopped",
@@ -28,15 +28,15 @@ _DONE = {
     "cut": "cut",
     "hold": "held",
 }
-_PLACES = ("region", "other_region", "origin_region")
-_PLACES_OF: Mapping[str, Sequence[str]] = {"without a result": ("region", "other_region")}
+_REGION_FIELDS = ("region", "other_region", "origin_region")
+_REGION_FIELDS_OF: Mapping[str, Sequence[str]] = {"without a result": ("region", "other_region")}
 """Kind of witness -> fields with its regions, if not all: the origin region of a message does not affect its result."""
 _AT_ANY_TIME_LATER = frozenset({"skipped", "not reached"})
 """Kinds of witness with the time of a receipt: a consumer may miss the message at any time after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _Scope:
     """The regions and the period that the witnesses of a check name."""
 
     regions: frozenset[str]
@@ -49,31 +49,29 @@ class _Scene:
 def causes(check: CheckResult, timeline: Timeline) -> list[str]:
     """Return sentences on the up to CAUSES_MAX faults nearest to the witnesses of a check, or one that there was no
     fault; nothing if the witnesses name no region."""
-    scene = _scene(check.witness, timeline)
-    if scene is None:
+    scope = _scope_of(check.witness, timeline)
+    if scope is None:
         return []
-    near = [fault for fault in (*timeline.down, *timeline.links) if _is_beside(fault, scene)]
-    if scene.of_subscription:
-        near += [fault for fault in timeline.programs if _is_beside(fault, scene)]
+    near = [fault for fault in (*timeline.down, *timeline.links) if _is_near(fault, scope)]
+    if scope.of_subscription:
+        near += [fault for fault in timeline.programs if _is_near(fault, scope)]
     # An outage of a cluster's store affects all regions of the cluster.
     of_clusters = frozenset(
-        lane.cluster for lane in timeline.lanes if lane.cluster and lane.region in scene.regions
+        lane.cluster for lane in timeline.lanes if lane.cluster and lane.region in scope.regions
     )
-    near += [
-        one for one in timeline.stores if _is_beside(one, dataclasses.replace(scene, regions=of_clusters))
-    ]
+    near += [one for one in timeline.stores if _is_near(one, dataclasses.replace(scope, regions=of_clusters))]
     if not near:
-        return [_no_fault(scene, timeline)]
-    near.sort(key=lambda fault: (fault.from_s > scene.to_s, abs(fault.from_s - scene.from_s)))
+        return [_no_fault(scope, timeline)]
+    near.sort(key=lambda fault: (fault.from_s > scope.to_s, abs(fault.from_s - scope.from_s)))
     return [sentence_of(fault) for fault in near[:CAUSES_MAX]]
 
 
-def _no_fault(scene: _Scene, timeline: Timeline) -> str:
-    names = sorted(scene.regions)
+def _no_fault(scope: _Scope, timeline: Timeline) -> str:
+    names = sorted(scope.regions)
     links = "a link between them" if len(names) > 1 else "one of its links"
-    upto = min(scene.to_s + AFTERWARDS_SECONDS, max(timeline.seconds, scene.to_s))
+    upto = min(scope.to_s + AFTERWARDS_SECONDS, max(timeline.seconds, scope.to_s))
     where = f"{' and '.join(names)} or of {links}"
-    return hint("no-fault", where=where, since=f"{scene.from_s:.3f}", upto=f"{upto:.3f}")
+    return hint("no-fault", where=where, since=f"{scope.from_s:.3f}", upto=f"{upto:.3f}")
 
 
 def sentence_of(fault: Interval) -> str:
@@ -82,7 +80,7 @@ def sentence_of(fault: Interval) -> str:
     fields: dict[str, object] = {"region": fault.region, "at": f"{fault.from_s:.3f}", "until": until}
     if fault.what == "away":
         return hint("store-away", **fields)
-    done = f"given a latency of {fault.detail}" if fault.what == "latency" else _DONE[fault.what]
+    done = f"given a latency of {fault.detail}" if fault.what == "latency" else _PARTICIPLES[fault.what]
     if fault.actor is not None:
         return hint("program-down", program=fault.actor, done=done, **fields)
     if fault.other_region is None:
@@ -91,11 +89,11 @@ def sentence_of(fault: Interval) -> str:
     return hint("link-fault", other_region=fault.other_region, arrow=arrow, done=done, **fields)
 
 
-def _scene(witnesses: Sequence[Mapping[str, Any]], timeline: Timeline) -> _Scene | None:
+def _scope_of(witnesses: Sequence[Mapping[str, Any]], timeline: Timeline) -> _Scope | None:
     regions = {
         str(witness[name])
         for witness in witnesses
-        for name in _PLACES_OF.get(witness.get("kind", ""), _PLACES)
+        for name in _REGION_FIELDS_OF.get(witness.get("kind", ""), _REGION_FIELDS)
         if witness.get(name)
     }
     if not regions:
@@ -104,7 +102,7 @@ def _scene(witnesses: Sequence[Mapping[str, Any]], timeline: Timeline) -> _Scene
     if any(witness.get("kind") in _AT_ANY_TIME_LATER for witness in witnesses):
         times.append(timeline.seconds)
     of_subscription = any(witness.get("subscription") for witness in witnesses)
-    return _Scene(frozenset(regions), min(times), max(times), of_subscription)
+    return _Scope(frozenset(regions), min(times), max(times), of_subscription)
 
 
 def _times(witnesses: Iterable[Mapping[str, Any]]) -> list[float]:
@@ -112,8 +110,8 @@ def _times(witnesses: Iterable[Mapping[str, Any]]) -> list[float]:
     return [witness[name] for witness in witnesses for name in names if witness.get(name) is not None]
 
 
-def _is_beside(fault: Interval, scene: _Scene) -> bool:
+def _is_near(fault: Interval, scope: _Scope) -> bool:
     ends = {fault.region, *filter(None, [fault.other_region])}
     # If witnesses name several regions, both ends of a link must be among them; else one end is enough.
-    about = ends <= scene.regions if len(scene.regions) > 1 else bool(ends & scene.regions)
-    return about and fault.from_s <= scene.to_s + AFTERWARDS_SECONDS and fault.to_s >= scene.from_s
+    about = ends <= scope.regions if len(scope.regions) > 1 else bool(ends & scope.regions)
+    return about and fault.from_s <= scope.to_s + AFTERWARDS_SECONDS and fault.to_s >= scope.from_s

@@ -32,9 +32,9 @@ from spark_jobs.report.picture import (
     frame_for,
     name_of,
     path,
+    period_rect,
     rect,
     shortened,
-    stretch,
     svg,
     text,
 )
@@ -73,7 +73,7 @@ def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, hi
     p99 = f"p99 {duration_text(curve.whole.p99)}"
     parts = [name_of(frame, title_of_curve(curve), y + (36 if frame.names_beside else 13), p99)]
     y += frame.name_height
-    parts += [stretch(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in down]
+    parts += [period_rect(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in down]
     lowest = round(math.log10(LEAST_SECONDS))
     for power in range(lowest, highest + 1):
         line = _y(10.0**power, y, highest)
@@ -124,7 +124,7 @@ def draw_loads(contest: Contest, width: int, beside: Sequence[Contest]) -> str:
     scale = _scale(beside, width)
     row_px = (len(contest.moments) + 1) * BAR_PX
     parts, y = [], 4.0
-    for host in sorted(contest.loads, key=_in_order):
+    for host in sorted(contest.loads, key=_host_order):
         loads = contest.loads[host]
         middle = y + row_px / 2 + 4
         parts.append(text(scale.left - 8, middle, shortened(host, scale.name_max), "region", "end"))
@@ -157,7 +157,7 @@ def _label(loads: Sequence[int]) -> str:
     return " \u2192 ".join(map(str, loads))
 
 
-def _in_order(host: str) -> tuple[str, int]:
+def _host_order(host: str) -> tuple[str, int]:
     """Return a sort key that places `checker-10` after `checker-9`."""
     base, _, number = host.rpartition("-")
     return (base, int(number)) if number.isdecimal() else (host, 0)

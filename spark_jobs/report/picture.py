@@ -51,20 +51,20 @@ class PlotArea:
 class LabelRow:
     """A row of labels that do not touch each other."""
 
-    taken: list[tuple[float, float]] = field(default_factory=list)
+    reserved: list[tuple[float, float]] = field(default_factory=list)
 
-    def takes(self, start: float, end: float) -> bool:
+    def reserve(self, start: float, end: float) -> bool:
         """Reserve a range if it is free. Returns whether it was."""
-        free = all(end < a or start > b for a, b in self.taken)
+        free = all(end < a or start > b for a, b in self.reserved)
         if free:
-            self.taken.append((start, end))
+            self.reserved.append((start, end))
         return free
 
-    def makes_room(self, start: float, width: float, shift_max: float) -> float | None:
+    def reserve_near(self, start: float, width: float, shift_max: float) -> float | None:
         """Reserve room for a label as near to the right of `start` as possible. Returns its position; None: no room."""
-        for place in sorted([start, *(end + 4 for _, end in self.taken)]):
-            if start <= place <= start + shift_max and self.takes(place, place + width):
-                return place
+        for position in sorted([start, *(end + 4 for _, end in self.reserved)]):
+            if start <= position <= start + shift_max and self.reserve(position, position + width):
+                return position
         return None
 
 
@@ -96,7 +96,7 @@ def path(kind: str, moves: str) -> str:
     return f'<path class="{kind}" d="{moves}"/>'
 
 
-def stretch(
+def period_rect(
     frame: PlotArea, kind: str, from_s: float, to_s: float, y: float, height: float, least_px: float = 1
 ) -> str:
     """Return a rectangle that covers a period, at least `least_px` wide."""
@@ -134,7 +134,7 @@ def label_beside(
     x, end, width = frame.x(from_s), frame.x(to_s), len(words) * BOLD_PX
     middle = min(max((x + end - width) / 2, frame.left), max(frame.right - width, frame.left))
     for start in (end + 7, x - 7 - width, middle):
-        if start >= frame.left and start + width <= frame.right + 4 and row.takes(start, start + width):
+        if start >= frame.left and start + width <= frame.right + 4 and row.reserve(start, start + width):
             return text(start, y, words, kind)
     return None
 
@@ -146,9 +146,9 @@ def moment_label(
     distance from the moment, in pixels."""
     x, width = frame.x(at_s), len(words) * CHARACTER_PX
     if x + 5 + width > frame.right:
-        fits = x - 5 - width >= frame.left and row.takes(x - 5 - width, x - 5)
+        fits = x - 5 - width >= frame.left and row.reserve(x - 5 - width, x - 5)
         return text(x - 5, y, words, kind, "end") if fits else None
-    start = row.makes_room(x + 5, width, shift_max)
+    start = row.reserve_near(x + 5, width, shift_max)
     return None if start is None or start + width > frame.right else text(start, y, words, kind)
 
 
@@ -197,5 +197,5 @@ def shortened(words: str, length: int = NAME_MAX) -> str:
     return words if len(words) <= length else words[: length - 1] + "\u2026"
 
 
-def lasted(seconds: float, ended: bool) -> str:
+def length_text(seconds: float, ended: bool) -> str:
     return duration_text(seconds) if ended else f"{duration_text(seconds)}, until the end"

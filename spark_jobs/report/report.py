@@ -44,7 +44,7 @@ NARROW_PX = 356
 EXAMPLES_MAX = 3
 """Maximum number of witnesses of a check in the output of the command line."""
 
-_GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not applicable")
+_VERDICT_ORDER: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not applicable")
 """Order of the checks in the report: failed ones first."""
 
 
@@ -74,14 +74,14 @@ def render_page(evaluation: Evaluation) -> str:
         headline=evaluation.headline,
         explanation=explanation(evaluation.verdict, evaluation.checks),
         head=head_rows(evaluation),
-        reasons=[(check, _beside(check, timeline)) for check in _reasons(evaluation)],
+        reasons=[(check, _possible_causes(check, timeline)) for check in _reasons(evaluation)],
         tiles=tiles(evaluation.figures),
-        stored=_stored(evaluation.figures),
+        stored=_stored_rows(evaluation.figures),
         steps=evaluation.scenario.steps,
         steps_in_short=steps_in_short(evaluation.scenario.steps),
         checks=[
-            (check, _witness_table(check, journeys, timeline.start_ms), _beside(check, timeline))
-            for check in sorted(evaluation.checks, key=lambda check: _GRAVEST.index(check.verdict))
+            (check, _witness_table(check, journeys, timeline.start_ms), _possible_causes(check, timeline))
+            for check in sorted(evaluation.checks, key=lambda check: _VERDICT_ORDER.index(check.verdict))
         ],
         legend=legend(timeline),
         followed=[
@@ -120,10 +120,10 @@ def summary(evaluation: Evaluation, page: Path) -> str:
     for check in evaluation.checks:
         if check.verdict != "not applicable":
             lines += _lines_of(check)
-    idle = sum(check.verdict == "not applicable" for check in evaluation.checks)
-    if idle:
+    inapplicable = sum(check.verdict == "not applicable" for check in evaluation.checks)
+    if inapplicable:
         lines.append(
-            f"  {'not applicable':<14} {count(idle, 'check')} with nothing to check (listed in the report)."
+            f"  {'not applicable':<14} {count(inapplicable, 'check')} with nothing to check (listed in the report)."
         )
     if evaluation.verdict == "valid":
         lines.append(f"  {ONE_RUN}")
@@ -151,8 +151,8 @@ def _one_line(witness: Mapping[str, Any]) -> str:
     if "damage" in witness:
         return str(witness["damage"])
     place = f" in {witness['region']}" if "region" in witness else ""
-    said = [text.format(**witness) for name, text in _WITNESS_TEXTS if name in witness]
-    line = f"{witness['kind']}{place}: {''.join(said).removeprefix(',').lstrip()}"
+    fields = [text.format(**witness) for name, text in _WITNESS_TEXTS if name in witness]
+    line = f"{witness['kind']}{place}: {''.join(fields).removeprefix(',').lstrip()}"
     return f"{line}; topic {witness['topic']}" if "topic" in witness else line
 
 
@@ -177,12 +177,12 @@ def _reasons(evaluation: Evaluation) -> list[CheckResult]:
     return [check for check in evaluation.checks if check.verdict == evaluation.verdict]
 
 
-def _beside(check: CheckResult, timeline: Timeline) -> list[str]:
+def _possible_causes(check: CheckResult, timeline: Timeline) -> list[str]:
     """Return the possible causes of what an invalid or unknown check found; none for other verdicts."""
     return causes(check, timeline) if check.verdict in ("invalid", "unknown") else []
 
 
-def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+def _stored_rows(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     return [(region, n, figures["markers"].get(region, 0)) for region, n in figures["stored"].items()]
 
 

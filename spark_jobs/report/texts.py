@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.curves import Curve
-from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
+from spark_jobs.figures.journeys import Journey, JourneyEvent, StoredCopy
 from spark_jobs.figures.scenario_run import ScenarioStep, StepOutcome
 from spark_jobs.figures.timeline import Series, Timeline
 from spark_jobs.wording import duration_text
@@ -66,7 +66,7 @@ def tiles(figures: Mapping[str, Any]) -> list[Tile]:
         _wait_tile(measures.get("stall"), "longest stall of a consumer"),
         _wait_tile(measures.get("outage"), "longest outage of a publisher"),
         _latency_tile(measures.get("latency_seconds")),
-        _standing_tile(figures.get("standings", [])),
+        _next_failover_tile(figures.get("standings", [])),
     ]
     return [tile for tile in found if tile is not None]
 
@@ -102,17 +102,17 @@ def _latency_tile(latencies: Mapping[str, Any] | None) -> Tile | None:
     return duration_text(latency["p99"]), "end-to-end latency, p99", name
 
 
-def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
+def _next_failover_tile(replication_states: Sequence[Mapping[str, Any]]) -> Tile | None:
     """Return the largest number of messages that a fail-over of one subscription to one region would redeliver."""
-    again = [
+    redelivered = [
         (number, f"{one['subscription']}, to {region}")
-        for one in standings
+        for one in replication_states
         for region, number in one["read_again_after_failover"].items()
     ]
-    if not again:
+    if not redelivered:
         return None
-    number, whose = max(again)
-    return f"{number:,}", "redelivered by another fail-over", whose
+    number, remark = max(redelivered)
+    return f"{number:,}", "redelivered by another fail-over", remark
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
@@ -178,7 +178,7 @@ def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     """Return (time, text) of each event, sorted by time; then absent copies and the number of events that are not
     shown. A copy is listed at its `by_ms`."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]
-    lines += zip((stop.at_ms for stop in journey.stops), _stop_lines(journey), strict=True)
+    lines += zip((event.at_ms for event in journey.stops), _event_lines(journey), strict=True)
     # The sort is stable, and events without a time are last.
     lines.sort(key=lambda line: float("inf") if line[0] is None else line[0])
     found = [("" if at_ms is None else _at(at_ms, start_ms), words) for at_ms, words in lines]
@@ -190,27 +190,27 @@ def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     return found
 
 
-def _stop_lines(journey: Journey) -> Iterable[str]:
-    given: set[str] = set()
-    for stop in journey.stops:
-        if stop.op == "receive":
-            again = " again" if stop.subscription in given else ""
-            given.add(stop.subscription or "")
-            yield f"{stop.subscription} receives it{again} in {stop.region}, from {stop.position}"
+def _event_lines(journey: Journey) -> Iterable[str]:
+    received_by: set[str] = set()
+    for event in journey.stops:
+        if event.op == "receive":
+            again = " again" if event.subscription in received_by else ""
+            received_by.add(event.subscription or "")
+            yield f"{event.subscription} receives it{again} in {event.region}, from {event.position}"
         else:
-            forms = _PUBLISH if stop.op == "publish" else _ACKNOWLEDGE
-            yield forms[stop.outcome].format(
+            forms = _PUBLISH if event.op == "publish" else _ACKNOWLEDGE
+            yield forms[event.outcome].format(
                 producer=journey.producer,
-                region=stop.region,
-                subscription=stop.subscription,
-                place=f", at {stop.position}" if stop.position else "",
-                how=_how(stop),
-                why=f": {stop.error}" if stop.error else "",
+                region=event.region,
+                subscription=event.subscription,
+                place=f", at {event.position}" if event.position else "",
+                how=_how(event),
+                why=f": {event.error}" if event.error else "",
             )
 
 
-def _how(stop: Stop) -> str:
-    return f", with everything up to {stop.position}" if stop.how == "cumulative" else ""
+def _how(event: JourneyEvent) -> str:
+    return f", with everything up to {event.position}" if event.how == "cumulative" else ""
 
 
 def _stored(copy: StoredCopy, start_ms: float) -> str:

@@ -29,13 +29,13 @@ from spark_jobs.report.picture import (
     bracket,
     frame_for,
     label_beside,
-    lasted,
+    length_text,
     moment_label,
     name_of,
     path,
+    period_rect,
     rect,
     shortened,
-    stretch,
     svg,
     text,
 )
@@ -84,7 +84,7 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
     grid, end = axis(frame, y, first_lane)
     phases = _draw_phases(frame, phase_marks, 4.0, y)
     # In drawing order: areas, grid, bars, labels.
-    parts = [_ground(frame, lane, timeline.down, tops[lane.region]) for lane in timeline.lanes]
+    parts = [_lane_background(frame, lane, timeline.down, tops[lane.region]) for lane in timeline.lanes]
     parts += [grid, *phases, *gaps]
     highest = full_height_count(timeline)
     parts += [_lane_bars(frame, lane, tops[lane.region], highest) for lane in timeline.lanes]
@@ -143,12 +143,12 @@ def _lane(frame: PlotArea, y: float, height: float) -> str:
     return rect("lane", frame.left, y, frame.right - frame.left, height, ' rx="3"')
 
 
-def _ground(frame: PlotArea, lane: RegionLane, down: Iterable[Interval], y: float) -> str:
+def _lane_background(frame: PlotArea, lane: RegionLane, down: Iterable[Interval], y: float) -> str:
     """Return the area of a lane, its name, and the outages of its region."""
     height = _lane_height(frame) - 6
     parts = [_lane(frame, y, height)]
     parts += [
-        stretch(frame, f"down {escape(one.what)}", one.from_s, one.to_s, y, height)
+        period_rect(frame, f"down {escape(one.what)}", one.from_s, one.to_s, y, height)
         for one in down
         if one.region == lane.region
     ]
@@ -233,7 +233,7 @@ def _draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[lis
         if index == 0:
             parts.append(name_of(frame, "fail-over", y + (16 if frame.names_beside else 13)))
             y += frame.name_height
-        words = f"{shortened(gap.actor or 'consumer')}: {lasted(gap.seconds, gap.ended)}"
+        words = f"{shortened(gap.actor or 'consumer')}: {length_text(gap.seconds, gap.ended)}"
         parts += _strip(frame, gap, words, y, "gap", LabelRow())
         y += _strip_height(frame)
     return parts, y + (4 if gaps else 0)
@@ -251,7 +251,9 @@ def _draw_links(frame: PlotArea, faults: Sequence[Interval], y: float) -> tuple[
         row = LabelRow([(frame.x(one.from_s) - 3, frame.x(one.to_s) + 3) for one in of_link])
         for fault in of_link:
             delay = f" {fault.detail}" if fault.detail else ""
-            words = f"{LINK_WORDS.get(fault.what, fault.what)}{delay}: {lasted(fault.seconds, fault.ended)}"
+            words = (
+                f"{LINK_WORDS.get(fault.what, fault.what)}{delay}: {length_text(fault.seconds, fault.ended)}"
+            )
             parts += _strip(frame, fault, words, y, "cut", row if len(of_link) > 1 else LabelRow())
         y += _strip_height(frame)
     return parts, y + (2 if by_link else 0)
@@ -286,21 +288,21 @@ def _draw_actor(frame: PlotArea, lane: ActorLane, y: float, highest: int) -> lis
     y += frame.name_height
     height = ACTOR_PX - 6
     parts.append(_lane(frame, y, height))
-    parts += [stretch(frame, "wait", wait.from_s, wait.to_s, y, height, 2) for wait in lane.waits]
+    parts += [period_rect(frame, "wait", wait.from_s, wait.to_s, y, height, 2) for wait in lane.waits]
     base, more = SERIES_OF[lane.kind]
     both = [a + b for a, b in zip(lane.counts[base], lane.counts[more], strict=True)]
     for series, counts in ((more, both if any(lane.counts[more]) else []), (base, lane.counts[base])):
         sizes = [bar_px(count, highest, ACTOR_BARS_PX) for count in counts]
         parts.append(bars(frame, sizes, y + height - 1, -1, series))
-    parts += _labels(frame, lane, y + 12)
+    parts += _actor_labels(frame, lane, y + 12)
     return parts
 
 
-def _labels(frame: PlotArea, lane: ActorLane, y: float) -> list[str]:
+def _actor_labels(frame: PlotArea, lane: ActorLane, y: float) -> list[str]:
     """Return the labels of an actor's longest waits, then of its regions; labels without room are left out."""
     row, parts = LabelRow(), []
     for wait in lane.waits:
-        words = f"{wait.what} {lasted(wait.seconds, wait.ended)}"
+        words = f"{wait.what} {length_text(wait.seconds, wait.ended)}"
         parts.append(moment_label(frame, wait.from_s, words, y, "label wait", row))
     for number, region in lane.places:
         at_s = frame.seconds * number / BINS

@@ -295,12 +295,12 @@ def _marker_text(data: bytes, info: EntryInfo) -> str | None:
         return json.dumps({"unreadable": str(problem)})
     match marker:
         case markers.Snapshot(snapshot_id, local, positions):
-            said: dict[str, Any] = {"snapshot": snapshot_id, "local": local, "positions": positions}
+            content: dict[str, Any] = {"snapshot": snapshot_id, "local": local, "positions": positions}
         case markers.SubscriptionUpdate(subscription, positions):
-            said = {"subscription": subscription, "positions": positions}
+            content = {"subscription": subscription, "positions": positions}
         case _:
             return None
-    return json.dumps(said)
+    return json.dumps(content)
 
 
 def _position(text: str | None) -> tuple[int | None, int | None]:

@@ -69,16 +69,16 @@ class HistoryFile:
     damages: tuple[EvidenceDamage, ...]
 
 
-def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
+def inspect_file(path: Path, run: str, present: Collection[str]) -> HistoryFile:
     """Find missing or wrong heads, ends, seals and further files of a file, and divide it into slices. `run`:
-    `emulator.run.history.run_name`; `there`: names of the run's history files, without suffix."""
+    `emulator.run.history.run_name`; `present`: names of the run's history files, without suffix."""
     data = path.read_bytes()
-    problems, torn = _frame_problems(data, run, there)
+    problems, torn = _frame_problems(data, run, present)
     damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in problems)
     return HistoryFile(tuple(_slices(path, data, frozenset(torn))), damages)
 
 
-def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list[str], list[int]]:
+def _frame_problems(data: bytes, run: str, present: Collection[str]) -> tuple[list[str], list[int]]:
     problems: list[str] = []
     torn: list[int] = []
     counted = CountedLines(data)
@@ -100,7 +100,7 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
                 elif start != last_at + 1:
                     problems.append(f":{number}: the lines before it have no head")
                 is_open = True
-                problems += [f":{number}: {problem}" for problem in _head_problems(fields, run, there)]
+                problems += [f":{number}: {problem}" for problem in _head_problems(fields, run, present)]
             case "end" | "seal" as op:
                 if not is_open:
                     problems.append(f":{number}: {op} without a head")
@@ -116,7 +116,7 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
                 if fields.get("torn") is True:
                     torn.append(number - 1)
             case "hire":
-                if fields.get("file") not in there:
+                if fields.get("file") not in present:
                     problems.append(f":{number}: file: history/{fields.get('file')}.jsonl is missing")
     if is_open or not data:
         problems.append(
@@ -129,11 +129,11 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
     return problems, torn
 
 
-def _head_problems(fields: dict[str, Any], run: str, there: Collection[str]) -> Iterator[str]:
+def _head_problems(fields: dict[str, Any], run: str, present: Collection[str]) -> Iterator[str]:
     if fields.get("run") != run:
         yield f"run: is {fields.get('run')!r}, but this is run {run!r}: the file belongs to another run"
     for other in fields.get("others") or ():
-        if other not in there:
+        if other not in present:
             yield f"others: history/{other}.jsonl is missing"
 
 
@@ -206,7 +206,7 @@ class _Reader:
         except ValueError as problem:
             self._damage(number, f"is not JSON: {problem}")
             return
-        wrong = self._check.problem(fields) or self._more_wrong(fields)
+        wrong = self._check.problem(fields) or self._problem_in_run(fields)
         if wrong is not None:
             self._damage(number, str(wrong))
         elif fields["op"] not in FRAME:
@@ -226,13 +226,13 @@ class _Reader:
     def _add_damage(self, sentence: str) -> None:
         self.rows.append((sentence, *[None] * (len(_COLUMNS) - 1)))
 
-    def _more_wrong(self, fields: dict[str, Any]) -> Wrong | None:
+    def _problem_in_run(self, fields: dict[str, Any]) -> Wrong | None:
         """Return an error that depends on several fields, or on the run; every omission is one."""
         topic = fields.get("topic")
         if topic is not None:
             known = self._topics.get(topic)
             if known is None:
-                known = self._topics[topic] = self._known_topic(topic)
+                known = self._topics[topic] = self._check_topic(topic)
             if isinstance(known, Wrong):
                 return known
         op = fields["op"]
@@ -249,7 +249,7 @@ class _Reader:
                 )
         return None
 
-    def _known_topic(self, topic: str) -> str | Wrong:
+    def _check_topic(self, topic: str) -> str | Wrong:
         full = full_topic(topic)
         namespace = full.split("://", 1)[1].rpartition("/")[0]
         if namespace in self._namespaces or not self._namespaces:  # a missing topology is reported elsewhere

@@ -56,7 +56,9 @@ def plan(log: RegionLog) -> list[RowRange]:
     """Divide all records that are durable now into slices of about equal size; `part`: the record ranges as JSON."""
     with _opened(log) as consumer:
         ranges = [
-            range_ for topic in _topics(log, consumer) if (range_ := _whole(consumer, topic)) is not None
+            range_
+            for topic in _topics(log, consumer)
+            if (range_ := _stored_range(consumer, topic)) is not None
         ]
     slices: list[list[_RecordRange]] = [[]]
     room = SLICE_RECORDS
@@ -77,16 +79,16 @@ def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
     """Yield groups of entries with consecutive ids, in the group codec."""
     with _opened(log) as consumer:
         for topic, start, stop in json.loads(rows.part):
-            yield from _read(consumer, _RecordRange(_Topic(*topic), start, stop))
+            yield from _read_groups(consumer, _RecordRange(_Topic(*topic), start, stop))
 
 
 def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
     """Yield all entries of one topic, in the group codec."""
     with _opened(log) as consumer:
         for one in _topics(log, consumer):
-            range_ = _whole(consumer, one) if one.name == topic else None
+            range_ = _stored_range(consumer, one) if one.name == topic else None
             if range_ is not None:
-                yield from _read(consumer, range_)
+                yield from _read_groups(consumer, range_)
 
 
 def read_heads(log: RegionLog) -> list[LogHead]:
@@ -161,7 +163,7 @@ def _key_values(log: RegionLog, consumer: KafkaConsumer) -> dict[str, bytes | No
     keys = _Topic("", 0, 0, f"{prefix}.keys")
     if keys.kafka_topic not in consumer.topics():
         raise LogDamaged(f"the Kafka of {log.region} has no topic {keys.kafka_topic}")
-    whole = _whole(consumer, keys)
+    whole = _stored_range(consumer, keys)
     records = _records(consumer, whole) if whole is not None else ()
     return {(record.key or b"").decode(): record.value for record in records}
 
@@ -177,7 +179,7 @@ def _encoded(region: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", lambda odd: "".join(f"_{byte:02x}" for byte in odd[0].encode()), region)
 
 
-def _whole(consumer: KafkaConsumer, topic: _Topic) -> _RecordRange | None:
+def _stored_range(consumer: KafkaConsumer, topic: _Topic) -> _RecordRange | None:
     """Return the durable records of a topic that were not trimmed; None if there are none."""
     from kafka import TopicPartition
 
@@ -188,7 +190,7 @@ def _whole(consumer: KafkaConsumer, topic: _Topic) -> _RecordRange | None:
     return _RecordRange(topic, start, end) if start < end else None
 
 
-def _read(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Group]:
+def _read_groups(consumer: KafkaConsumer, range_: _RecordRange) -> Iterator[Group]:
     name, ledger_id, trimmed_below, _ = range_.topic
     entries: list[bytes] = []
     first = range_.start

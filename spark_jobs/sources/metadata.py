@@ -84,7 +84,7 @@ class ClusterStore:
         """Return whether the store claims to have applied this event."""
         return self.has.get(stamp.origin, 0) >= stamp.sequence
 
-    def noted(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
+    def recorded_events(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
         """Return the recorded events that determine an element, and the time at which the store applied each; 0 for a
         deletion of the document."""
         record = self.records.get(SyncRecordPath(path).text)

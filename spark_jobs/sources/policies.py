@@ -50,7 +50,7 @@ class Lifetime:
     def expires(self) -> bool:
         return self.expires_after_ms < NEVER_MS
 
-    def and_(self, other: Lifetime) -> Lifetime:
+    def combine(self, other: Lifetime) -> Lifetime:
         """Combine two lifetimes: trimming or expiry is allowed if either allows it."""
         return Lifetime(self.trims or other.trims, min(self.expires_after_ms, other.expires_after_ms))
 
@@ -206,7 +206,7 @@ def _lifetime(
     for of_region in received:
         for key, (_, policies) in of_region:
             if key in places:
-                found = found.and_(lifetime_of(policies))
+                found = found.combine(lifetime_of(policies))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
 from spark_jobs.sources.entry_columns import EntryColumns
-from spark_jobs.sources.history_files import HistoryFile, digest_number, look_at
+from spark_jobs.sources.history_files import HistoryFile, digest_number, inspect_file
 from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.sources.sqlite import plan, read_groups
 from tests.runtimes.fixtures import end_all, write_topology
@@ -61,7 +61,7 @@ class LiveRun:
     def file(self, actor: str) -> HistoryFile:
         """Return the state of an actor's history file."""
         created = json.loads((self.run_dir / "run.json").read_text())["created_at"]
-        return look_at(self.run_dir / "history" / f"{actor}.jsonl", created, {actor})
+        return inspect_file(self.run_dir / "history" / f"{actor}.jsonl", created, {actor})
 
     def stored(self, region: str, topic: str = TOPIC) -> list[dict[str, Any]]:
         """Return the messages of a region's log, in order."""

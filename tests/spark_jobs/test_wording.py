@@ -11,7 +11,7 @@ import pytest
 from spark_jobs.checks.check import Circumstances, why_unproven
 from spark_jobs.checks.finding import FindingGroup
 from spark_jobs.checks.replication_state import SubscriptionState, replication_state_result
-from spark_jobs.figures.loss import Gone, Loss, loss_result
+from spark_jobs.figures.loss import Loss, LostMessages, loss_result
 from spark_jobs.figures.timeline import make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
@@ -118,7 +118,7 @@ def unproven(kind: str = "behind", **changes: Any) -> str:
 
 
 def of_loss(kept: int) -> str:
-    gone = Gone("us-east", TOPIC, "p", 3, 0, kept, 0, 2, 1000.0)
+    gone = LostMessages("us-east", TOPIC, "p", 3, 0, kept, 0, 2, 1000.0)
     found = loss_result(Loss({"us-east": 2000.0}, (gone,)))
     assert found is not None
     return found.sentence

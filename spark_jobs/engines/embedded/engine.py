@@ -61,7 +61,7 @@ class EmbeddedEngine:
 
     def table(self, rows: pa.Table) -> Any:
         with self._registered(rows) as name:
-            return self._stored(f"SELECT * FROM {name}", rows.schema.names)
+            return self._store(f"SELECT * FROM {name}", rows.schema.names)
 
     def read(self, source: PartitionedSource) -> Any:
         """Return a table of all batches, inserted one by one, so that only one Arrow batch exists at a time. This
@@ -74,7 +74,7 @@ class EmbeddedEngine:
         return frame
 
     def cached(self, frame: Any) -> Any:
-        return self._stored(frame.sql, frame.columns) if frame.table is None else frame
+        return self._store(frame.sql, frame.columns) if frame.table is None else frame
 
     def coalesced(self, frame: Any) -> Any:
         return frame
@@ -90,13 +90,13 @@ class EmbeddedEngine:
     def _registered(self, rows: pa.Table) -> Iterator[str]:
         """Register rows under a table name that queries can use until the end of the block; other threads wait."""
         with self._lock:
-            self._database.register("arrived", rows)
+            self._database.register("new_rows", rows)
             try:
-                yield "arrived"
+                yield "new_rows"
             finally:
-                self._database.unregister("arrived")
+                self._database.unregister("new_rows")
 
-    def _stored(self, sql: str, columns: list[str]) -> QueryFrame:
+    def _store(self, sql: str, columns: list[str]) -> QueryFrame:
         with self._lock:
             self._tables += 1
             table = f"stored_{self._tables}"

@@ -64,19 +64,19 @@ def counts(region: str, first: int, last: int) -> Row:
 def test_what_the_other_region_s_cursor_does_not_count_would_be_read_again(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"a": range(10)}, [counts("a", 0, 9), counts("b", 0, 3), counts("b", 7, 7)])
     assert (one.subscription, one.region) == ("s", "a")
-    assert one.again == {"b": 5}
+    assert one.redelivered == {"b": 5}
     assert one.split == {}
 
 
 def test_where_no_position_ever_arrived_everything_would_be(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"a": range(4)}, [counts("a", 0, 3)])
-    assert one.again == {"b": 4}
+    assert one.redelivered == {"b": 4}
 
 
 def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: QueryEngine) -> None:
     cursors = [counts("a", 0, 7), counts("b", 0, 3), counts("b", 8, 9)]
     (one,) = standings(engine, {"a": range(8), "b": [8, 9]}, cursors)
-    assert (one.region, one.again) == ("b", {"a": 2})
+    assert (one.region, one.redelivered) == ("b", {"a": 2})
     assert one.split == {("a", "b"): (4, 2)}
     told = replication_state_result([one], [], NAMESPACES)
     assert told is not None
@@ -88,12 +88,12 @@ def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: Qu
 
 def test_a_cursor_that_begins_with_a_hole_does_not_count_the_hole(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"a": range(10)}, [counts("a", 0, 9), counts("b", 4, 6)])
-    assert one.again == {"b": 7}
+    assert one.redelivered == {"b": 7}
 
 
 def test_regions_that_are_lost_are_no_place_to_go(engine: QueryEngine) -> None:
     (one,) = standings(engine, {"b": range(10)}, [counts("b", 0, 9)], regions=["b"])
-    assert one.again == {}
+    assert one.redelivered == {}
 
 
 def test_a_subscription_of_one_region_is_not_reported(engine: QueryEngine) -> None:

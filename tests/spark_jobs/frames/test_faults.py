@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from spark_jobs.figures.timeline import make_timeline
-from spark_jobs.frames.faults import Interval, store_absences
+from spark_jobs.frames.faults import Interval, store_outages
 from spark_jobs.report.causes import causes
 from spark_jobs.report.timeline_drawing import draw_timeline
 from spark_jobs.sources.policies import read_namespaces
@@ -24,7 +24,7 @@ def noticed(run: Path, region: str, *lines: tuple[float, str | None]) -> None:
 
 
 def absences(run: Path) -> tuple[Interval, ...]:
-    return store_absences(run, CLUSTERS, 1000.0, 9.0)
+    return store_outages(run, CLUSTERS, 1000.0, 9.0)
 
 
 def test_outages_that_regions_of_one_cluster_notice_at_once_are_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from emulator.run.history import HistoryWriter, seal_history
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.frames.history import read_history
-from spark_jobs.sources.history_files import digest_number, look_at, read_rows
+from spark_jobs.sources.history_files import digest_number, inspect_file, read_rows
 from spark_jobs.sources.run_folder import open_run_folder
 from tests.spark_jobs.sample_run import SampleRun
 
@@ -32,7 +32,7 @@ def write(path: Path, messages: int = 3) -> Path:
 
 def damages_of(path: Path, run: str = "") -> list[str]:
     """Return the damages of the file and of its lines."""
-    file = look_at(path, run, {path.stem})
+    file = inspect_file(path, run, {path.stem})
     rows = [
         row
         for part in file.slices
@@ -43,7 +43,7 @@ def damages_of(path: Path, run: str = "") -> list[str]:
 
 
 def rows_of(path: Path, regions: Sequence[str] = REGIONS) -> list[dict[str, Any]]:
-    parts = look_at(path, "", {path.stem}).slices
+    parts = inspect_file(path, "", {path.stem}).slices
     return [
         row for part in parts for batch in read_rows(part, regions, NAMESPACES) for row in batch.to_pylist()
     ]

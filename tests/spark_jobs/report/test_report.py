@@ -14,7 +14,7 @@ import pytest
 
 from emulator.run.manifest import write_manifest
 from spark_jobs.evaluation import Evaluation
-from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
+from spark_jobs.figures.journeys import Journey, JourneyEvent, StoredCopy
 from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep, read_scenario_run
 from spark_jobs.figures.timeline import BINS, Timeline, TimelineCount, make_timeline
@@ -441,11 +441,11 @@ class TestJourney:
             ),
             absent=("us-west",),
             stops=(
-                Stop(1000.0, outcome="asked", **ask),
-                Stop(1002.0, outcome="ok", position="1:7:-1", **ask),
-                Stop(1100.0, "receive", "ok", "us-east", "billing", "1:7:-1"),
-                Stop(1200.0, "receive", "ok", "us-east", "billing", "1:7:-1"),
-                Stop(1201.0, "acknowledge", "asked", "us-east", "billing", "1:8", "cumulative"),
+                JourneyEvent(1000.0, outcome="asked", **ask),
+                JourneyEvent(1002.0, outcome="ok", position="1:7:-1", **ask),
+                JourneyEvent(1100.0, "receive", "ok", "us-east", "billing", "1:7:-1"),
+                JourneyEvent(1200.0, "receive", "ok", "us-east", "billing", "1:7:-1"),
+                JourneyEvent(1201.0, "acknowledge", "asked", "us-east", "billing", "1:8", "cumulative"),
             ),
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.curves import Curve, Point
-from spark_jobs.figures.journeys import Journey, Stop
+from spark_jobs.figures.journeys import Journey, JourneyEvent
 from spark_jobs.figures.ownership import Contest, Moment
 from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep
 from spark_jobs.report.report import write_report
@@ -88,7 +88,9 @@ def told_with_everything() -> Evaluation:
     ]
     told = evaluation()
     checks = (replace(told.checks[0], witness=tuple(witnesses)), *told.checks[1:])
-    stop = Stop(1500.0, "publish", "unknown", "eu-central", error="no answer within thirty seconds " * 3)
+    stop = JourneyEvent(
+        1500.0, "publish", "unknown", "eu-central", error="no answer within thirty seconds " * 3
+    )
     journey = Journey(*origin.values(), stored=(), absent=("us-west",), stops=(stop,))  # type: ignore[arg-type]
     steps = (
         ScenarioStep(1, "phase: everything works as it always does, or so one thinks", "done", 0.0, 0.0),
