@@ -90,10 +90,10 @@ def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, C
     ]
     rows: DataFrame = getattr(evidence.claims if hasattr(evidence.claims, frame) else evidence, frame)
     each = rows.groupBy(by).agg(*sums).select(by, F.explode(F.array(*named)).alias("one"))
-    given = {"kind": F.col("one.kind"), by: F.col(by)}
+    columns = {"kind": F.col("one.kind"), by: F.col(by)}
     return each.select(
         F.col("one.check"),
-        *(given.get(name, F.lit(None).cast("string")).alias(name) for name in GROUP),
+        *(columns.get(name, F.lit(None).cast("string")).alias(name) for name in GROUP),
         F.col("one.n"),
         F.lit(None).cast("double").alias("first_ms"),
         F.lit(None).cast("double").alias("last_ms"),

@@ -224,7 +224,7 @@ def explained_by_loss(
     absent: Sequence[FindingGroup], circumstances: Circumstances
 ) -> tuple[list[FindingGroup], list[FindingGroup]]:
     """Split absent copies into those that the loss of a region does not explain, and those that it explains: copies
-    owed to a lost region, and messages of that region that were not replicated yet. A missing copy before a later
+    expected in a lost region, and messages of that region that were not replicated yet. A missing copy before a later
     copy that arrived is a violation nevertheless."""
     explained = [one for one in absent if _is_explained_by_loss(one, circumstances)]
     return [one for one in absent if one not in explained], explained

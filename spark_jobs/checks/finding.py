@@ -76,11 +76,11 @@ class FindingGroup:
 def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int) -> DataFrame:
     """Return `frame` in the schema `COLUMNS`. Keyword arguments are SQL text, columns or integers; other columns are
     taken from `frame`, or null if `frame` lacks them."""
-    given = {"kind": F.lit(kind) if isinstance(kind, str) else kind, **columns}
+    values = {"kind": F.lit(kind) if isinstance(kind, str) else kind, **columns}
     present = set(frame.columns)
 
     def column(name: str, type_name: str) -> Column:
-        value = given.get(name, name if name in present else "NULL")
+        value = values.get(name, name if name in present else "NULL")
         # SQL text where possible: each part of a column expression costs Spark a call to Java.
         if isinstance(value, str):
             return F.expr(f"CAST({value} AS {type_name})").alias(name)
@@ -90,8 +90,8 @@ def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int)
 
 
 def all_of(frames: Iterable[DataFrame]) -> DataFrame:
-    """Return the union of frames, built by halves: engines analyse the whole plan at each union, so most plans
-    should be short."""
+    """Return the union of at least one frame, built by halves: engines analyse the whole plan at each union, so most
+    plans should be short."""
     frames = list(frames)
     if len(frames) == 1:
         return frames[0]

@@ -23,7 +23,7 @@ from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
 _RECEIPTS = "array<struct<ledger_id: bigint, entry_id: bigint, batch_index: int>>"
-_GIVEN = "array<struct<region: string, ledger_id: bigint, entry_id: bigint, batch_index: int>>"
+_POSITIONS = "array<struct<region: string, ledger_id: bigint, entry_id: bigint, batch_index: int>>"
 
 
 def find(evidence: Evidence) -> DataFrame:
@@ -55,10 +55,10 @@ def _receipts(messages: DataFrame) -> DataFrame:
 
 def _deliveries(evidence: Evidence) -> DataFrame:
     subscription_messages = evidence.subscription_messages
-    there = _places("copies", "region").cast(_GIVEN)
-    given = subscription_messages.where(F.col("given").isNotNull() & F.col("copies").isNotNull())
+    there = _places("copies", "region").cast(_POSITIONS)
+    delivered = subscription_messages.where(F.col("positions").isNotNull() & F.col("copies").isNotNull())
     named = (
-        given.withColumn("wrong", F.array_except(F.col("given").cast(_GIVEN), there))
+        delivered.withColumn("wrong", F.array_except(F.col("positions").cast(_POSITIONS), there))
         .where(F.size("wrong") > 0)
         .withColumn("place", F.explode("wrong"))
         .withColumn("region", F.col("place.region"))
@@ -76,15 +76,15 @@ def _deliveries(evidence: Evidence) -> DataFrame:
 def _contents(subscription_messages: DataFrame) -> DataFrame:
     opened = F.filter("copies", lambda copy: copy["payload_digest"].isNotNull())
     digests = F.transform(opened, lambda copy: copy["payload_digest"])
-    other = F.col("given_payload").isNotNull() & (
-        ~F.array_contains(digests, F.col("given_payload"))
-        | ~F.array_contains(digests, F.col("given_another"))
+    other = F.col("highest_payload_digest").isNotNull() & (
+        ~F.array_contains(digests, F.col("highest_payload_digest"))
+        | ~F.array_contains(digests, F.col("lowest_payload_digest"))
     )
     named = subscription_messages.where(F.col("copies").isNotNull() & (F.size(opened) > 0) & other)
     return finding(
-        named.withColumn("region", F.element_at("given", 1)["region"]),
+        named.withColumn("region", F.element_at("positions", 1)["region"]),
         "delivered with another payload",
-        position=position_text(F.element_at("given", 1)),
+        position=position_text(F.element_at("positions", 1)),
         at_ms="last_ms",
     )
 
@@ -124,7 +124,7 @@ _VIOLATIONS = {
 
 
 def conclude(found: Sequence[FindingGroup], circumstances: Circumstances) -> CheckResult:
-    receipts, delivered = total(found, "receipts"), total(found, "given")
+    receipts, delivered = total(found, "receipts"), total(found, "delivered")
     wrong, sentences = violations(found, _VIOLATIONS, by_region=False)
     proven = [one for one in wrong if one.region not in circumstances.damaged_regions]
     verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
@@ -155,7 +155,11 @@ CHECK = Check(
     [
         Count("receipts", "messages", "IF(receipts IS NULL, 0, SIZE(receipts))"),
         Count("unplaced", "messages", "acked_ms IS NOT NULL AND SIZE(receipts) = 0"),
-        Count("given", "subscription_messages", "IF(given IS NULL OR copies IS NULL, 0, SIZE(given))"),
+        Count(
+            "delivered",
+            "subscription_messages",
+            "IF(positions IS NULL OR copies IS NULL, 0, SIZE(positions))",
+        ),
     ],
     find,
     conclude,

@@ -100,7 +100,7 @@ def _first_acknowledgements(evidence: Evidence, contract: Contract, messages: Da
     places = (
         evidence.subscription_messages.where(own & F.col("acknowledged"))
         .join(messages.select(*ORIGIN), list(ORIGIN))
-        .select(*ORIGIN, F.explode("given").alias("place"))
+        .select(*ORIGIN, F.explode("positions").alias("place"))
         .select(*ORIGIN, *(F.col(f"place.{name}").alias(name) for name in _PLACE))
     )
     by_itself = acknowledgements.where(F.col("how") == "individual").select(*_PLACE, "at_ms")

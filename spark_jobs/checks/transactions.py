@@ -72,12 +72,12 @@ def _delivered(evidence: Evidence) -> DataFrame:
     hidden = evidence.stored.where((F.col("fate") == ABORTED) | (F.col("fate") == OPEN)).select(
         *ORIGIN, "region", *_PLACE, "transaction"
     )
-    given = (
+    delivered = (
         evidence.events.where(F.col("op").isin("receive", "read") & (F.col("outcome") == "ok"))
         .groupBy("topic", "region", *_PLACE)
         .agg(F.min("at_ms").alias("at_ms"), F.min("subscription").alias("subscription"))
     )
-    seen = given.join(hidden.hint("broadcast"), ["topic", "region", *_PLACE])
+    seen = delivered.join(hidden.hint("broadcast"), ["topic", "region", *_PLACE])
     return finding(seen, "delivered although not committed", position=position_text(F.struct(*_PLACE)))
 
 
@@ -86,7 +86,7 @@ def _elsewhere(messages: DataFrame) -> DataFrame:
     client's response excludes it."""
     certain = (F.size("fates") > 0) | (F.coalesce("returned_end", F.lit(OPEN)) == ABORTED)
     others = F.filter("copies", lambda copy: copy["region"] != F.col("origin_region"))
-    held = (
+    replicated = (
         messages.where(F.col("unpublished") & certain)
         .withColumn("others", others)
         .where(F.size("others") > 0)
@@ -95,7 +95,10 @@ def _elsewhere(messages: DataFrame) -> DataFrame:
         .withColumn("origin_position", entry_text(F.col("position")))
     )
     return finding(
-        held, "replicated although not committed", position=position_text(F.col("copy")), at_ms="asked_ms"
+        replicated,
+        "replicated although not committed",
+        position=position_text(F.col("copy")),
+        at_ms="asked_ms",
     )
 
 

@@ -83,7 +83,7 @@ def _figures() -> Iterable[Column]:
 
 
 def _latencies(evidence: Evidence) -> DataFrame:
-    took = F.array_min(fields_of("came", "first_ms")) - F.col("asked_ms")
+    took = F.array_min(fields_of("first_deliveries", "first_ms")) - F.col("asked_ms")
     return _late(
         evidence.subscription_messages.where(F.col("asked_ms").isNotNull()),
         "latency",
@@ -97,7 +97,7 @@ def _lags(evidence: Evidence) -> DataFrame:
     """Return lags to consumers that were connected at the acknowledgement: a later consumer caused its own wait."""
     deliveries = (
         evidence.subscription_messages.where(F.col("acked_ms").isNotNull())
-        .select(*SUBSCRIPTION, "origin_region", "acked_ms", F.explode("came").alias("one"))
+        .select(*SUBSCRIPTION, "origin_region", "acked_ms", F.explode("first_deliveries").alias("one"))
         .select("*", F.col("one.region").alias("region"), F.col("one.first_ms").alias("first_ms"))
         .where((F.col("region") != F.col("origin_region")) & F.col("first_ms").isNotNull())
     )

@@ -41,7 +41,7 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
-    given = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
+    aggregates = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
     origin = F.struct(*ORIGIN[1:])
     by_place = (
         of_subscriptions.where(is_receive | is_ack)
@@ -57,7 +57,7 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
                 "origin"
             ),
         )
-        .select(*SUBSCRIPTION, *place, *given, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
+        .select(*SUBSCRIPTION, *place, *aggregates, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
     )
     in_log = stored.select("topic", *place, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
     named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
@@ -73,10 +73,10 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     return named.unionByName(filled)
 
 
-def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
-    """Return one row per subscription and delivered message: its positions (`given`), the number of deliveries
-    (`times`), the first at each position with its region (`came`), the last, and whether it was acknowledged, alone or
-    cumulatively. `given_payload`, `given_another`: the highest and the lowest digest of the received payloads."""
+def delivered_messages(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
+    """Return one row per subscription and delivered message: its `positions`, the number of deliveries (`times`), the
+    first at each position with its region (`first_deliveries`), the last (`last_ms`), whether it was acknowledged,
+    alone or cumulatively, and the highest and the lowest digest of the received payloads."""
     cumulative = (
         of_subscriptions.where(
             (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
@@ -96,11 +96,11 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
                 | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
             ).alias("acknowledged"),
             F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
-                "given"
+                "positions"
             ),
-            F.collect_list(F.struct("region", "first_ms")).alias("came"),
-            F.max("payload_digest").alias("given_payload"),
-            F.min("other_payload").alias("given_another"),
+            F.collect_list(F.struct("region", "first_ms")).alias("first_deliveries"),
+            F.max("payload_digest").alias("highest_payload_digest"),
+            F.min("other_payload").alias("lowest_payload_digest"),
         )
     )
 
@@ -172,10 +172,10 @@ def join_deliveries(messages: DataFrame, subscriptions: DataFrame, deliveries: D
         F.coalesce(is_expected & F.col("moved") & ~F.col("unpublished"), F.lit(False)).alias("sought"),
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
-        "given",
-        "came",
-        "given_payload",
-        "given_another",
+        "positions",
+        "first_deliveries",
+        "highest_payload_digest",
+        "lowest_payload_digest",
         "last_ms",
         "last_region",
         "reached",

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel, schema
 from spark_jobs.frames.deliveries import (
-    deliveries,
+    delivered_messages,
     join_deliveries,
     named_deliveries,
     subscriptions,
@@ -85,8 +85,8 @@ def gather(
         messages = cached(with_ends(joined, events, transactional=transactional))
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
         of_subscriptions, by_place = of_clients.result()
-        given = deliveries(by_place, of_subscriptions)
-        of_each = join_deliveries(messages, subscriptions(of_subscriptions), given)
+        delivered = delivered_messages(by_place, of_subscriptions)
+        of_each = join_deliveries(messages, subscriptions(of_subscriptions), delivered)
         subscription_messages = cached(without_expired(of_each, namespaces, end_ms))
         return Evidence(
             stored=stored,
