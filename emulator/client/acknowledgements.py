@@ -115,9 +115,9 @@ def _all_bits(message_id: MessageId) -> int:
 
 def as_words(bits: int) -> tuple[int, ...]:
     """Return a bit set as 64-bit words, lowest first, signed as in the protocol."""
-    words = []
+    result = []
     while bits:
         word = bits & (2**WORD_BITS - 1)
-        words.append(word - 2**WORD_BITS if word >> (WORD_BITS - 1) else word)
+        result.append(word - 2**WORD_BITS if word >> (WORD_BITS - 1) else word)
         bits >>= WORD_BITS
-    return tuple(words)
+    return tuple(result)

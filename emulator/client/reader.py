@@ -57,11 +57,11 @@ class TopicReader(TopicConsumer, Reader):
 
     def _accepts(self, message_id: MessageId) -> bool:
         """Whether a message is at or after the requested start: the broker sends the whole entry of the start id."""
-        place = (message_id.ledger, message_id.entry, message_id.batch_index)
+        position = (message_id.ledger, message_id.entry, message_id.batch_index)
         start = (self._start.ledger, self._start.entry, self._start.batch_index)
         if self._start == LATEST or self._start.ledger < 0:
             return True
-        return place >= start if self._inclusive else place > start
+        return position >= start if self._inclusive else position > start
 
     def delivered_to_application(self, message: Message) -> None:
         self._start, self._inclusive, self._starts_at_time = message.id, False, False

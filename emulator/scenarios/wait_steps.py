@@ -54,8 +54,8 @@ class WaitSteps:
         before = count() if condition.counts_from_now else 0
 
         async def missing() -> str | None:
-            so_far = count() - before
-            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}{remark()}"
+            counted = count() - before
+            return None if counted >= condition.goal else f"{counted} of {condition.goal}{remark()}"
 
         await self._context.until(condition.within, missing)
 

@@ -79,9 +79,9 @@ def _wrong_message_ids(evidence: RunEvidence) -> Found:
         by_message_id = evidence.log(origin.region, origin.topic).by_message_id
         for attempt in attempts.values():
             for message_id in attempt.message_ids:
-                there = by_message_id.get(message_id)
-                if there is None or (there.origin, there.text) != (origin, attempt.text):
-                    found = "nothing" if there is None else str(there.origin)
+                stored = by_message_id.get(message_id)
+                if stored is None or (stored.origin, stored.text) != (origin, attempt.text):
+                    found = "nothing" if stored is None else str(stored.origin)
                     yield (
                         f"{origin} was acknowledged at {message_id} in {origin.region}, where {found} is stored",
                         {"message": str(origin), "told": message_id, "stored there": found},
@@ -170,8 +170,8 @@ def order_of_each_origin(evidence: RunEvidence) -> Found:
             if one.origin in seen:
                 continue
             seen.add(one.origin)
-            who = (one.origin.region, one.origin.producer)
-            before = highest.get(who)
+            producer = (one.origin.region, one.origin.producer)
+            before = highest.get(producer)
             if before is not None and one.origin.number < before.origin.number:
                 yield (
                     f"in {region}, {one.origin} is stored at {one.message_id}, "
@@ -179,7 +179,7 @@ def order_of_each_origin(evidence: RunEvidence) -> Found:
                     {**witness_of(one), "behind": before.message_id, "topic": topic},
                 )
             else:
-                highest[who] = one
+                highest[producer] = one
 
 
 # INV-5
@@ -234,27 +234,27 @@ def regions_converge(evidence: RunEvidence) -> Found:
 
 def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> Found:
     own = evidence.log(origin, topic)
-    there = [
+    required = [
         one
         for one in own.messages
         if one.origin.region == origin
         and region in evidence.replication_rules.required_regions(one.origin, one.replicate_to)
     ]
-    here = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
-    for theirs, ours in zip(there, here, strict=False):
-        if (theirs.origin, theirs.text) != (ours.origin, ours.text):
+    stored = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
+    for expected, found in zip(required, stored, strict=False):
+        if (expected.origin, expected.text) != (found.origin, found.text):
             yield (
-                f"of the messages of {origin} {region} holds {ours.origin} at {ours.message_id} "
-                f"where {origin} has {theirs.origin}",
-                {"topic": topic, **witness_of(ours), "expected": str(theirs.origin)},
+                f"of the messages of {origin} {region} holds {found.origin} at {found.message_id} "
+                f"where {origin} has {expected.origin}",
+                {"topic": topic, **witness_of(found), "expected": str(expected.origin)},
             )
             return
     may_lack = origin in evidence.lost or region in evidence.lost
-    if len(here) > len(there) or (len(here) < len(there) and not may_lack):
-        longer, name = (there, origin) if len(there) > len(here) else (here, region)
-        one = longer[min(len(there), len(here))]
+    if len(stored) > len(required) or (len(stored) < len(required) and not may_lack):
+        longer, name = (required, origin) if len(required) > len(stored) else (stored, region)
+        one = longer[min(len(required), len(stored))]
         yield (
-            f"{origin} holds {len(there)} messages of its own for {region}, which holds {len(here)}: "
+            f"{origin} holds {len(required)} messages of its own for {region}, which holds {len(stored)}: "
             f"{one.origin} is only in {name}",
             {"topic": topic, **witness_of(one)},
         )

@@ -82,8 +82,8 @@ class Endpoint:
         pipe = self.pipe
         receiver = pipe.receiver
         assert receiver is not None, "data is written only after the connection is established"
-        taken = pipe.in_flight_bytes + pipe.unacknowledged_bytes + receiver.incoming_bytes
-        return self._window_bytes - taken
+        occupied_bytes = pipe.in_flight_bytes + pipe.unacknowledged_bytes + receiver.incoming_bytes
+        return self._window_bytes - occupied_bytes
 
     def flush(self) -> None:
         """Send as much of `unsent` as fits into the window. The pipe also calls it when an acknowledgement arrives."""

@@ -361,11 +361,11 @@ class Pipe:
     def send_reset(self) -> None:
         """Send one reset on a new pipe, because the sender's kernel has dropped the connection."""
         self.abandon()
-        answer = Pipe(self._time, self.sender, self.far_host, self.link, self.back)
-        answer.receiver = self.receiver
-        answer._last_arrival = self._last_arrival
-        answer.send(SegmentKind.RST)
-        answer.abandon()
+        reset_pipe = Pipe(self._time, self.sender, self.far_host, self.link, self.back)
+        reset_pipe.receiver = self.receiver
+        reset_pipe._last_arrival = self._last_arrival
+        reset_pipe.send(SegmentKind.RST)
+        reset_pipe.abandon()
 
     def truncate(self) -> None:
         """Drop a tail of the bytes in flight, of a length drawn from the seed: the sender died before it sent them."""

@@ -53,9 +53,9 @@ class SettingsOverride(FormatModel):
 
     def obeyed_by(self, topology: Topology) -> Topology:
         """Return the topology with these settings of its regions."""
-        wanted = self.model_dump(exclude_none=True)
+        overrides = self.model_dump(exclude_none=True)
         return topology.with_regions(
-            lambda region: replace(region, settings=replace(region.settings, **wanted))
+            lambda region: replace(region, settings=replace(region.settings, **overrides))
         )
 
 

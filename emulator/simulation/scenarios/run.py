@@ -225,10 +225,10 @@ class _Run:
         host = self.world.client_host(f"admin-{self._calls}", region.name)
         host.network.loop = self.world.simulation.driver.loop
         try:
-            answer = await call(host.network, region.name, ADMIN_PORT, method, path, body)
+            response = await call(host.network, region.name, ADMIN_PORT, method, path, body)
         except NoHttpResponse as error:
             raise ConnectionRefusedError(str(error)) from None
-        return answer.status, answer.body
+        return response.status, response.body
 
     async def _converge(self) -> None:
         self.history.fact("phase", detail="everything is repaired")
