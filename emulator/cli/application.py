@@ -44,7 +44,7 @@ Change = Callable[[Runtime], Awaitable[None]]
 
 
 def open_run_of(run_dir: Path | None) -> Runtime:
-    """Open the run in a directory, or the latest run of the current folder. Raises Refused if there is none."""
+    """Open the run in a directory; None: the latest one. Raises Refused if there is none."""
     from emulator.runtimes.opening import open_run
 
     return open_run(run_dir)
@@ -81,17 +81,16 @@ _ENDED_BY_FAULT: frozenset[RegionState] = frozenset({"killed", "lost"})
 
 
 def refuse_ended(status: RunStatus) -> None:
-    """Raise Refused if the run has ended: it cannot be changed any more."""
     if status.ended:
         raise Refused(f"the run in {status.run_dir} has ended: start a new one with `geoemu up`")
 
 
 def reason_unchanged(verb: str, region: str, state: RegionState) -> str | None:
-    """Return why `verb` would not change a region in `state`, as a sentence; None: it would. Raises Refused if a killed
-    or lost region is to be stopped.
+    """Return why `verb` would not change a region in `state`; None: it would. Raises Refused for a stop of a killed or
+    lost region.
 
-    Runtimes accept verbs that change nothing. But the user must see that nothing changed, and the history must not
-    contain a fault that did not happen.
+    Runtimes accept verbs that change nothing, but the user must see that, and the history must not contain a fault that
+    did not happen.
     """
     if verb == "stop" and state in _ENDED_BY_FAULT:
         raise Refused(f"{region} is {state} and cannot be stopped; `geoemu start {region}` starts it again")
@@ -128,7 +127,7 @@ class Interruption:
 
 @contextmanager
 def interruption() -> Iterator[Interruption]:
-    """Within the `with` block, count SIGINT, SIGTERM and SIGHUP instead of ending this process."""
+    """Within the `with` block, count signals instead of ending this process."""
     loop = asyncio.get_running_loop()
     signals = Interruption()
     for number in _SIGNALS:

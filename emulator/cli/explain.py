@@ -61,8 +61,8 @@ async def explain_in_regions(
 
 
 def _is_about(kind: str, words: Sequence[str], response: RegionResponse) -> bool:
-    """Return whether to show a region's response. The source of a link always is shown, its target unless it does not
-    know the link, and other regions never. The target of a replication is shown unless it does not know it."""
+    """Return whether to show a response: for a link those of its source and, if it knows the link, its target; for a
+    replication not that of a target that does not know it."""
     if kind == "link":
         return response.region == words[0] or (response.region == words[1] and not response.is_unknown)
     return kind != "replication" or response.region != words[1] or not response.is_unknown
@@ -217,7 +217,6 @@ def _complete_kind(incomplete: str) -> list[str]:
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the words that may come next; none without a run."""
     kind, typed = context.params.get("kind"), context.params.get("name") or ()
     try:
         return complete_name(context.params.get("run_dir"), kind or "", list(typed), incomplete)
@@ -327,7 +326,7 @@ def _topology(file: Path) -> Topology:
 
 
 def _policies(cluster: str, file: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of a cluster's policies, from the changelog of a region: their latest values there."""
+    """Yield the policies in the changelog of a region: name, latest value."""
     for path, document in _last_values(file).items():
         kind, _, location = path.partition("/")
         policies = document.get("policies", {}) if isinstance(document, dict) else {}
@@ -359,7 +358,6 @@ def _last_values(file: Path) -> Mapping[str, Any]:
 
 
 def differences_as_text(found: list[ConfigDifference], one: Path, other: Path) -> str:
-    """Return one line for each difference, or a sentence if there is none."""
     if not found:
         return f"{one} and {other} have the same configuration"
     return "\n".join(f"{each.what}: {_shown(each.one)} | {_shown(each.other)}" for each in found)

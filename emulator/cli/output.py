@@ -49,8 +49,7 @@ def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) 
 
 
 def _show_links(status: RunStatus) -> None:
-    """Print the links that are not up or not as declared; if there are none, the regions that are down, because no link
-    reaches them."""
+    """Print the links that are not up or not as declared, or else the regions that are down and reached by no link."""
     gone = [region.name for region in status.regions if region.state in _GONE]
     disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:

@@ -13,7 +13,6 @@ from emulator.cli.output import show_table
 from emulator.runtimes.contract import Runtime
 
 POLL_SECONDS = 0.25
-"""Interval at which a tap checks whether its run has ended."""
 
 
 @app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")

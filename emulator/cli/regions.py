@@ -79,8 +79,8 @@ def _change_regions(
     verb: str,
     outcome: str,
 ) -> None:
-    """Change regions concurrently, and record each change. Raises Refused for an unknown region before any change. A
-    region that the verb does not change gets a message and no record: a recorded kill would undo a loss."""
+    """Change regions concurrently and record each change. Unknown regions are refused before. Regions that the verb
+    does not change are only reported: a recorded kill would undo a loss."""
     from emulator.runtimes.opening import operator_history, select_regions
 
     if bool(regions) == (cluster is not None):

@@ -168,12 +168,10 @@ def _count(things: tuple[object, ...], noun: str) -> str:
 
 
 STATUS_POLL_SECONDS = 0.25
-"""Interval at which a run in the foreground is checked for changed regions and its end."""
 
 
 async def start_run(runtime: Runtime, *, stay: bool) -> int:
-    """Start a run; with `stay`, print state changes until it is interrupted or ended by another command, and stop it.
-    Return the exit code."""
+    """Start a run; with `stay`, follow it until a signal or another command ends it. Return the exit code."""
     with interruption() as signals:
         began = time.monotonic()
         with spinner("starting", sys.stderr):

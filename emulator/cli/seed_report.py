@@ -77,7 +77,7 @@ class SeedReport:
             print(line)
 
     def store(self, outcome: SimulationOutcome, suffix: str = "") -> None:
-        """Write the run folder of a failing seed, with `suffix` in its name, and print its path."""
+        """Write the run folder of a seed, with `suffix` in its name, and print its path."""
         path = self.run_dir or _free_folder(RUNS, f"{outcome.name}-{outcome.seed}")
         path = path.with_name(path.name + suffix)
         store_run(outcome, path)

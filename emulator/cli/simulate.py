@@ -122,8 +122,7 @@ class Simulate:
         return 1 if report.failed else 0
 
     def _read(self) -> SimulatedScenario:
-        """Read the scenario and the topology. Raises ConfigurationError for an unknown name, invalid files or a
-        scenario that cannot be simulated."""
+        """Read the scenario and the topology. Raises ConfigurationError."""
         from emulator.config.loading import load_topology
         from emulator.scenarios.scenario import find_scenario
         from emulator.simulation.scenarios.run import prepare_scenario

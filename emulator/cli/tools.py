@@ -82,17 +82,16 @@ def delete_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: Run
 
 KEYS = "/admin/v2/transactions/transaction-keys"
 RESPONSE_SECONDS = 15.0
-"""Time limit of a response: a region deletes a key only after it has aborted the key's transaction."""
+"""Long enough for a deletion, which first aborts the key's transaction."""
 
 
 def request_of(method: str, key: str | None) -> CurlRequest:
-    """Return the request for one transaction key, or for all keys."""
     return CurlRequest(method, KEYS if key is None else f"{KEYS}/{quote(key, safe='')}")
 
 
 async def send_request(run: Runtime, region: str, method: str, key: str | None) -> Any:
-    """Send a request for transaction keys to a region, and return the response; None if it is empty. Raises
-    ConfigurationError for an unknown region, and RuntimeFailure if the region does not respond or rejects it."""
+    """Send a request to a region and return the response, or None. Raises ConfigurationError for an unknown region,
+    RuntimeFailure for an error or no response."""
     run.topology.region(region)
     status = await run.status()
     (found,) = [one for one in status.regions if one.name == region]
@@ -140,8 +139,7 @@ _POM: Final = f"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def run_pulsar_admin(status: RunStatus, region: str, arguments: Sequence[str]) -> int:
-    """Run pulsar-admin against a region and return its exit code. Raises Refused if the region is not in the run or has
-    no address, or if Java, Maven or the download fails."""
+    """Run pulsar-admin and return its exit code. Raises Refused if it cannot be run or the region has no address."""
     found = next((one for one in status.regions if one.name == region), None)
     if found is None:
         raise Refused(
@@ -171,7 +169,7 @@ def _folder() -> Path:
 
 
 def _fetch_jars() -> Path:
-    """Return the folder with pulsar-admin's jars; Maven downloads missing ones. Raises Refused if it cannot."""
+    """Return the folder with pulsar-admin's jars, downloaded if missing. Raises Refused on failure."""
     jars = _folder() / "jars"
     if jars.exists():
         return jars
@@ -189,7 +187,7 @@ def _fetch_jars() -> Path:
 
 
 def _configuration(admin_url: str, service_url: str) -> Path:
-    """Write pulsar-admin's configuration file, which contains the addresses of the region, and return its path."""
+    """Write the addresses of the region to a configuration file of pulsar-admin."""
     file = _folder() / f"client-{os.getpid()}.conf"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"webServiceUrl={admin_url}/\nbrokerServiceUrl={service_url}\n")

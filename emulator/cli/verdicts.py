@@ -168,8 +168,7 @@ class RunCommand:
     insecure: bool = False
 
     async def perform(self) -> int:
-        """Run the scenario, print the verdict and return the exit code. Raises GeoemuError if the run cannot begin or
-        fails; its regions are then stopped."""
+        """Run the scenario, print the verdict and return the exit code. After an error all regions are stopped."""
         topology, scenario = self._read()
         engine = _choose_engine(self.engine)
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)

@@ -36,8 +36,6 @@ DEFAULT_NAMESPACE = "public/default"
 
 @dataclass(slots=True)
 class DeclaredCluster:
-    """A cluster and its file."""
-
     name: str
     file: YamlFile
     content: ClusterFile | None
@@ -88,7 +86,7 @@ class DeclaredTopology:
 
 
 def read_declared(path: Path) -> DeclaredTopology:
-    """Read a topology file and the files of its clusters. Their problems are in `problems` of each file."""
+    """Read all files of a topology, and collect their problems."""
     file = read_yaml(path)
     declared = DeclaredTopology(file, file.check(TopologyFile))
     if declared.content is None:
@@ -121,8 +119,8 @@ SettingsLevel = tuple[YamlFile, KeyPath, RegionSettings | None]
 
 
 def settings_levels(declared: DeclaredTopology) -> dict[str, list[SettingsLevel]]:
-    """Return region -> the places where its settings can be written: the region, its cluster, the topology. A setting
-    of an earlier place overrides later ones."""
+    """Return for each region the places of its settings: region, cluster, topology. Earlier ones override later
+    ones."""
     assert declared.content is not None
     return {
         name: [
@@ -197,7 +195,7 @@ def _links(part: LinksPart, names: list[str]) -> Iterator[LinkSpec]:
 
 
 def with_settings(base: BrokerSettings, *parts: RegionSettings | None) -> BrokerSettings:
-    """Return settings in which later parts override earlier ones and `base`."""
+    """Return `base` with the fields that parts set; later parts override earlier ones."""
     for part in parts:
         if part is not None:
             base = dataclasses.replace(base, **part.model_dump(exclude_unset=True))

@@ -20,7 +20,7 @@ SAMPLE = Path(emulator.__file__).parents[1]
 
 
 def _with_next_steps(problem: Problem) -> Problem:
-    """Return the problem of a missing topology file with the next steps, unless it suggests another file."""
+    """Add the next steps to the problem of a missing file, unless it suggests another file."""
     if problem.suggestion is not None:
         return problem
     copy = f"cp -r {SAMPLE}/topology.yaml {SAMPLE}/clusters ."

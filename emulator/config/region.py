@@ -215,7 +215,7 @@ class RegionConfig:
     configuration: ConfigurationConfig = ConfigurationConfig()
     settings: BrokerSettings = BrokerSettings()
     tenants: tuple[str, ...] = ("public",)
-    """Tenants that the first region of the cluster writes to a new configuration store, as well as `namespaces`."""
+    """Initial tenants of a new configuration store, which the first region of the cluster writes with `namespaces`."""
     namespaces: tuple[NamespaceConfig, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
     pulsar_peers: tuple[PulsarPeerConfig, ...] = ()

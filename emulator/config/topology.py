@@ -1,10 +1,7 @@
-"""A topology: regions, links between them, tenants, namespaces and settings.
+"""A topology: regions, links between them, tenants, namespaces and settings, as frozen and validated values.
 
-Values are frozen and validated. Users write `topology.yaml` and `clusters/*.yaml`; `loading.load_topology` returns a
-`Topology`, or all problems of the files. A run has its own copy, `topology.json`, so later edits of the files do not
-change the run.
-
-This module imports no YAML parser: programs that only read `topology.json` do not load one.
+Users write `topology.yaml` and `clusters/*.yaml`, which `loading.load_topology` reads. A run has its own copy,
+`topology.json`, so later edits do not change the run; programs that only read it load no YAML parser.
 """
 
 from __future__ import annotations
@@ -196,11 +193,10 @@ def region_config(
 ) -> RegionConfig:
     """Return the configuration of one region of `topology`, without side effects.
 
-    `ports`: (service port, admin port) on which each region listens. Containers listen on every address (`bind_host`).
-    Clients reach them at another host and port (`advertised_…`), and regions reach each other at `peer_hosts`.
-    `bootstrap_servers` replaces the declared ones of a region with log backend kafka. `run_secret` is the same for all
-    regions of a run; without one they cannot authenticate each other. `configuration_dir`: folder of the cluster's
-    configuration store; None: the region has its own store, in memory.
+    `ports`: (service port, admin port) of each region. Containers listen on `bind_host`; clients reach them at
+    `advertised_…`, regions each other at `peer_hosts` and Kafka at `bootstrap_servers`. `run_secret`: the same for all
+    regions of a run, which authenticate each other with it. `configuration_dir`: folder of the cluster's configuration
+    store; None: the region has its own store, in memory.
     """
     region = topology.region(region_name)
     hosts = {peer.name: nearby(peer.address) for peer in topology.regions} | dict(peer_hosts or {})

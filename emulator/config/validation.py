@@ -24,7 +24,7 @@ from emulator.net.addresses import LOOPBACK, is_wildcard
 
 
 def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:
-    """Report all problems between the parts of `content` and the clusters, which contain only valid parts."""
+    """Report all problems between the valid parts of all files."""
     _check_links(declared, content)
     _check_tenants(declared, content)
     _check_namespaces(declared, content)
@@ -98,7 +98,7 @@ def _check_ends(declared: DeclaredTopology, path: KeyPath, exception: LinkExcept
 
 
 def _has_problem_at_ends(file: YamlFile, path: KeyPath) -> bool:
-    """Return whether a problem of the exception's regions is reported already, so that another one would mislead."""
+    """Return whether a problem of the exception's regions is reported already."""
     return any(file.has_problem_at((*path, key)) for key in ("between", "from", "to"))
 
 

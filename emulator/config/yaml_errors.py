@@ -62,7 +62,7 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """An error of pydantic as path and rule. Of an error that `rule` created, the rule and `known` are taken over."""
+    """An error of pydantic as path and rule. An error of `rule` keeps its own rule and `known`."""
 
     path: KeyPath
     rule: str

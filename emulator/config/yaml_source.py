@@ -47,7 +47,7 @@ class YamlFile:
     values: Any = None
     """Values, in which all mappings have text keys. None: the file could not be read, or is empty."""
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    """Line of each value, from 1: that of its key in a mapping, of the item in a list."""
+    """Line of each value, from 1: of its key in a mapping."""
     problems: list[Problem] = field(default_factory=list)
 
     def report(self, path: KeyPath, rule: str, known: Iterable[str] = (), *, about_key: bool = False) -> None:
@@ -87,9 +87,8 @@ class YamlFile:
     def check(self, model: type[Model], context: Any = None) -> Model | None:
         """Read the values as `model`, and report every invalid field. `context` is for its validators.
 
-        Returns the model without the invalid parts, so that relations can still be checked; None if not enough is
-        valid. Models should check fields separately: errors that occur only after the invalid parts are removed, as in
-        a validator of a whole model, are not reported.
+        Returns the model without the invalid parts; None if not enough is valid. Errors that occur only after invalid
+        parts are removed, as in validators of whole models, are not reported.
         """
         if not self.lines:
             return None  # the file could not be read, which is reported
@@ -263,8 +262,7 @@ class _NodeConverter:
         self._file.problems.append(Problem(self._file.name, _line(key_node), path_text(path), "", rule))
 
     def _merged_values(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
-        """Return the merged values of `<<: *anchor` or of a list of anchors, of which earlier ones override later
-        ones."""
+        """Return the values of `<<: *anchor` or of a list of anchors, of which earlier ones win."""
         sources = [self.value(part, path) for part in _merge_sources(node)]
         if not all(isinstance(values, dict) for values in sources):
             raise _InvalidFile(_line(node), "must merge mappings only (<<)")

@@ -121,7 +121,7 @@ def _named_topics(topic: Any) -> list[str]:
 
 
 def persistent_topics(topic: Any) -> list[str]:
-    """Return the topics that a program names, without non-persistent ones; empty for a pattern."""
+    """Return the named persistent topics; empty for a pattern."""
     return [one for one in _named_topics(topic) if not one.startswith(NON_PERSISTENT_PREFIX)]
 
 

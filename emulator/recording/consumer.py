@@ -98,8 +98,7 @@ class ReceiveRecorder:
         self._subscribed = fields
 
     def record_delivery(self, message: Any) -> Any:
-        """Record a delivery before the program receives the message, and return the message. If the client has switched
-        to another service URL, end the recording."""
+        """Record a delivery and return the message. If the client has switched its service URL, end the recording."""
         new_url = self._location.switched_url()
         if new_url is not None:
             self.journal.stop_recording(f"its client switched to {new_url} by itself")

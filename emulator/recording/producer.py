@@ -109,9 +109,8 @@ class PublishRecorder:
         }
 
     def record_request(self, fields: Mapping[str, Any], number: int | None) -> tuple[int, PublishHistory]:
-        """Record a publish request; return its sequence id and the recorder of its outcome. `number` is the id that the
-        program chose, or None. The caller prevents other publishes until the client has the message. If the client has
-        switched to another service URL, end the recording."""
+        """Record a publish request; return its sequence id and the recorder of its outcome. `number`: the id that the
+        program chose, or None. If the client has switched its service URL, end the recording."""
         if number is None:
             number = self._next
             self._next += 1

@@ -70,7 +70,7 @@ class RegionRecord:
     process: ProcessIdentity | None = None
     """The region's process. None: it was never started, or the region does not run as a process."""
     stopped: bool = False
-    """A graceful stop was requested. It describes how the region ended, so it is valid only after its end."""
+    """A graceful stop was requested. Valid only after the process has ended."""
     was_ready: bool = False
     """The region was ready at least once since its latest start."""
     lost: bool = False

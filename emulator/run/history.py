@@ -35,7 +35,7 @@ class NotAHistory(ValueError):
 
 
 class Writes(Protocol):
-    """What recorders of single operations write events to: a HistoryWriter, or a journal of a recorded program."""
+    """A HistoryWriter, or the journal of a recorded program."""
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
 

@@ -117,7 +117,7 @@ class DockerEngine:
         await self._command(container, "stop", ignore=(404,), timeout=round(seconds))
 
     async def pause(self, container: Container) -> None:
-        """Freeze all processes of a container. On a busy machine the container runtime may need several attempts."""
+        """Freeze a container. A busy machine may need several attempts."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + FREEZE_SECONDS
         while True:
@@ -203,8 +203,8 @@ class DockerEngine:
 
 
 def archive_path(name: str, to: Path) -> Path:
-    """Return the path in `to` for a file of a container's archive, without the first part of its name, the copied
-    folder. Raises RuntimeFailure if the path would be outside of `to`, because names in the archive are not trusted."""
+    """Return the path in `to` for a file of a container's archive, without the copied folder. Raises RuntimeFailure for
+    a path outside of `to`: names in the archive are not trusted."""
     _, *inside = PurePosixPath(name).parts
     if not inside or ".." in inside or name.startswith("/"):
         raise RuntimeFailure(f"a container's archive has a file {name!r}, which lies in no folder of it")

@@ -42,8 +42,8 @@ def listening_on(topology: Topology, address: str | None) -> Topology:
 
 def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = False) -> Topology:
     """Return the topology with the numeric address of every region in `listen`, so that regions listen on the checked
-    addresses. Raises Refused if a host name has no address, if other machines can reach an address, unless `insecure`
-    (then a warning is logged), or if lookups of a container could not return an address."""
+    addresses. Raises Refused for a name without address, for an address that other machines can reach unless `insecure`
+    (then a warning is logged), or if a container's lookups could return no address."""
     numeric = topology.with_regions(_with_address)
     exposed = [region for region in numeric.regions if not is_loopback(region.listen)]
     if exposed and not insecure:
@@ -121,7 +121,6 @@ _OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 15_000
 """Lowest port that is chosen at random; lower ports are often the well-known ports of other programs."""
 _ATTEMPTS = 200
-"""Number of random ports that are tried before the system chooses one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,8 @@ class LinkedRegions(ABC):
                 exchange.close()
 
     async def _send_link(self, name: str, link: Link) -> None:
-        """Send the recorded state of a link to a region until the region has applied it; no effect unless the region
-        runs. The latest state is sent each time, so that of two concurrent commands the later one wins everywhere."""
+        """Send a link's recorded state until the region has applied it or does not run. Of two concurrent commands the
+        later one wins everywhere, because the latest state is sent."""
         reason = ""
         try:
             async with asyncio.timeout(APPLY_SECONDS):
@@ -214,8 +214,8 @@ class LinkedRegions(ABC):
 
     async def _wait_until_ready(self, names: Iterable[str], *, peers: Sequence[str] | None = None) -> None:
         """Wait until regions are ready and linked with all running peers, and record that they were ready. With
-        `peers`, consider only links with these peers, do not wait for regions that do not run, and record nothing.
-        Raises RuntimeFailure if a region is not running or not ready in time."""
+        `peers`, consider only links with these, skip regions that do not run, and record nothing. RuntimeFailure
+        otherwise."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name in names:

@@ -68,9 +68,8 @@ def verify_command(
 
 
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
-    """Return the command that runs the verifier as a container in the network of a run's regions; print a warning if
-    its image is outdated. Raises Refused if the run is not in containers, or a local image, the Docker engine or
-    Compose is missing."""
+    """Return the command that runs the verifier in a container in the network of a run's regions; warn of an outdated
+    image. Raises Refused if the run is not in containers, or a local image, Docker or Compose is missing."""
     from emulator.errors import Refused
     from emulator.runtimes.compose.command import compose_command
     from emulator.runtimes.compose.file import VERIFY_SERVICE

@@ -148,8 +148,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Wait until the issued writes are durable or have failed, then release the store. A second call has no
-        effect."""
+        """Wait until issued writes are durable or failed, then release the store. A second call has no effect."""
         ...
 
 

@@ -118,8 +118,8 @@ class StoredValues:
             self.values[key] = value
 
     def issue_put(self, key: str, expected_version: int | None) -> tuple[KeyLane, int]:
-        """Register a put; return its lane and the new version. Raises StorageError if the lane refuses writes or the
-        version differs from `expected_version`."""
+        """Register a put; return its lane and the new version. Raises StorageError if refused, or for another
+        version."""
         lane = self._open_lane(key)
         if expected_version is not None and expected_version != lane.issued_version:
             if not lane.in_flight:
@@ -140,7 +140,7 @@ class StoredValues:
         return lane
 
     def forget(self, lane: KeyLane) -> None:
-        """Remove a lane that has no writes in flight, unless `get` has removed it already."""
+        """Remove a lane without writes in flight, unless `get` has removed it."""
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 

@@ -208,7 +208,7 @@ class MemoryStore(KeyedStore):
         self._held = True
 
     def release(self) -> None:
-        """Make the held writes durable in the next tick, as one group; later writes are not held."""
+        """Make the held writes durable in the next tick, as one group."""
         self._held = False
         if self._group:
             self._loop.call_soon(self._commit)

@@ -56,7 +56,7 @@ class TappedConnection:
         return self._process(chunk, self._from_client, self._record_from_client)
 
     def to_client(self, chunk: bytes) -> bytes:
-        """Record bytes from the region, and return the bytes to forward: lookups return the URL of the tap."""
+        """Record bytes from the region, and return those to forward; lookups return the tap's URL."""
         return self._process(chunk, self._from_region, self._record_from_region)
 
     def on_connection_lost(self) -> None:

@@ -1,7 +1,7 @@
-"""The port of a tap in front of one region. It is closed when the region does not accept connections.
+"""The port of a tap in front of one region. It is closed while the region does not accept connections.
 
-Clients with automatic failover only probe whether they can connect. If the tap accepted connections for a dead region,
-these clients would never fail over. The tap detects a dead region when a connection ends or fails.
+Clients with automatic failover only probe whether they can connect: they would never leave a dead region whose tap
+accepts connections. The tap detects a dead region when a connection ends or fails.
 """
 
 from __future__ import annotations

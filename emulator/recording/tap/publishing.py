@@ -76,7 +76,7 @@ class TappedProducers:
         self._producers.clear()
 
     def on_send(self, command: bytes, entry: bytes) -> None:
-        """Record the publish before it is forwarded to the region; one in chunks, with its last chunk."""
+        """Record a publish before it is forwarded; of chunks, with the last one."""
         send = decode_send(command)
         producer = self._producers.get(send.producer_id)
         if producer is None:

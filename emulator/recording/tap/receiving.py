@@ -70,7 +70,7 @@ class TappedConsumers:
         self._consumers.pop(consumer_id, None)
 
     def on_message(self, command: bytes, entry: bytes) -> None:
-        """Record the delivery of an entry's messages before it is forwarded to the client; of chunks, with the last."""
+        """Record a delivery before it is forwarded; of chunks, with the last one."""
         meta = decode_message(command)
         consumer = self._consumers.get(meta.consumer_id)
         if consumer is None:

@@ -90,8 +90,8 @@ def project_name(topology: Topology, run_dir: Path) -> str:
 
 
 def kafka_owners(topology: Topology, settings: ComposeSettings) -> dict[str, str]:
-    """Return, for each region that needs a Kafka container, the region after which that container is named. Raises
-    Refused if the container has the name of a region."""
+    """Return, for each region that needs a Kafka container, the region after which it is named. Raises Refused if a
+    region has that container's name."""
     regions = [
         region.name
         for region in topology.regions
@@ -111,8 +111,8 @@ def kafka_service(owner: str) -> str:
 
 
 def choose_subnet(container_count: int, project: str, subnets: str, used_subnets: list[str]) -> str:
-    """Return a free subnet for `container_count` containers. The first candidate depends on the project, so that two
-    runs that begin at the same time rarely choose the same one. Raises Refused if `subnets` is too small or full."""
+    """Return a free subnet for `container_count` containers. The first candidate depends on the project, so that
+    concurrent starts rarely collide. Raises Refused if there is none."""
     # Reserved addresses: network, broadcast, gateway and the verdict's container.
     prefix = min(SMALLEST_SUBNET, 32 - (container_count + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)

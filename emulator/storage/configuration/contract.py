@@ -71,8 +71,8 @@ class ConfigurationMedium(Protocol):
         ...
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        """Set a path, or delete it (None); return the store's revision. Raises Conflict (M4), or StorageError, which is
-        `definite` if nothing was changed."""
+        """Set a path (None: delete it); return the store's revision. Raises Conflict (M4), or StorageError as
+        `transact`."""
 
         def put(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))

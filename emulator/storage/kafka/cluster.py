@@ -116,13 +116,13 @@ class KafkaCluster:
             await self.refresh_leaders(topics)
 
     def note_failure(self, error: BaseException) -> None:
-        """Log that Kafka does not respond, if that is the error and it is not logged yet."""
+        """Log that Kafka does not respond, once, if that is the error."""
         if self._unavailable_since is None and isinstance(error, NoResponse):
             self._unavailable_since = _now()
             logger.warning("Kafka does not respond; retrying: %s", error)
 
     def note_success(self) -> None:
-        """Log that Kafka responds again, if `note_failure` logged that it does not."""
+        """Log that Kafka responds again, if it did not before."""
         if self._unavailable_since is not None:
             logger.warning("Kafka responds again after %.1f s", _now() - self._unavailable_since)
             self._unavailable_since = None
@@ -136,8 +136,7 @@ class KafkaCluster:
         return await connection.send(request[_VERSIONS[request]](**content))
 
     async def send_to_any(self, request: Any, **content: Any) -> Any:
-        """Send the request to one broker after another, known ones before configured ones, until one responds.
-        Raises NoResponse if none does."""
+        """Send the request to known, then configured brokers until one responds. Raises NoResponse if none does."""
         failure = NoResponse("no broker is known")
         for host, port in dict.fromkeys((*self._nodes.values(), *self.settings.addresses)):
             try:
@@ -169,7 +168,7 @@ class KafkaCluster:
         return self._leaders.get(topic)
 
     async def refresh_leaders(self, topics: Iterable[str]) -> None:
-        """Forget the leaders of these topics and request them again. An error is not raised: leaders stay unknown."""
+        """Request the leaders of these topics again; after an error they are unknown."""
         for topic in topics:
             self._leaders.pop(topic, None)
         try:

@@ -148,7 +148,7 @@ class KafkaLog(LogLane):
         return found
 
     async def _page(self, start: int, bytes_max: int) -> Page | None:
-        """Return a page that contains entry id `start`; None: it was trimmed, or the log was deleted."""
+        """Return the page that contains `start`; None: it was trimmed or deleted."""
         page = self._pages.get(self.ledger_id, start)
         if page is not None:
             return page

@@ -22,8 +22,7 @@ PAGES_BYTES = 16 * 1024 * 1024
 async def read_page(
     cluster: KafkaCluster, topic: str, offset: int, bytes_max: int = PAGE_BYTES
 ) -> list[RecordBatch]:
-    """Return batches, beginning with the one that contains `offset`; retry until Kafka returns it. Raises StorageError
-    for an error that is not retriable."""
+    """Return batches, beginning with the one that contains `offset`; wait until Kafka returns it."""
 
     async def attempt() -> list[RecordBatch]:
         data = (await cluster.fetch(topic, offset, bytes_max)).data

@@ -52,7 +52,7 @@ class KafkaSettings:
 
     @classmethod
     def read(cls, region: str, bootstrap_servers: str, options: Mapping[str, Any]) -> KafkaSettings:
-        """Validate settings. ConfigurationError with all unknown and mistyped options, else with all invalid ones."""
+        """Validate settings. ConfigurationError with all unknown and mistyped options, else all invalid ones."""
         problems: list[Problem] = []
 
         def wrong(key: str, value: object, rule: str, suggestion: str | None = None) -> None:

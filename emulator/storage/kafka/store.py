@@ -31,7 +31,7 @@ from emulator.storage.lanes import KeyedStore, KeyLane
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
-"""Time for which `close` waits for Kafka to acknowledge the issued writes, and then for deletions of topics."""
+"""Time for which `close` waits for issued writes, and then for deletions of topics."""
 APPEND_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of a batch, and so of one append: `max.message.bytes` of our topics."""
 OWNER_POLL_SECONDS = 2.0
@@ -59,11 +59,11 @@ async def open_kafka(
     clock: Callable[[], float] = time.monotonic,
     recheck_seconds: float = OWNER_RECHECK_SECONDS,
 ) -> KafkaStore:
-    """Take over the store of `region`, creating it if missing.
+    """Take over the store of `region`, creating it if missing, and fence the previous owner.
 
-    The previous owner is fenced. Raises ConfigurationError for invalid options, StorageError if Kafka rejects a request
-    or does not respond within `open_timeout_ms`, and StorageFenced if a newer owner takes over meanwhile. The timeout
-    applies to each step until the key topic exists; the takeover waits for Kafka without a limit.
+    Raises ConfigurationError for invalid options, StorageError if Kafka rejects a request or is not available within
+    `open_timeout_ms`, and StorageFenced if a newer owner takes over meanwhile. Once the key topic exists, there is no
+    timeout.
     """
     settings = KafkaSettings.read(region, bootstrap_servers, options)
     cluster = KafkaCluster(settings)

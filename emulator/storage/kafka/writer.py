@@ -114,7 +114,7 @@ class TopicPartition:
         """Error with which all later writes fail, set when the log is deleted."""
 
     def next_batch(self, producer: ProducerId) -> _Batch | None:
-        """Remove pending writes up to BATCH_BYTES and return them as a batch. Writes of broken lanes fail."""
+        """Take pending writes up to BATCH_BYTES as a batch. Writes of broken lanes fail."""
         writes: list[KafkaWrite] = []
         size = 0
         while self.pending and size < BATCH_BYTES:
@@ -175,7 +175,7 @@ class OwnerCheck(Protocol):
     """A check that this process is still the owner."""
 
     async def check(self) -> None:
-        """Raise StorageFenced if this process may no longer be the owner. Called before each produce request."""
+        """Raise StorageFenced if another owner is found. Called before each produce request."""
 
     def write_accepted(self) -> None:
         """Note that Kafka has accepted a write."""
@@ -250,7 +250,7 @@ class KafkaWriter:
                     return
 
     def _next_batches(self) -> list[_Batch]:
-        """Remove the writes of the next group from their partitions, and return them as batches."""
+        """Take the batches of the next group."""
         batches: list[_Batch] = []
         size = 0
         for partition in list(self._dirty):

@@ -45,7 +45,7 @@ class SqliteWrite:
         self.lane = lane
         self.future = future
         self.error: StorageError | None = None
-        """Error of a write that did not become durable; None: it did, once the group is committed."""
+        """Error, if the write did not become durable."""
 
     def stored(self) -> Any:
         """Handle durability; return the result of the future."""

@@ -66,8 +66,7 @@ def take_ownership(path: Path, region: str) -> IO[str]:
 
 
 def open_for_writing(path: Path, region: str) -> sqlite3.Connection:
-    """Return the owner's connection to the file, which is created if missing. Raises StorageError if the file has
-    another format or belongs to another region."""
+    """Open the owner's connection; the file is created if missing. Raises StorageError for another format or region."""
     connection = _connect(path, "rwc")
     try:
         # The first statement that reads the file: it fails if the file is no database.

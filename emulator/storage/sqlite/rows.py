@@ -96,8 +96,8 @@ def _sql(statement: str, row: str, count: int) -> str:
 def read_entries(
     connection: sqlite3.Connection, log_id: int, start: int, end: int, max_entries: int, max_bytes: int
 ) -> list[Entry]:
-    """Return the entries with start <= id < end, in order, until a limit is reached; rows that are swept are missing.
-    Raises StorageError for a damaged row or a gap between rows."""
+    """Return the entries with start <= id < end until a limit is reached, without swept rows. Raises StorageError for a
+    damaged row or a gap between rows."""
     found: list[Entry] = []
     rows = connection.execute(
         "SELECT first_entry_id, data FROM entry_groups"

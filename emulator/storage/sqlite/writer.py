@@ -142,7 +142,7 @@ class SqliteWriter:
                 break
 
     def _next_group(self) -> list[SqliteWrite]:
-        """Wait until the queue is not empty; return its writes, maybe none."""
+        """Wait for the queue; return its writes, maybe none."""
         first = self._queue.get()
         rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
         return [write for write in (first, *rest) if write is not None]
