@@ -378,7 +378,8 @@ class TopicDirectory:
 async def _run_detached(
     spawn: Callable[[Coroutine[Any, Any, Any]], None], work: Coroutine[Any, Any, None]
 ) -> None:
-    """Run work that continues even if the caller is cancelled, and wait for it."""
+    """Run work that continues even if the caller is cancelled, and wait for it. Failures other than GeoemuError, and
+    the end of the region, become StorageError."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run() -> None:
@@ -387,7 +388,11 @@ async def _run_detached(
         except GeoemuError as failure:
             if not done.done():
                 done.set_exception(failure)
-        finally:
+        except BaseException as failure:
+            if not done.done():
+                done.set_exception(StorageError(f"unloading was interrupted: {failure!r}", definite=False))
+            raise
+        else:
             if not done.done():
                 done.set_result(None)
 

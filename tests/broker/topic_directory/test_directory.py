@@ -132,6 +132,29 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
             await directory.delete(TOPIC, force=True)
 
 
+@pytest.mark.parametrize("step", ["erase", "forget_owing"])
+async def test_a_deletion_or_unload_that_fails_unexpectedly_is_not_reported_as_success(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a failure is a bug. The name can be used again."""
+
+    async def broken(*_: object, **__: object) -> bool:
+        raise RuntimeError("a bug")
+
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        await directory.acquire(TOPIC, OpenMode.CREATE)
+        with monkeypatch.context() as patch:
+            patch.setattr(directory._opener, step, broken)
+            with pytest.raises(StorageError, match="a bug"):
+                await (
+                    directory.delete(TOPIC, force=True)
+                    if step == "erase"
+                    else directory.unload(TOPIC, "a test")
+                )
+        assert await directory.acquire(TOPIC, OpenMode.EXISTING) is directory.serving[TOPIC]
+
+
 async def test_after_a_crash_only_topics_with_pending_work_are_loaded() -> None:
     async with regions("us", "eu") as world, world.client("us") as client:
         await (await client.producer(TOPIC)).send(b"x")
