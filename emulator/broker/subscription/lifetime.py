@@ -77,6 +77,11 @@ class SubscriptionLifetime:
         except StorageError as failure:
             subscription.topic.failed(failure)
             outcome.set_exception(failure)
+        except BaseException as failure:
+            subscription.topic.failed(failure)
+            sentence = f"the deletion of subscription {subscription.name} was interrupted: {failure!r}"
+            outcome.set_exception(StorageError(sentence, definite=False))
+            raise
         finally:
             self._ended.set()
 

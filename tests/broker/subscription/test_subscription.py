@@ -178,6 +178,24 @@ async def test_two_concurrent_deletions_do_not_delete_a_new_subscription_of_the_
 
 
 @pytest.mark.within(60)
+async def test_an_unsubscribe_that_fails_unexpectedly_gets_its_response(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a failure is a bug. The client waited for ever, and so did each new consumer of the subscription."""
+    client = world.client("us")
+    consumer = await client.subscribe(TOPIC, "s")
+
+    async def broken() -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(subscription_of(world, "s"), "delete_stored", broken)
+    with pytest.raises(ClientError, match="a bug"):
+        await consumer.unsubscribe()
+    await (await client.producer(TOPIC)).send(b"x")
+    assert (await consumer.receive()).payload == b"x", "the topic was loaded again"
+
+
+@pytest.mark.within(60)
 async def test_a_consumer_whose_unsubscribe_failed_receives_messages_again(world: World) -> None:
     """Its region had removed it, and the consumer did not know."""
     client, disk = world.client("us"), world.regions["us"].medium
