@@ -36,6 +36,7 @@ class TransactionCoordinators:
         self.count = region.config.settings.transaction_coordinators
         self._loaded: dict[int, RunningCoordinator] = {}
         self._figures: dict[int, CoordinatorMetrics] = {}
+        """Number of each coordinator that was loaded, or could not be -> its counters."""
         self._damaged: dict[int, str] = {}
         """Number of a coordinator -> why its log cannot be read."""
 
@@ -161,14 +162,14 @@ class TransactionCoordinators:
         coordinator = self._loaded.get(number)
         if coordinator is not None:
             return coordinator
-        if not self.count:
-            raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
-        if number >= self.count:
-            sentence = f"there is no transaction coordinator {number}: they are 0 to {self.count - 1}"
-            raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
         if number in self._damaged:
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, self._damaged[number])
-        raise loading(number)
+        if self._exists(number):
+            raise loading(number)
+        if not self.count:
+            raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
+        sentence = f"there is no transaction coordinator {number}: they are 0 to {self.count - 1}"
+        raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
 
     def get_accepting(self, number: int) -> RunningCoordinator:
         """Return a loaded coordinator that accepts new transactions. ProtocolError as `get`, also
@@ -205,6 +206,11 @@ class TransactionCoordinators:
             with contextlib.suppress(ProtocolError):  # the transaction has ended or is decided
                 coordinator.decide(txn.least, commit=False, why=why)
 
+    def _exists(self, number: int) -> bool:
+        """Return whether the region has this coordinator, loaded or not; also one that only finishes old
+        transactions."""
+        return number < self.count or number in self._figures
+
     def _loaded_coordinator(self, txn: TxnId) -> RunningCoordinator:
         coordinator = self._loaded.get(txn.most)
         if coordinator is None:
@@ -214,9 +220,8 @@ class TransactionCoordinators:
         return coordinator
 
     def _check_unloaded(self, number: int) -> None:
-        """Raise ProtocolError if an unloaded coordinator is below `count` or damaged: the outcome of its transactions
-        is unknown."""
-        if number < self.count or number in self._damaged:
+        """Raise ProtocolError if an unloaded coordinator exists: the outcome of its transactions is unknown."""
+        if self._exists(number):
             why = self._damaged.get(number, "it is being loaded")
             sentence = f"transaction coordinator {number} is unavailable: {why}"
             raise ProtocolError(ServerError.ServiceNotReady, sentence)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.config.region import BrokerSettings
-from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
+from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import RawClient, raw_client
@@ -131,6 +131,28 @@ async def test_a_coordinator_whose_log_fails_is_loaded_again() -> None:
         assert status(world, kept) is TransactionStatus.OPEN
         assert not (await end(client, kept)).HasField("error")
         assert (await begin(client)).txnid_least_bits == 1
+
+
+@pytest.mark.parametrize("count", [3, 0])
+async def test_the_outcomes_of_a_former_coordinator_are_unknown_while_it_is_loaded_again(count: int) -> None:
+    """TP4: a participant that received None would abort a transaction that may be committed."""
+    async with regions("us") as world, raw_client(world) as client:
+        txn = await begin(client, coordinator=3)
+        await _restart_with_coordinators(world, count)
+        coordinators = world.running["us"].coordinators
+        failure = StorageError("the disk is away", definite=True)
+        coordinators._replace_failed(coordinators.get(3), failure)
+        for query in (
+            lambda: status(world, txn),
+            lambda: coordinators.check_publish(TxnId(3, txn.txnid_least_bits), TOPIC),
+        ):
+            with pytest.raises(ProtocolError, match="it is being loaded") as problem:
+                query()
+            assert problem.value.code is ServerError.ServiceNotReady
+        with pytest.raises(ProtocolError, match="repeat the request"):
+            coordinators.get(3)
+        await until(lambda: 3 in coordinators._loaded)
+        assert status(world, txn) is TransactionStatus.OPEN
 
 
 async def test_the_log_is_summed_up_and_trimmed() -> None:
