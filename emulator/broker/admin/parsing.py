@@ -108,7 +108,7 @@ class RequestedMessageId(NamedTuple):
     is_excluded: bool
     """Whether the request means the position after the message."""
     properties: dict[str, str]
-    """Properties in the request; validated and not used."""
+    """Properties of a subscription that is created; other requests do not use them."""
 
 
 def message_id_json(position: Position, partition: int) -> dict[str, int]:

@@ -155,6 +155,29 @@ def test_a_backlog_is_analysed(us: Served) -> None:
     )
 
 
+def test_a_backlog_is_analysed_from_a_message_id(us: Served) -> None:
+    numbered(us, 5)
+    assert us.ask("POST", f"{BILLING}/skip/2").status == 204
+    ledger = us.get(f"{TOPIC}/lastMessageId")["ledgerId"]
+    for entry, count, first in ((3, 2, f"{ledger}:3"), (1, 4, f"{ledger}:1"), (-1, 5, f"{ledger}:0")):
+        body = {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
+        found = us.ask("POST", f"{BILLING}/analyzeBacklog", body).json()
+        assert (found["entries"], found["messages"], found["firstMessageId"]) == (count, count, first)
+    assert us.ask("POST", f"{BILLING}/analyzeBacklog", b'"latest"').json()["entries"] == 0
+
+
+def test_a_subscription_is_created_with_properties(us: Served) -> None:
+    """In the form of Java's admin client: the properties are part of the message id."""
+    latest = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1, "excluded": False}
+    assert us.ask("PUT", TOPIC).status == 204
+    assert us.ask("PUT", BILLING, {**latest, "properties": {"owner": "ada"}}).status == 204
+    assert us.get(f"{BILLING}/properties") == {"owner": "ada"}
+    assert us.get(f"{TOPIC}/stats")["subscriptions"]["billing"]["subscriptionProperties"] == {"owner": "ada"}
+    other = f"{TOPIC}/subscription/other"
+    assert us.ask("PUT", other, {**latest, "properties": {"owner": "a" * 65_536}}).status == 412
+    assert us.get(f"{TOPIC}/subscriptions") == ["billing"]
+
+
 def test_a_subscription_is_created_at_a_message_id(us: Served) -> None:
     numbered(us, 3)
     assert us.ask("PUT", BILLING, b"{}").status == 409

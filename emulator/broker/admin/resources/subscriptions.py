@@ -5,6 +5,7 @@ For a partitioned topic, operations without a position apply to each partition.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from emulator.broker.admin.http import HttpError
@@ -32,10 +33,12 @@ READ_BYTES = 4_194_304
 
 
 async def create(call: AdminRequest) -> None:
-    """Create a subscription at the id in the body or, without one, at the end of the log. A missing topic is created if
-    policies allow that. HttpError 409 if a partition has the subscription."""
+    """Create a subscription at the id in the body or, without one, at the end of the log, with the properties in the
+    body. A missing topic is created if policies allow that. HttpError 409 if a partition has the subscription."""
     name, message_id = call.names["subscription"], call.body
     check_subscription_name(name)
+    properties = {} if message_id is None else message_id.properties
+    _check_length(properties)
     topics = await call.load_partitions(OpenMode.CREATE)
     if any(name in topic.subscriptions for topic in topics):
         raise HttpError(409, "Subscription already exists for topic")
@@ -43,6 +46,7 @@ async def create(call: AdminRequest) -> None:
         cursor = topic.region.environment.components.subscriptions.cursor(
             _start_entry_id(topic, message_id) - 1
         )
+        cursor.set_properties(properties)
         subscription = topic.subscriptions.create(name, cursor)
         if call.flag("replicated"):
             topic.subscriptions.replicate(subscription)
@@ -149,8 +153,14 @@ async def reset_to_id(call: AdminRequest) -> None:
 
 
 async def analyze(call: AdminRequest) -> Content:
+    """Count the backlog, or the entries from the message id in the body on. As in Pulsar, entries before the backlog
+    are counted if the id is before it."""
+    message_id: RequestedMessageId | None = call.body
     topic, subscription = await call.subscription()
-    next_entry_id, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
+    cursor = subscription.cursor
+    backlog_start = next_entry_id = cursor.mark_delete + 1
+    if message_id is not None:
+        next_entry_id = reading.start_of(topic.reading, message_id.position)
     counts = {"entries": 0, "messages": 0, "markerMessages": 0}
     scanned, first, last = 0, -1, -1
     while scanned < ANALYSED_ENTRIES_MAX and next_entry_id < topic.state.readable_end:
@@ -159,7 +169,7 @@ async def analyze(call: AdminRequest) -> Content:
             break
         for entry in entries:
             scanned += 1
-            if cursor.is_acked(entry.entry_id):
+            if entry.entry_id >= backlog_start and cursor.is_acked(entry.entry_id):
                 continue
             first, last = entry.entry_id if first < 0 else first, entry.entry_id
             counts["entries"] += 1
@@ -207,13 +217,18 @@ async def get_properties(call: AdminRequest) -> Content:
     return {name: one for _, each in found for name, one in each.cursor.properties.items()}
 
 
-async def put_properties(call: AdminRequest) -> None:
-    properties = call.body or {}
+def _check_length(properties: Mapping[str, str]) -> None:
+    """Raise HttpError 412 for more than PROPERTIES_LENGTH_MAX characters."""
     length = sum(len(name) + len(one) for name, one in properties.items())
     if length > PROPERTIES_LENGTH_MAX:
         raise HttpError(
             412, f"properties of {length:,} characters; a subscription may have {PROPERTIES_LENGTH_MAX:,}"
         )
+
+
+async def put_properties(call: AdminRequest) -> None:
+    properties = call.body or {}
+    _check_length(properties)
     found = await call.subscriptions()
     for _, subscription in found:
         subscription.move(lambda cursor: cursor.set_properties(properties))
@@ -234,7 +249,8 @@ RESOURCES = (
         _SUBSCRIPTION,
         put=changes(
             create,
-            "Create the subscription at the message id in the body, else at the end; 409 if it exists.",
+            "Create the subscription at the message id in the body, else at the end, with the `properties` in the "
+            "body; 409 if it exists.",
             Query("replicated", "Replicate its position to other regions."),
             body=MESSAGE_ID,
         ),
@@ -262,7 +278,8 @@ RESOURCES = (
         f"{_SUBSCRIPTION}/analyzeBacklog",
         post=reads(
             analyze,
-            f"Numbers of entries, messages and markers in the backlog, of its first {ANALYSED_ENTRIES_MAX} entries.",
+            "Numbers of entries, messages and markers in the backlog, or from the message id in the body on; of the "
+            f"first {ANALYSED_ENTRIES_MAX} entries.",
             body=MESSAGE_ID,
         ),
     ),
