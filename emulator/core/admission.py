@@ -121,6 +121,8 @@ class RefusalScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
+    """The reason why an entry is not stored."""
+
     code: ServerError
     sentence: str
     scope: RefusalScope

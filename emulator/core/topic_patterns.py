@@ -205,7 +205,7 @@ class _Parser:
             test = _CLASSES[char.lower()]
             return test if char.islower() else _opposite(test)
         if char.isalnum():
-            raise self._error(f"\\{char} is not offered")
+            raise self._error(f"\\{char} is not supported")
         return lambda found: found == char
 
     def _class(self) -> Test:

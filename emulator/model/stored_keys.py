@@ -174,15 +174,21 @@ CONFIGURATION_KEY = RegionKey("configuration")
 
 
 class TenantPath(StoredKey, kind="tenant", table=PATHS):
+    """Document of a tenant."""
+
     name: str
 
 
 class NamespacePath(StoredKey, kind="namespace", table=PATHS):
+    """Document of a namespace, with its policies."""
+
     name: str
     """`tenant/namespace`."""
 
 
 class TopicPoliciesPath(StoredKey, kind="topic-policies", table=PATHS):
+    """Policies of a topic in all regions."""
+
     topic: str
 
 
@@ -219,6 +225,8 @@ class SchemaPath(StoredKey, kind="schema", table=PATHS):
 
 
 class BrokerPoliciesPath(StoredKey, kind="broker-policies", table=PATHS):
+    """Dynamic configuration of all regions."""
+
     of: str
 
 
@@ -236,6 +244,8 @@ class StoredOnlyPath(StoredKey, kind="kept", table=PATHS):
 
 
 class SeededPath(StoredKey, kind="seeded", table=PATHS):
+    """Marks that a source of seeds was written into the store."""
+
     by: str
 
 
@@ -247,6 +257,8 @@ class SyncRecordPath(StoredKey, kind="sync-record", table=PATHS):
 
 
 class SyncStatePath(StoredKey, kind="sync", table=PATHS):
+    """A part of the cluster's state of metadata synchronisation."""
+
     what: str
 
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, plain_entry
-from emulator.wire.payloads import Compression, Seal, sealed
+from emulator.wire.payloads import Compression, Seal, encrypt_payload
 
 CHUNK_OVERHEAD_BYTES: Final = 1_024
 """Maximum size, together, of the fields that only a chunk has, the schema version, the checksum and the sizes."""
@@ -46,7 +46,7 @@ def single_entry(
     _set_single_message_fields(metadata, message)
     if txn is not None:
         metadata.txnid_most_bits, metadata.txnid_least_bits = txn
-    payload = sealed(metadata, _compressed(metadata, message.payload, compression), seal)
+    payload = encrypt_payload(metadata, _compressed(metadata, message.payload, compression), seal)
     return build_entry(metadata, payload)
 
 
@@ -77,7 +77,9 @@ def chunk_entries(
     entries = []
     for number, begin in enumerate(begins):
         metadata.chunk_id = number
-        entries.append(build_entry(metadata, sealed(metadata, payload[begin : begin + chunk_bytes], seal)))
+        entries.append(
+            build_entry(metadata, encrypt_payload(metadata, payload[begin : begin + chunk_bytes], seal))
+        )
     return entries
 
 
@@ -96,7 +98,7 @@ def batch_entry(
     metadata.highest_sequence_id = messages[-1].sequence_id
     payload = b"".join(map(_batched, messages))
     metadata.uncompressed_size = len(payload)
-    return build_entry(metadata, sealed(metadata, _compressed(metadata, payload, compression), seal))
+    return build_entry(metadata, encrypt_payload(metadata, _compressed(metadata, payload, compression), seal))
 
 
 def _compressed(metadata: pb.MessageMetadata, payload: bytes, compression: Compression) -> bytes:

@@ -58,11 +58,11 @@ def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetai
         whole = read_metadata(entry)
         return info, [_message(NO_BATCH, info.sequence_id, payload if plain is None else plain, whole, plain)]
     if plain is None:
-        sealed = [
+        encrypted = [
             ObservedMessage(index, info.sequence_id + index, payload, None, {}, 0, None, is_open=False)
             for index in range(info.num_messages)
         ]
-        return info, sealed
+        return info, encrypted
     return info, list(_of_batch(info, plain))
 
 

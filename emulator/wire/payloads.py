@@ -124,7 +124,7 @@ class Seal(Protocol):
         ...
 
 
-def sealed(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> bytes:
+def encrypt_payload(metadata: pb.MessageMetadata, payload: bytes, seal: Seal | None) -> bytes:
     """Return the payload encrypted by `seal`, and set the parameters in the metadata; the payload itself if `seal` is
     None."""
     if seal is None:

@@ -18,7 +18,7 @@ from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.admission import ClientProducer, Publisher, check
 from emulator.core.dispatch.types import ConsumerState, SubscriptionType
-from emulator.core.metadata.messages import PACK_CHARACTERS
+from emulator.core.metadata.messages import EVENT_CHARACTERS_MAX
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec_hot.consuming import decode_message
 from emulator.wire.command_types import CommandType
@@ -105,7 +105,7 @@ class EventTopic:
     @property
     def event_characters_max(self) -> int:
         """Maximum number of characters of one message."""
-        return min(PACK_CHARACTERS, self._topic.publishing.limits.payload_bytes // 2)
+        return min(EVENT_CHARACTERS_MAX, self._topic.publishing.limits.payload_bytes // 2)
 
     @property
     def backlog(self) -> int:

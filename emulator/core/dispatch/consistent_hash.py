@@ -104,18 +104,18 @@ class SlotOwners:
         if len(ranges) > RANGES_MAX:
             sentence = f"a sticky consumer may name {RANGES_MAX} ranges of hashes, not {len(ranges)}"
             raise ProtocolError(ServerError.ConsumerAssignError, sentence)
-        taken = [(first, last) for first, last, _ in self._ranges]
+        used = [(first, last) for first, last, _ in self._ranges]
         for first, last in ranges:
             if not 0 <= first <= last < SLOTS:
                 raise ProtocolError(
                     ServerError.ConsumerAssignError, f"range {first}..{last}: must lie in 0..{SLOTS - 1}"
                 )
-            if any(first <= other_last and other_first <= last for other_first, other_last in taken):
+            if any(first <= other_last and other_first <= last for other_first, other_last in used):
                 raise ProtocolError(
                     ServerError.ConsumerAssignError,
                     f"range {first}..{last} conflicts with another consumer's",
                 )
-            taken.append((first, last))
+            used.append((first, last))
 
     def add(self, consumer: ConsumerState, sharing: KeySharing) -> None:
         """Add a consumer that passed `check`."""

@@ -64,9 +64,9 @@ class MultipleConsumers(DispatchStrategy):
                 permits += consumer.permits
         if permits <= 0 or held >= self.limits.unacked_messages_max:
             return None
-        again = self._reread(end_entry_id, permits)
-        if again is not None:
-            return again
+        reread = self._reread(end_entry_id, permits)
+        if reread is not None:
+            return reread
         if not self.delayed:
             return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
         # Read due entries; otherwise new ones, which may be due; otherwise wake when the next one is due.

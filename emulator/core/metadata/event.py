@@ -74,6 +74,8 @@ class SyncStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SyncEvent:
+    """One element of a document was set or deleted in a cluster."""
+
     path: str
     """Path of the document in the configuration store."""
     element: str
@@ -144,12 +146,12 @@ def _stamp(raw: Mapping[str, Any]) -> SyncStamp:
     )
 
 
-def _options(given: Any) -> tuple[str, ...]:
-    if given is None:
+def _options(raw_options: Any) -> tuple[str, ...]:
+    if raw_options is None:
         return ()
-    if not isinstance(given, list) or any(option not in OPTIONS for option in given):
-        raise ValueError(f"options {given!r} are not some of {', '.join(OPTIONS)}")
-    return tuple(given)
+    if not isinstance(raw_options, list) or any(option not in OPTIONS for option in raw_options):
+        raise ValueError(f"options {raw_options!r} are not some of {', '.join(OPTIONS)}")
+    return tuple(raw_options)
 
 
 def number(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:

@@ -48,8 +48,8 @@ class Overruled(StorageError):
     def __init__(self, event: SyncEvent, by: SyncStamp) -> None:
         behind_ms = by.time_ms - event.stamp.time_ms
         super().__init__(
-            f"{event.full_path} was changed by cluster {by.source}, whose clock was {behind_ms} ms ahead of what it is "
-            f"here now: this change would be the older one, and lost. Set the clocks right, or try again later",
+            f"{event.full_path} was changed by cluster {by.source}, whose clock was {behind_ms} ms ahead of this "
+            f"cluster's clock: this change would be older and would lose. Correct the clocks, or retry later",
             definite=True,
         )
 

@@ -1,6 +1,6 @@
 """The messages of the event topic, one JSON object each: events, a version vector, a request or a response to one.
 
-events    a pack: a source's own events, the newest of each element, within a range of sequence numbers
+events    a source's own events, the newest of each element, within a range of sequence numbers
 standing  a cluster's version vector; `asks`: the other clusters must send theirs; `declared`: clusters it declared
           lost; `excluded`: paths that it does not synchronise
 request   a cluster's version vector, and the cluster that must send it all missing events; an empty vector: all events
@@ -23,8 +23,8 @@ from emulator.core.metadata.version_vector import vector_from_json
 from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
-PACK_CHARACTERS: Final = 262_144
-"""Maximum size of a pack or part, the events of one message, in characters; a single event may exceed it."""
+EVENT_CHARACTERS_MAX: Final = 262_144
+"""Maximum size of the events in one message, in characters; a single event may exceed it."""
 EVENTS_MAX: Final = 20_000
 """Maximum number of events in a received message. An event takes at least 200 characters, so a full one has fewer."""
 
@@ -37,6 +37,8 @@ ANSWER_EVENTS_MAX: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Events:
+    """A cluster's own events within a range of sequence numbers."""
+
     source: str
     incarnation: str
     after: int
@@ -50,9 +52,12 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
+    """The version vector and settings of a cluster."""
+
     source: str
     vector: Mapping[str, int]
     asks: bool = False
+    """Whether the other clusters must send their reports, too."""
     declared: Mapping[str, int] = field(default_factory=dict)
     """Cluster -> how many times the source declared it lost."""
     excluded: Excluded = ()
@@ -61,6 +66,8 @@ class VersionReport:
 
 @dataclass(frozen=True, slots=True)
 class CatchUpRequest:
+    """A request to the cluster `to` for all events that the source lacks."""
+
     source: str
     to: str
     vector: Mapping[str, int]
@@ -70,6 +77,8 @@ class CatchUpRequest:
 
 @dataclass(frozen=True, slots=True)
 class CatchUpResponse:
+    """A part of the response to a CatchUpRequest of the cluster `to`."""
+
     source: str
     to: str
     number: int
@@ -178,14 +187,14 @@ def _cluster(raw: Mapping[str, Any], name: str) -> str:
 
 
 def _events(raw: Mapping[str, Any]) -> tuple[SyncEvent, ...]:
-    given = raw.get("events")
-    if not isinstance(given, list) or len(given) > EVENTS_MAX:
+    raw_events = raw.get("events")
+    if not isinstance(raw_events, list) or len(raw_events) > EVENTS_MAX:
         raise ValueError(f"events must be a list of {EVENTS_MAX} at most")
-    return tuple(SyncEvent.from_json(one) for one in given)
+    return tuple(SyncEvent.from_json(one) for one in raw_events)
 
 
 def portions(
-    events: Iterable[SyncEvent], characters_max: int = PACK_CHARACTERS
+    events: Iterable[SyncEvent], characters_max: int = EVENT_CHARACTERS_MAX
 ) -> Iterator[tuple[SyncEvent, ...]]:
     """Yield the events in tuples that fit into one message each. An event that exceeds the limit gets its own."""
     portion: list[SyncEvent] = []
@@ -234,13 +243,13 @@ class EventOutbox:
         self,
         records: Iterable[DocumentRecord],
         settled: int,
-        characters_max: int = PACK_CHARACTERS,
+        characters_max: int = EVENT_CHARACTERS_MAX,
         seen_to: Mapping[str, int] | None = None,
     ) -> list[Events]:
-        """Return packs of the unpublished events of `records` up to `settled`; none if all up to there are published.
-        `records` and `settled` are read in one transaction: each own event up to `settled` is applied, or never will
-        be. The last pack reaches `settled` even if the events up to there are superseded, so that other clusters ignore
-        copies that any region published before (INV-78)."""
+        """Return messages with the unpublished events of `records` up to `settled`; none if all up to there are
+        published. `records` and `settled` are read in one transaction: each own event up to `settled` is applied, or
+        never will be. The last message reaches `settled` even if the events up to there are superseded, so that other
+        clusters ignore copies that any region published before (INV-78)."""
         due = (event for record in records for event in record.events() if self._is_due(event.stamp))
         events = [event for event in due if event.stamp.sequence <= settled]
         events.sort(key=lambda event: event.stamp.sequence)
@@ -253,11 +262,11 @@ class EventOutbox:
             after = upto
         return made if settled > self.published else []
 
-    def heard(self, pack: Events) -> None:
-        """Note a pack of this cluster that was received from the event topic: its events are published, unless events
-        between `published` and the pack are missing."""
-        if pack.incarnation == self.incarnation and pack.after <= self.published:
-            self.published = max(self.published, pack.upto)
+    def heard(self, message: Events) -> None:
+        """Note a message of this cluster that was received from the event topic: its events are published. It is
+        ignored if events between `published` and the message are missing."""
+        if message.incarnation == self.incarnation and message.after <= self.published:
+            self.published = max(self.published, message.upto)
 
     def sent(self, messages: Sequence[Events], records: Iterable[DocumentRecord]) -> None:
         """Note that messages are durable in the event topic. `records`: the records that were due, in their current

@@ -73,6 +73,8 @@ class Loser(NamedTuple):
 
 
 class MergeOutcome(Enum):
+    """The outcome of merging an event."""
+
     WON = "the event sets the element"
     LOST = "another event, or the deletion of the document, wins"
     KNOWN = "the event has set the element, or has lost, before"

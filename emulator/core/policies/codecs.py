@@ -23,9 +23,9 @@ def _boolean(value: Any) -> bool:
 def _region_names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"{value!r} is not a list of region names")
-    wrong = [name for name in value if not is_valid_name(name)]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not a name of a region")
+    invalid = [name for name in value if not is_valid_name(name)]
+    if invalid:
+        raise ValueError(f"{invalid[0]!r} is not a name of a region")
     return tuple(dict.fromkeys(value))  # duplicates are dropped, as in Pulsar
 
 
@@ -64,8 +64,8 @@ def objects_of(fields: Mapping[str, Codec[Any]]) -> Codec[Mapping[str, Any]]:
     def decode(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"{value!r} is not a JSON object")
-        given = {name: value[name] for name in fields if value.get(name) is not None}
-        return {name: _field(name, fields[name], one) for name, one in given.items()}
+        present = {name: value[name] for name in fields if value.get(name) is not None}
+        return {name: _field(name, fields[name], one) for name, one in present.items()}
 
     return Codec(
         decode,

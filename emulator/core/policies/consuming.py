@@ -137,9 +137,9 @@ def _auto_creation(value: Any) -> bool:
 def _types(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise ValueError(f"{str(value)[:100]} is not a list of types of subscriptions")
-    wrong = [one for one in value if one not in TYPES]
-    if wrong:
-        raise ValueError(f"{wrong[0][:100]!r} is none of {', '.join(TYPES)}")
+    invalid = [one for one in value if one not in TYPES]
+    if invalid:
+        raise ValueError(f"{invalid[0][:100]!r} is none of {', '.join(TYPES)}")
     return tuple(dict.fromkeys(value))
 
 

@@ -116,12 +116,12 @@ def _checker_type() -> type[Any]:
         def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
             """Check the fields of a record as the library does, but with one index of the writer's fields. The library
             builds an index and copies all earlier reasons per field: seconds for records that are often referenced."""
-            by_name, result, wrong = writer.fields_dict, CompatibleResult, 0
+            by_name, result, incompatible_fields = writer.fields_dict, CompatibleResult, 0
             for at, field in enumerate(reader.fields):
                 found = self._field(field, by_name, writer, [*location, "fields", str(at)])
                 if found.compatibility is not SchemaCompatibilityType.compatible:
-                    result, wrong = merge(result, found), wrong + 1
-                    if wrong == REASONS_MAX:
+                    result, incompatible_fields = merge(result, found), incompatible_fields + 1
+                    if incompatible_fields == REASONS_MAX:
                         break
             return SchemaCompatibilityResult(
                 result.compatibility,

@@ -91,7 +91,7 @@ def check_form(schema: Schema) -> None:
         case SchemaType.AVRO | SchemaType.PROTOBUF:
             avro = parse_avro(schema.data)
             if schema.type is SchemaType.AVRO and avro.type == "union":
-                raise BadSchema("a union is not offered as the schema of a topic")
+                raise BadSchema("a union is not supported as the schema of a topic")
         case SchemaType.JSON:
             _check_json(schema.data)
         case SchemaType.KEY_VALUE:

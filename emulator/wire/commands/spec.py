@@ -67,7 +67,7 @@ class MessageIdData(NamedTuple):
 
 
 def signed(number: int) -> int:
-    """The signed value of a u64: the protocol writes -1 as 2**64 - 1."""
+    """Return the signed value of a u64: the protocol writes -1 as 2**64 - 1."""
     return number - 2**64 if number >= 2**63 else number
 
 
@@ -272,7 +272,7 @@ class Command:
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """Read BaseCommand bytes. ProtocolError (closing the connection) when they are malformed."""
+        """Parse BaseCommand bytes. Raises ProtocolError, which closes the connection, for malformed ones."""
         return cast(Self, cls._codec.read(data))
 
     def encode(self) -> bytes:
@@ -317,5 +317,5 @@ def command(type_: int) -> Callable[[_Declared], _Declared]:
 
 
 def error_fields(problem: ProtocolError) -> dict[str, Any]:
-    """The fields `error` and `message` of a response that rejects a request."""
+    """Return the fields `error` and `message` of a response that rejects a request."""
     return {"error": problem.code, "message": str(problem)}
