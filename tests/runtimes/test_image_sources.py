@@ -76,7 +76,7 @@ def test_the_sentence_contains_the_command_that_rebuilds_the_image(
     assert stale_warning("region", "x:local", {}) == said + "`bash compose/images.sh region` rebuilds it"
 
 
-def test_nothing_is_said_of_images_of_others_or_where_there_are_no_sources(sources: Path) -> None:
+def test_foreign_images_and_images_without_sources_are_not_reported_as_stale(sources: Path) -> None:
     assert stale_warning("kafka", "apache/kafka:4.1.0", {}) is None
     (sources / "compose" / "images.sh").unlink()
     assert stale_warning("region", "x:local", {}) is None

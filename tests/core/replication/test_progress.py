@@ -170,7 +170,7 @@ def test_nothing_is_read_twice_at_once(replicator: ReplicatorLifecycle) -> None:
         replicator.begin_read()
 
 
-def test_a_closed_one_stays_closed_and_hears_of_no_loss(replicator: ReplicatorLifecycle) -> None:
+def test_a_closed_replicator_stays_closed_after_a_lost_link(replicator: ReplicatorLifecycle) -> None:
     replicator.close()
     replicator.link_lost(LINK_DOWN)
     assert (replicator.state, replicator.why_not) == (ReplicatorState.CLOSED, "closed")
