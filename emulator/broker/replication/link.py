@@ -179,8 +179,8 @@ class PeerLink(asyncio.Protocol):
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
 
     def request_partitions(self, topic: str) -> asyncio.Future[int]:
-        """Request the number of partitions of a topic in the peer; 0: none, no such topic, or the peer returned an
-        error. ProtocolError when the link is down or breaks."""
+        """Request the number of partitions of a topic in the peer; 0: none, no such topic, or its response reports a
+        failure. ProtocolError when the peer sends ERROR, or the link is down or breaks."""
         return self._request(
             lambda request_id: commands.PartitionMetadata(request_id, topic, may_create=False).encode()
         )
@@ -367,6 +367,7 @@ class PeerLink(asyncio.Protocol):
             user = self._requester(error.request_id)
             if user is not None:
                 user.refused(error.message)
+            self.requests.complete(error.request_id, ProtocolError(error.error, error.message))
         elif type_ == CommandType.SEND_ERROR:
             failure = commands.SendError.read(data)
             user = self._users.get(failure.producer_id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from emulator.broker.replication.link import PeerLink
-from emulator.errors import ServerError
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.values import Schema, SchemaType
+from emulator.wire import commands
 from tests.broker.regions import regions
 
 
@@ -48,3 +52,24 @@ async def test_a_peer_that_never_answers_has_one_pending_request_per_replicator(
         for replicator in replicators:
             link.remove(replicator)
         assert link.requests.pending == before
+
+
+@pytest.mark.parametrize("request_name", ["partitions", "schema version"])
+async def test_an_error_response_completes_any_pending_request(
+    monkeypatch: pytest.MonkeyPatch, request_name: str
+) -> None:
+    topic = "persistent://public/default/orders"
+    async with regions("us", "eu") as world:
+        link = world.running["us"].peers["eu"]
+        monkeypatch.setattr(PeerLink, "write", lambda self, data: None)
+        if request_name == "partitions":
+            answer: asyncio.Future[Any] = link.request_partitions(topic)
+        else:
+            answer = link.request_schema_version(topic, Schema(SchemaType.STRING))
+        (request_id,) = link.requests._pending
+        refusal = commands.Error(request_id, ServerError.AuthorizationError, "not authorized")
+        link.data_received(refusal.encode())
+        with pytest.raises(ProtocolError, match="not authorized") as problem:
+            await asyncio.wait_for(answer, 1)
+        assert problem.value.code is ServerError.AuthorizationError
+        assert link.connected
