@@ -135,8 +135,8 @@ def test_the_command_line_takes_a_cluster(
 def test_a_cluster_that_cannot_compute_fails_in_time(spark_cluster: SparkCluster, runs: Runs) -> None:
     """The workers have less memory than the session requests."""
     program = (
-        "import sys; from spark_jobs import session, verify; session.EXECUTOR_SECONDS_MAX = 2;"
-        "sys.exit(verify.main(sys.argv[1:]))"
+        "import sys; from spark_jobs import verify; from spark_jobs.engines import session;"
+        "session.EXECUTOR_SECONDS_MAX = 2; sys.exit(verify.main(sys.argv[1:]))"
     )
     options = {"PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=100g pyspark-shell"}
     done = subprocess.run(
