@@ -71,9 +71,11 @@ class Compaction:
         self.last_error = ""
         self.threshold_bytes = 0
         """Growth of the log, in bytes, after which it is compacted again; 0: only on request. Growth counts from the
-        start of the last compaction. Entries stored while there was no threshold are not counted, unless the topic was
-        loaded since."""
+        start of the last compaction."""
+        self._grown_from = 0
+        """Id of the first entry that counts as growth."""
         self._grown_bytes = 0
+        """Growth; known only while there is a threshold."""
         self._serves = False
         self._generation = 0
         """Generation of the stored row; 0: there is none."""
@@ -83,8 +85,8 @@ class Compaction:
     # Loading.
 
     async def load(self) -> None:
-        """Read the stored row, open the log that it names, and estimate the growth since then. StorageDamaged when the
-        row cannot be read; StorageError."""
+        """Read the stored row and open the log that it names. StorageDamaged when the row cannot be read;
+        StorageError."""
         topic, log = self._topic, None
         row = read_row(self._store, topic.full_name)
         if row is not None:
@@ -95,10 +97,7 @@ class Compaction:
                 self.reading.view = CompactedView(log, row)
             else:  # the topic was being deleted
                 logger.error("%s: its compacted log is missing; the topic's own log is read", topic.full_name)
-        first, end = topic.log.first_entry_id, topic.log.next_entry_id
-        if end > first:
-            not_compacted = end - max(first, self.reading.horizon)
-            self._grown_bytes = topic.log.size_bytes * max(0, not_compacted) // (end - first)
+        self._grown_from = self.reading.horizon
 
     @property
     def view(self) -> CompactedView | None:
@@ -129,12 +128,24 @@ class Compaction:
                 ServerError.ConsumerBusy, f"Compaction already in progress: {self._topic.full_name}"
             )
         self._running = asyncio.get_running_loop().create_future()
-        self.status, self._grown_bytes = CompactionStatus.RUNNING, 0
+        self.status = CompactionStatus.RUNNING
+        self._grown_from, self._grown_bytes = self._topic.state.readable_end, 0
         self._topic.region.spawn(self._run(self._running))
 
     def set_threshold(self, threshold_bytes: int) -> None:
+        """Set `threshold_bytes`, and start a compaction if the log has grown by more since the last one."""
+        if not self.threshold_bytes:
+            self._grown_bytes = self._estimate_growth()
         self.threshold_bytes = threshold_bytes
         self._begin_if_grown()
+
+    def _estimate_growth(self) -> int:
+        """Return the estimated growth, from the average size of the stored entries: without a threshold it is not
+        counted."""
+        log = self._topic.log
+        first, end = log.first_entry_id, log.next_entry_id
+        grown = self._topic.state.stored_end - max(first, self._grown_from)
+        return log.size_bytes * max(0, grown) // (end - first) if end > first else 0
 
     def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
         """Count the bytes of stored entries, and start a compaction above the threshold. Called only while there is

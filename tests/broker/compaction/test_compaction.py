@@ -212,6 +212,26 @@ async def test_a_topic_that_grew_by_its_threshold_is_compacted_and_a_concurrent_
     assert (await world.ask_admin("us", "PUT", f"{PATH}-not-there/compaction")).status == 404
 
 
+async def test_a_new_threshold_counts_what_was_stored_since_the_last_compaction(world: World) -> None:
+    """As in Pulsar, including entries that were stored while there was no threshold."""
+    client = world.client("us")
+    await send(client, *[("a", b"x" * 100) for _ in range(20)])
+    compaction = broker_of(world).directory.serving[TOPIC].compaction
+    namespace = "/admin/v2/namespaces/public/default/compactionThreshold"
+    await ask(world, "PUT", namespace, 1_000)
+    await world.simulation.until(lambda: compaction.view is not None and not compaction.is_running)
+    first = compaction.reading.horizon
+    await ask(world, "DELETE", namespace)
+    await ask(world, "PUT", namespace, 1_000)
+    assert not compaction.is_running, "nothing was stored since"
+    await ask(world, "DELETE", namespace)
+    await send(client, *[("a", b"x" * 100) for _ in range(20)])
+    await ask(world, "PUT", namespace, 100_000)
+    assert not compaction.is_running
+    await ask(world, "PUT", namespace, 1_000)
+    await world.simulation.until(lambda: compaction.reading.horizon > first)
+
+
 async def test_a_deleted_topic_leaves_nothing_and_a_new_one_of_its_name_is_empty(
     world: World,
 ) -> None:
