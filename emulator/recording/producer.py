@@ -88,7 +88,7 @@ class PublishRecorder:
         last = producer.last_sequence_id()
         self._next = last + 1
         self._history = ProducerHistory(journal, location.region, topic, producer.producer_name(), last)
-        journal.write("connect", "ok", **self._history.place, last_sequence_id=last)
+        journal.write("connect", "ok", **self._history.event_fields, last_sequence_id=last)
 
     def bind_arguments(self, *args: Any, **named: Any) -> dict[str, Any]:
         """Return the arguments of `send` by name. Raises TypeError like the call itself."""

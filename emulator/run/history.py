@@ -94,7 +94,7 @@ class HistoryWriter:
         """Record that a producer was opened, and return the recorder of its publishes. `last_sequence_id` is the last
         sequence id that the region stored for the producer name, or -1, as the client reports it."""
         opened = ProducerHistory(self, region, topic, producer, last_sequence_id)
-        self.write("connect", "ok", **opened.place, last_sequence_id=last_sequence_id)
+        self.write("connect", "ok", **opened.event_fields, last_sequence_id=last_sequence_id)
         return opened
 
     def subscribed(
@@ -109,9 +109,9 @@ class HistoryWriter:
     ) -> None:
         """Record that a consumer of a subscription is open. `initial` is the initial position of a new subscription:
         `earliest` or `latest`. `compacted`: the consumer reads the compacted topic."""
-        place = {"region": region, "topic": topic, "subscription": subscription}
+        location = {"region": region, "topic": topic, "subscription": subscription}
         options = {"replicated": replicated, "initial": initial, "compacted": compacted or None}
-        self.write("subscribe", "ok", **place, **options)
+        self.write("subscribe", "ok", **location, **options)
 
     def received(
         self,
@@ -125,9 +125,11 @@ class HistoryWriter:
     ) -> None:
         """Record that a consumer received the message with `message_id` (`ledger:entry:batch_index`) in `region`.
         `transaction`: the transaction in which the message is processed, as (most, least)."""
-        place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
+        location = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         digest = None if payload is None else payload_digest(payload)
-        self.write("receive", "ok", **place, payload_digest=digest, transaction=transaction_text(transaction))
+        self.write(
+            "receive", "ok", **location, payload_digest=digest, transaction=transaction_text(transaction)
+        )
 
     def begun(
         self,
@@ -156,9 +158,9 @@ class HistoryWriter:
         transaction: tuple[int, int] | None = None,
     ) -> None:
         """Record an acknowledge request. Call it BEFORE the request. `transaction`: (most, least)."""
-        place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
+        location = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
         how, text = "cumulative" if cumulative else "individual", transaction_text(transaction)
-        self.write("acknowledge", "asked", **place, how=how, transaction=text)
+        self.write("acknowledge", "asked", **location, how=how, transaction=text)
 
     def asked_to_end(self, region: str, transaction: tuple[int, int], *, commit: bool) -> EndHistory:
         """Record a request to commit or abort a transaction (most, least), and return the recorder of its outcome. Call
@@ -219,7 +221,7 @@ class ProducerHistory:
         self, history: Writes, region: str, topic: str, producer: str, last_sequence_id: int
     ) -> None:
         self.session = new_session()
-        self.place = {"region": region, "topic": topic, "producer": producer, "session": self.session}
+        self.event_fields = {"region": region, "topic": topic, "producer": producer, "session": self.session}
         self._history = history
         self._next_sequence_id = last_sequence_id + 1
 
@@ -242,7 +244,7 @@ class ProducerHistory:
         self._history.write(
             "publish",
             "asked",
-            **self.place,
+            **self.event_fields,
             sequence_id=number,
             payload_digest=payload_digest(payload),
             attributes_digest=attributes_digest(key, properties, event_time_ms, ordering_key),
@@ -250,7 +252,7 @@ class ProducerHistory:
             replicate_to=list(replicate_to) or None,
             transaction=transaction_text(transaction),
         )
-        return PublishHistory(self._history, {**self.place, "sequence_id": number})
+        return PublishHistory(self._history, {**self.event_fields, "sequence_id": number})
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,8 +155,8 @@ def framed(events: Iterable[HistoryEvent], actor: str, run: str, *, others: Iter
 
 
 def read_events(path: Path) -> Iterator[HistoryEvent]:
-    """Yield the events of one file in order, without head, end and seal. A torn last line is skipped; for any other
-    invalid line, ValueError is raised with its number."""
+    """Yield the events of one file in order, without head, end and seal. A torn, unsealed last line is skipped; for any
+    other invalid line, ValueError is raised with its number."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:

@@ -160,9 +160,9 @@ def _listen_on(wanted: WantedPort) -> socket.socket:
             )
         else:
             reason = failure.strerror or str(failure)
-            place = f"the address of region {wanted.region} ({ADDRESS_SETTINGS})"
-            place += f" or {where}" if wanted.port else ""
-            message = f"cannot listen on {in_url(wanted.host)}:{wanted.port} ({reason}): change {place}"
+            setting = f"the address of region {wanted.region} ({ADDRESS_SETTINGS})"
+            setting += f" or {where}" if wanted.port else ""
+            message = f"cannot listen on {in_url(wanted.host)}:{wanted.port} ({reason}): change {setting}"
         raise Refused(message) from failure
 
 

@@ -28,7 +28,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Producer:
-    place: dict[str, str]
+    event_fields: dict[str, str]
     pending: deque[_Sent] = field(default_factory=deque)
     chunks: dict[str, bytes] = field(default_factory=dict)
 
@@ -52,9 +52,9 @@ class TappedProducers:
         if request is None or not ready.is_ready:
             return
         del self._requests[ready.request_id]
-        place = {"topic": request.topic, "producer": ready.producer_name, "session": new_session()}
-        self._producers[request.producer_id] = _Producer(place)
-        self._recorder.write("connect", "ok", **place, last_sequence_id=ready.last_sequence_id)
+        event_fields = {"topic": request.topic, "producer": ready.producer_name, "session": new_session()}
+        self._producers[request.producer_id] = _Producer(event_fields)
+        self._recorder.write("connect", "ok", **event_fields, last_sequence_id=ready.last_sequence_id)
 
     def on_error(self, error: Error) -> None:
         request = self._requests.pop(error.request_id, None)
@@ -94,7 +94,7 @@ class TappedProducers:
             self._recorder.write(
                 "publish",
                 "asked",
-                **producer.place,
+                **producer.event_fields,
                 **_message_fields(message),
                 replicate_to=list(info.replicate_to) or None,
                 transaction=transaction,
@@ -106,9 +106,11 @@ class TappedProducers:
         if producer is None or sent is None:
             return
         for number, index in sent.messages:
-            place = f"{receipt.ledger_id}:{receipt.entry_id}:{index}"
-            known = None if receipt.ledger_id <= DUPLICATE_LEDGER else place
-            self._recorder.write("publish", "ok", **producer.place, sequence_id=number, message_id=known)
+            message_id = f"{receipt.ledger_id}:{receipt.entry_id}:{index}"
+            known = None if receipt.ledger_id <= DUPLICATE_LEDGER else message_id
+            self._recorder.write(
+                "publish", "ok", **producer.event_fields, sequence_id=number, message_id=known
+            )
 
     def on_send_error(self, error: SendError) -> None:
         """Record an unknown outcome for a SEND_ERROR, because the client may send the message again."""
@@ -119,7 +121,7 @@ class TappedProducers:
 
     def _record_unknown(self, producer: _Producer, sent: _Sent, why: str) -> None:
         for number, _ in sent.messages:
-            self._recorder.write("publish", "unknown", **producer.place, sequence_id=number, error=why)
+            self._recorder.write("publish", "unknown", **producer.event_fields, sequence_id=number, error=why)
 
     def _pop_pending(self, producer_id: int, sequence_id: int) -> tuple[_Producer | None, _Sent | None]:
         """Remove and return the oldest pending entry with this sequence id: receipts arrive in order, and the chunks of

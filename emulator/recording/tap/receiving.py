@@ -17,7 +17,7 @@ _WORD_BITS = 64
 
 @dataclass(slots=True)
 class _Consumer:
-    place: dict[str, str]
+    event_fields: dict[str, str]
     """Fields of all events of the consumer: topic and, except for readers, subscription."""
     is_reader: bool
     batch_sizes: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -37,10 +37,10 @@ class TappedConsumers:
     def on_subscribe(self, request: Subscribe) -> None:
         if request.topic.startswith(NON_PERSISTENT_PREFIX):
             return
-        place = {"topic": request.topic}
+        event_fields = {"topic": request.topic}
         if request.durable:
-            place["subscription"] = request.subscription
-        self._consumers[request.consumer_id] = _Consumer(place, not request.durable)
+            event_fields["subscription"] = request.subscription
+        self._consumers[request.consumer_id] = _Consumer(event_fields, not request.durable)
         if request.durable:
             initial = "earliest" if request.from_earliest else "latest"
             fields = {"replicated": bool(request.replicated), "initial": initial}
@@ -64,7 +64,7 @@ class TappedConsumers:
         consumer = self._consumers.get(consumer_id)
         if consumer is not None:
             outcome: Outcome = "ok" if error is None else "failed"
-            self._recorder.write(op, outcome, **consumer.place, **fields, error=error)
+            self._recorder.write(op, outcome, **consumer.event_fields, **fields, error=error)
 
     def on_close(self, consumer_id: int) -> None:
         self._consumers.pop(consumer_id, None)
@@ -88,7 +88,7 @@ class TappedConsumers:
             self._recorder.write(
                 op,
                 "ok",
-                **consumer.place,
+                **consumer.event_fields,
                 message_id=f"{meta.ledger}:{meta.entry}:{message.batch_index}",
                 payload_digest=payload_digest(message.payload) if message.is_open else None,
             )
@@ -116,15 +116,17 @@ class TappedConsumers:
         if consumer is None or consumer.is_reader:
             return
         if not request.ids:
-            self._recorder.write("redeliver", "asked", **consumer.place)
+            self._recorder.write("redeliver", "asked", **consumer.event_fields)
         for position in request.ids:
-            self._recorder.write("redeliver", "asked", **consumer.place, message_id=_entry_text(position))
+            self._recorder.write(
+                "redeliver", "asked", **consumer.event_fields, message_id=_entry_text(position)
+            )
 
     def _record_request(self, op: str, request_id: int, consumer_id: int, fields: dict[str, object]) -> None:
         consumer = self._consumers.get(consumer_id)
         if consumer is not None and not consumer.is_reader:
             self._requests[request_id] = (op, consumer_id, fields)
-            self._recorder.write(op, "asked", **consumer.place, **fields)
+            self._recorder.write(op, "asked", **consumer.event_fields, **fields)
 
     def _record_acknowledgements(
         self,
@@ -139,7 +141,7 @@ class TappedConsumers:
             self._recorder.write(
                 "acknowledge",
                 "asked",
-                **consumer.place,
+                **consumer.event_fields,
                 message_id=f"{ledger}:{entry}:{index}",
                 how=how,
                 transaction=transaction,
