@@ -2,7 +2,7 @@
 
     gap        of a subscription: from the moment its region went down to its next message (checks/measured.py)
     stall      of a subscription: the longest time from the acknowledgement of a message that it had to receive, and
-               received at any time, to the next delivery of any message
+               received only later, to the next delivery of any message
     outage     of a producer: the longest time in which it had pending publishes and received no receipt; it ends when
                a step of the scenario ends, pauses or moves the producer's program
     latency    of a subscription: from the publish request of a message to its first delivery (figures/curves.py)
@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_jobs.engines.frames import Column, DataFrame, F, Window, schema, small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F, Window, fields_of, schema, small_frame
 from spark_jobs.figures.curves import Curve, lateness_seconds
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
@@ -115,9 +115,13 @@ def _is_written_by(program: str, history_file: str) -> bool:
 
 
 def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
-    """Return the times at which each subscription's messages were acknowledged, and at which it received messages."""
+    """Return the times at which each subscription's messages were acknowledged, or earlier delivered, and at which it
+    received messages."""
     due = evidence.subscription_messages.where(F.col("due") & (F.col("times") > 0))
-    return _moments(due, "subscription", "acked_ms", is_arrival=False).union(
+    first_ms = F.array_min(fields_of("first_deliveries", "first_ms"))
+    # After a delivery that precedes the acknowledgement nothing is pending: this wait has no length.
+    since = due.withColumn("since_ms", F.least("acked_ms", first_ms))
+    return _moments(since, "subscription", "since_ms", is_arrival=False).union(
         _moments(received, "subscription", "at_ms", is_arrival=True)
     )
 

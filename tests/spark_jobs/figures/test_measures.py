@@ -64,6 +64,18 @@ def test_a_stall_begins_when_something_waits_and_not_when_nothing_is_there(engin
     assert measured(engine, events, 2, 8000).stalls["s"][0] == Stretch(0.6, 5001.0, True)
 
 
+def test_a_message_delivered_before_its_receipt_begins_no_stall(engine: QueryEngine) -> None:
+    """The receipt of message 0 arrives at 40 ms, after the delivery; message 1 is pending from 5 001 ms."""
+    early: list[HistoryEvent | list[HistoryEvent]] = [
+        subscribed("a"),
+        slowly(0, 10, 40),
+        received(0, "a", 20),
+    ]
+    assert measured(engine, early, 1, 8000).stalls["s"] == (Stretch(0.0, 20.0, True),)
+    later = [*early, published(1, at_ms=5000), received(1, "a", 5601)]
+    assert measured(engine, later, 2, 8000).stalls["s"] == (Stretch(0.6, 5001.0, True),)
+
+
 @pytest.mark.parametrize("writer", ["test", "test-4711"])
 def test_an_outage_ends_when_a_step_ends_the_program(engine: QueryEngine, writer: str) -> None:
     """The program was killed at 5 s and started at 7.5 s: the producer waited for 0.2 s, and later for 0.3 s."""
