@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from emulator.broker.admin.resources import stored_only
 from tests.broker.admin.served import Served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -123,6 +124,17 @@ def test_resource_groups_are_stored(us: Served) -> None:
     assert us.ask("DELETE", f"{NAMESPACE}/resourcegroup").status == 204
     assert us.ask("GET", f"{NAMESPACE}/resourcegroup").status == 204
     assert us.ask("DELETE", group).status == 204
+
+
+def test_the_number_of_resource_groups_and_the_length_of_their_names_are_limited(
+    us: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = "/admin/v2/resourcegroups"
+    assert us.ask("PUT", f"{groups}/{'a' * 256}", b"{}").status == 412
+    monkeypatch.setattr(stored_only, "DOCUMENTS_MAX", 2)
+    statuses = [us.ask("PUT", f"{groups}/{name}", b"{}").status for name in ("a" * 255, "b", "c", "b")]
+    assert statuses == [204, 204, 412, 204]
+    assert us.get(groups) == ["a" * 255, "b"]
 
 
 def test_cluster_documents_are_stored_and_deleted(us: Served) -> None:

@@ -39,7 +39,7 @@ class DocumentKind:
     not_found_reason: str = ""
     """Reason of the error 404 for a document that does not exist, with placeholders for names in the path."""
     is_limited: bool = True
-    """Whether `store` limits the number of documents and the length of their names."""
+    """Whether `check_limits` limits the number of documents and the length of their names."""
 
     @property
     def body(self) -> Body:
@@ -69,12 +69,16 @@ class DocumentKind:
         await self.store(call, self.name_of(call), call.required_body("a JSON object"))
 
     async def store(self, call: AdminRequest, name: str, document: Mapping[str, Any]) -> None:
-        """Store a document. HttpError 412 for a name that is too long, and for too many documents."""
+        """Store a document. HttpError 412 as in `check_limits`."""
+        self.check_limits(call, name)
+        await call.region.metadata.put(StoredOnlyPath(self.name, name).text, json.dumps(document).encode())
+
+    def check_limits(self, call: AdminRequest, name: str) -> None:
+        """Raise HttpError 412 for a name that is too long, and for a new document if there are DOCUMENTS_MAX."""
         if self.is_limited and (len(name) > NAME_CHARACTERS_MAX or not name.isprintable()):
             raise HttpError(412, f"a name must have at most {NAME_CHARACTERS_MAX} printable characters")
         if self.is_limited and self.find(call, name) is None and len(self.documents(call)) >= DOCUMENTS_MAX:
             raise HttpError(412, f"at most {DOCUMENTS_MAX} documents of the kind {self.name} are stored")
-        await call.region.metadata.put(StoredOnlyPath(self.name, name).text, json.dumps(document).encode())
 
     async def delete_existing(self, call: AdminRequest) -> None:
         """Delete the document in the path. HttpError 404 when it does not exist."""
@@ -231,9 +235,11 @@ async def groups(call: AdminRequest) -> Content:
 
 
 async def set_group(call: AdminRequest) -> None:
-    """Create a resource group, or change its fields that are in the body. HttpError 412 for an invalid name."""
+    """Create a resource group, or change its fields that are in the body. HttpError 412 for an invalid name, and
+    as in `DocumentKind.check_limits`."""
     if not is_valid_name(_group(call)):
         raise HttpError(412, "ResourceGroup name is not valid")
+    GROUP.check_limits(call, _group(call))
 
     def merge(present: bytes | None) -> bytes:
         before = {} if present is None else json.loads(present)
