@@ -1,5 +1,5 @@
 """Pending acknowledgements of one subscription: durable before the client receives a response, and ended by the
-coordinator (docs/components/transaction-buffer.md).
+coordinator (docs/components/pending-acks.md).
 
 `PendingAcksOfSubscription` is created when the first transaction acknowledges a message of the subscription, or when
 the topic is loaded and such acknowledgements are stored.

@@ -1,6 +1,6 @@
 """Acknowledgements of open transactions at one subscription, and their conflicts.
 
-The rules are PA1 to PA9 of docs/components/transaction-buffer.md.
+The rules are PA1 to PA9 of docs/components/pending-acks.md.
 
     entry            1     2     3      4 (batch of 4)    5
     held by          T1    -     T2     T1: 0,1  T2: 3    -         another transaction cannot acknowledge held messages
