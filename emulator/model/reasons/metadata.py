@@ -45,7 +45,7 @@ class MetadataCauses:
     )
     EVENT_LOST = _metadata(
         "{element}{value} of {event} lost to {winner}",
-        "a newer event for that part of the path won; the most recent losses are stored",
+        "a newer event for that part of the path, or a deletion of the path, won; the most recent losses are stored",
     )
     CLUSTER_EXCLUDES = _metadata(
         "cluster {cluster} excludes the path (metadata_sync_excluded_paths) and does not receive it",

@@ -29,7 +29,8 @@ class ReplicationCauses:
     )
     LINK_SILENT = _link(
         "{region} does not respond",
-        "the remote region sent nothing for `peer_keep_alive_interval_ms`, so this region closed the connection",
+        "the remote region sent nothing for one `peer_keep_alive_interval_ms`, or several after earlier losses, so this"
+        " region closed the connection",
         ("region {region} to respond; the connection is retried without limit",),
     )
     LINK_CUT = _link(
@@ -57,7 +58,7 @@ class ReplicationCauses:
 
     NOT_REPLICATED = _replication(
         "the topic is not replicated from {here} to {region}: its replication_clusters are {clusters}",
-        "`replication_clusters` of the topic or its namespace do not include the remote region",
+        "`replication_clusters` of the topic or its namespace lack the remote region or this one",
         ("replication_clusters to include {region}",),
     )
     REPLICATOR_CLOSED = _replication(
@@ -75,7 +76,7 @@ class ReplicationCauses:
     )
     ENTRY_REFUSED = _replication(
         "parked: {region} rejects an entry: {message}",
-        "the remote region rejected an entry for good",
+        "the remote region rejected an entry with NotAllowedError",
         ("{region} to accept the entry, and the link or the topic to be opened again",),
     )
     SCHEMA_REFUSED = _replication(
@@ -139,7 +140,7 @@ class ReplicationCauses:
     )
     SNAPSHOT_NO_REMOTES = _snapshot(
         "no snapshot: the topic is not replicated to another region",
-        "`replication_clusters` of the topic or its namespace contain this region only",
+        "`replication_clusters` of the topic or its namespace contain no other region, or lack this one",
         ("replication_clusters to include another region",),
     )
     SNAPSHOT_NO_MESSAGE = _snapshot("no snapshot yet: no message was stored", "the topic is empty")

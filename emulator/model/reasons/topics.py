@@ -87,7 +87,7 @@ class TopicCauses:
     )
     NOT_DUE = _delivery(
         "{count} are delayed; the first is due in {wait_ms} ms",
-        "Shared and Key_Shared: the producer asked for delivery at a later time",
+        "Shared and Key_Shared: the producer requested delivery at a later time",
         ("the delivery time of the first of them",),
     )
     NOT_ACKNOWLEDGED = _delivery(
