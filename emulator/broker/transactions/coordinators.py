@@ -88,8 +88,9 @@ class TransactionCoordinators:
         self._check_unbound(books)
         self._check_readable()
         floor = max((book.highest_epoch() for book in books), default=NO_EPOCH)
-        for number in range(self.count):
-            await self.get(number).keys.raise_floor(floor, self.count)
+        # Former coordinators too: otherwise the next start would take the number in their logs for a change.
+        for coordinator in self.loaded:
+            await coordinator.keys.raise_floor(floor, self.count)
 
     def _check_unbound(self, books: list[KeyBook]) -> None:
         bound = sum(len(book.keys) for book in books)

@@ -283,6 +283,22 @@ async def test_epochs_grow_when_the_number_of_coordinators_is_changed_back() -> 
     assert granted == sorted(set(granted))
 
 
+async def test_a_region_with_keys_restarts_after_the_number_of_coordinators_was_reduced() -> None:
+    """The log of a former coordinator still contains the former number."""
+    key = "task-2"
+    async with regions("us") as world:
+        async with raw_client(world) as client:
+            number = home(world, key)
+            await connect(client, number, key=key)
+            await world.running["us"].coordinators.get(number).keys.delete("", key)
+        await _restart_with_coordinators(world, 3)
+        async with raw_client(world) as client:
+            epoch = (await connect(client, home(world, key), key=key)).epoch
+        await _restart_with_coordinators(world, 3)
+        async with raw_client(world) as client:
+            assert (await connect(client, home(world, key), key=key)).epoch == epoch + 1
+
+
 async def _restart_with_coordinators(world: Regions, count: int) -> None:
     await world.crash("us")
     world.settings["us"] = _with_coordinators(world, count)
