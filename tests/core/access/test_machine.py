@@ -244,6 +244,12 @@ def test_the_epoch_of_another_owner_is_no_epoch(world: World) -> None:
     assert world.enter(Producer("other", topic_epoch=0)) == 1
 
 
+def test_an_older_epoch_of_another_owner_is_fenced(world: World) -> None:
+    world.came_and_left("owner")
+    world.came_and_left("newer owner")
+    assert world.enter(Producer("other", topic_epoch=0)) == FENCED
+
+
 def test_a_producer_that_leaves_is_removed_from_the_queue_at_once(world: World) -> None:
     owner, waiter = world.entered("owner"), world.entered("waiter", WAITING)
     world.entered("next", WAITING)
