@@ -37,6 +37,7 @@ class Acknowledgements:
 
     async def send_cumulative(self, message_id: MessageId, *, confirmed: bool) -> None:
         await self._send([cumulative_ack(message_id)], cumulative=True, confirmed=confirmed)
+        self._chunks.acknowledged_upto(message_id)
 
     async def _send(self, ids: Sequence[AckId], *, cumulative: bool, confirmed: bool) -> None:
         """Send an ACK. Without a connection an unconfirmed one is dropped, and its message is redelivered."""
@@ -69,6 +70,7 @@ class Acknowledgements:
     async def send_in(
         self, transaction: Transaction, messages: Sequence[MessageId], *, cumulative: bool = False
     ) -> None:
+        """Send an ACK in a transaction. If it is aborted, the broker redelivers all chunks of the messages."""
         request_id = self._session.client.new_id()
         most, least = transaction.id
         command = encode_ack(
@@ -81,6 +83,11 @@ class Acknowledgements:
             batch_sizes=[message.batch_size for message in messages],
         )
         await self._session.request_frame(request_id, frame_of(command))
+        for message in messages:
+            if cumulative:
+                self._chunks.acknowledged_upto(message)
+            else:
+                self._chunks.acknowledged(message)
 
 
 def single_ack(message_id: MessageId) -> AckId:

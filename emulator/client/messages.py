@@ -100,6 +100,10 @@ class ChunkAssembler:
     def acknowledged(self, id_: MessageId) -> None:
         self._earlier_chunks.pop((id_.ledger, id_.entry), None)
 
+    def acknowledged_upto(self, id_: MessageId) -> None:
+        for entry in [entry for entry in self._earlier_chunks if entry <= (id_.ledger, id_.entry)]:
+            del self._earlier_chunks[entry]
+
     def clear(self) -> None:
         """Drop incomplete messages: the broker redelivers them from the first chunk on. Messages that the application
         has received are still acknowledged with all their chunks."""

@@ -21,6 +21,7 @@ from emulator.client import (
 )
 from emulator.client.messages import INCOMPLETE_MAX, ChunkAssembler
 from emulator.client.send_queue import OutgoingMessage
+from emulator.client.topic_consumer import TopicConsumer
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.simulation.durable_media import DiskFaults
@@ -137,6 +138,43 @@ async def test_all_chunks_are_acknowledged_and_redelivered_with_the_message(
     assert again.payload == payload
     await consumer.acknowledge(again, confirmed=True)
     assert world.regions["us"].backlog(TOPIC, "s") == 1
+
+
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["plain", "transaction"])
+@pytest.mark.parametrize("cumulative", [False, True], ids=["single", "cumulative"])
+@pytest.mark.world("us", settings=SMALL)
+async def test_a_consumer_forgets_the_chunks_of_acknowledged_messages(
+    client: Client, cumulative: bool, in_transaction: bool
+) -> None:
+    producer = await client.producer(TOPIC, chunking=True)
+    for number in range(3):
+        await producer.send(noise(2 * BYTES_MAX, str(number)))
+    consumer = await client.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+    assert isinstance(consumer, TopicConsumer)
+    messages = [await consumer.receive() for _ in range(3)]
+    transaction = await client.new_transaction() if in_transaction else None
+    if cumulative:
+        await consumer.acknowledge_cumulative(messages[1], confirmed=True, transaction=transaction)
+    else:
+        await consumer.acknowledge(*messages[:2], confirmed=True, transaction=transaction)
+    known = [len(consumer._chunks.chunk_ids(message.id)) for message in messages]
+    assert known[:2] == [1, 1]
+    assert known[2] > 1
+
+
+@pytest.mark.world("us", settings=SMALL)
+async def test_an_aborted_acknowledgement_redelivers_all_chunks(world: World, client: Client) -> None:
+    producer = await client.producer(TOPIC, chunking=True)
+    payload = noise(5 * BYTES_MAX)
+    await producer.send(payload)
+    consumer = await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED, initial_position=FROM_THE_START)
+    transaction = await client.new_transaction()
+    await consumer.acknowledge(await consumer.receive(), transaction=transaction)
+    await transaction.abort()
+    again = await asyncio.wait_for(consumer.receive(), 10)
+    assert again.payload == payload
+    await consumer.acknowledge(again, confirmed=True)
+    assert world.regions["us"].backlog(TOPIC, "s") == 0
 
 
 @pytest.mark.parametrize("seed", range(8))
