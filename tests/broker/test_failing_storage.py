@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -106,3 +107,14 @@ async def test_a_producer_waits_for_the_pending_publishes_of_its_former_incarnat
     assert again.last_sequence_id == 0
     await again.send(b"new")
     assert len(world.regions["us"].medium.entries(TOPIC)) == 2
+
+
+async def test_an_admin_request_names_no_store_that_works(world: World) -> None:
+    """Every failure was reported as one of the configuration store, even if the disk of the region's log failed."""
+    topic = "/admin/v2/persistent/public/default/orders"
+    world.regions["us"].medium.faults = DiskFaults(failure_probability=1.0)
+    reply = await world.ask_admin("us", "PUT", topic)
+    assert (reply.status, json.loads(reply.body)["reason"]) == (
+        503,
+        "a storage operation failed: the disk failed while writing",
+    )

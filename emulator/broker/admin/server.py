@@ -107,7 +107,7 @@ class Admin:
                 raise _http_error(refusal) from None
         except StorageError as failure:
             logger.warning("%s %s: %s", head.method, match.resource.path, failure)
-            raise HttpError(503, f"the configuration store is unavailable: {failure}") from None
+            raise HttpError(503, f"a storage operation failed: {failure}") from None
         if match.resource.stored_only:
             return replace(response, headers=(*response.headers, (STORED_ONLY_HEADER, STORED_ONLY_PAGE)))
         return response
