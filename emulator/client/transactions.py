@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from emulator.client.connection import BrokerConnection
 from emulator.client.connection_pool import ConnectionPool
-from emulator.client.types import ClientError
+from emulator.client.types import ClientError, ExpiredTransaction
 from emulator.errors import ServerError
 from emulator.model.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
 from emulator.wire.commands.connections import PartitionMetadata, PartitionMetadataResponse
@@ -30,6 +30,9 @@ from emulator.wire.commands.transactions import (
     NewTransaction,
     NewTransactionResponse,
 )
+
+ENDED: Final = frozenset({ServerError.InvalidTxnStatus, ServerError.TransactionNotFound})
+"""Errors of a request for a transaction that has ended; ExpiredTransaction is another one."""
 
 
 class Transaction:
@@ -69,7 +72,8 @@ class Transaction:
         await self._coordinators.end(self, commit=False)
 
     async def will_publish_to(self, topic: str) -> None:
-        """Register the topic with the coordinator, once. ClientError, ExpiredTransaction. Called by `Producer.send`."""
+        """Register the topic with the coordinator, once; after a failure again, unless the transaction has ended.
+        ClientError, ExpiredTransaction. Called by `Producer.send`."""
         await self._register_once((topic, None))
 
     async def will_acknowledge_at(self, topic: str, subscription: str) -> None:
@@ -88,10 +92,22 @@ class Transaction:
 
     async def _register_once(self, participant: tuple[str, str | None]) -> None:
         registration = self._participants.get(participant)
-        if registration is None:
+        if registration is None or _may_be_repeated(registration):
             work = self._coordinators.add(self, *participant)
             registration = self._participants[participant] = asyncio.get_running_loop().create_task(work)
         await asyncio.shield(registration)
+
+
+def _may_be_repeated(registration: asyncio.Task[None]) -> bool:
+    """Whether a registration has failed for another reason than the end of its transaction."""
+    if not registration.done():
+        return False
+    if registration.cancelled():
+        return True
+    failure = registration.exception()
+    if isinstance(failure, ClientError):
+        return failure.code not in ENDED and not isinstance(failure, ExpiredTransaction)
+    return failure is not None
 
 
 class TransactionCoordinatorClient:

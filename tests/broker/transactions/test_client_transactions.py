@@ -84,6 +84,43 @@ async def test_a_topic_refuses_messages_of_a_transaction_it_was_not_added_to() -
             producer.send_nowait(b"1", transaction=transaction)
 
 
+@pytest.mark.parametrize(
+    ("failure", "attempts"),
+    [
+        (ClientError("timeout", definite=False), 2),
+        (ClientError("busy", definite=True, code=ServerError.TooManyRequests), 2),
+        (ClientError("committed", definite=True, code=ServerError.InvalidTxnStatus), 1),
+        (ClientError("unknown", definite=True, code=ServerError.TransactionNotFound), 1),
+        (ExpiredTransaction("fenced", definite=True, code=ServerError.NotAllowedError), 1),
+    ],
+    ids=str,
+)
+async def test_a_failed_registration_is_repeated_by_the_next_send_unless_the_transaction_has_ended(
+    monkeypatch: pytest.MonkeyPatch, failure: ClientError, attempts: int
+) -> None:
+    async with regions("us") as world, world.client("us") as client:
+        producer, transaction = await client.producer("orders"), await client.new_transaction()
+        add, added = client.coordinators.add, []
+
+        async def fail_once(transaction: Transaction, topic: str, subscription: str | None) -> None:
+            added.append(topic)
+            if len(added) == 1:
+                raise failure
+            await add(transaction, topic, subscription)
+
+        monkeypatch.setattr(client.coordinators, "add", fail_once)
+        with pytest.raises(ClientError, match=str(failure)):
+            await producer.send(b"1", transaction=transaction)
+        if attempts == 1:
+            with pytest.raises(ClientError, match=str(failure)):
+                await producer.send(b"2", transaction=transaction)
+        else:
+            await producer.send(b"2", transaction=transaction)
+            await transaction.commit()
+            assert await stored(client, "orders") == [b"2"]
+        assert added == ["orders"] * attempts
+
+
 async def test_a_decision_reaches_its_topic_after_a_crash() -> None:
     """Killed between the decision and the marker: after the restart the coordinator notifies the topic."""
     async with regions("us") as world, world.client("us") as client:
