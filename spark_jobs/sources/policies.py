@@ -106,17 +106,20 @@ Received = tuple[float, Mapping[str, Any]]
 """Time at which a region received a change, and the new policies; empty if they were deleted."""
 
 
-def read_namespaces(
-    run: Path, declared: Iterable[Mapping[str, Any]]
-) -> tuple[dict[str, Namespace], list[str]]:
-    """Return the namespaces by name, as the regions received them, else as the topology declares them; and a sentence
-    for each unreadable file."""
-    namespaces = {
+def declared_namespaces(entries: Iterable[Mapping[str, Any]]) -> dict[str, Namespace]:
+    """Parse the namespaces of a topology. Raises AttributeError, KeyError or TypeError for entries of another shape."""
+    return {
         entry["name"]: Namespace(
             tuple(entry["regions"]), bool(entry["deduplication"]), lifetime=_declared_lifetime(entry)
         )
-        for entry in declared
+        for entry in entries
     }
+
+
+def read_namespaces(run: Path, declared: Mapping[str, Namespace]) -> tuple[dict[str, Namespace], list[str]]:
+    """Return the namespaces by name, as the regions received them, else as the topology declares them; and a sentence
+    for each unreadable file."""
+    namespaces = dict(declared)
     received: dict[str, list[tuple[StoredKey, Received]]] = {}
     """Changes that each region received, in the order of revisions."""
     unreadable: list[str] = []

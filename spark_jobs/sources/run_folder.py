@@ -1,7 +1,7 @@
 """The files of a run directory, present and required.
 
 Imports no engine. Each missing or unreadable file becomes a damage, so that the verdict cannot be valid. Files without
-permission may raise PermissionError, and a topology.json of another shape than `Topology.to_json` writes KeyError.
+permission may raise PermissionError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from emulator.model.values import TopicName
 from emulator.run.service_contract import Contract, read_answers
-from spark_jobs.sources.policies import KEPT, Namespace, read_namespaces
+from spark_jobs.sources.policies import KEPT, Namespace, declared_namespaces, read_namespaces
 
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Optional file next to region.json: the region's `bootstrap_servers` for readers outside of the regions' network."""
@@ -84,6 +84,20 @@ class RunFolder:
         return sum(log.size_bytes for log in self.logs) + _size_of(self.history)
 
 
+@dataclass(frozen=True, slots=True)
+class _Topology:
+    """The parts of topology.json that the verdict uses."""
+
+    clusters: dict[str, str] = field(default_factory=dict)
+    """Region -> its cluster."""
+    backends: dict[str, str] = field(default_factory=dict)
+    """Region -> backend of its log."""
+    namespaces: dict[str, Namespace] = field(default_factory=dict)
+    linked: frozenset[str] = frozenset()
+    """Regions at the ends of links."""
+    latency_ms_max: float = 0.0
+
+
 def looks_like_a_run(path: Path) -> bool:
     """Return whether the directory contains any file of a run, even a damaged one."""
     return any((path / part).exists() for part in ("run.json", "topology.json", "regions", "history"))
@@ -96,11 +110,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     damages = [] if (path / "run.json").is_file() else [EvidenceDamage(f"run.json is missing from {path}")]
     topology, problems = _read_topology(path / "topology.json")
     damages += problems
-    declared = {
-        region["name"]: {**region, "cluster": cluster["name"]}
-        for cluster in topology["clusters"]
-        for region in cluster["regions"]
-    }
+    declared = topology.clusters
     folders = sorted(folder.name for folder in (path / "regions").glob("*/"))
     regions = [*declared, *(name for name in folders if name not in declared)]
     logs = []
@@ -108,12 +118,11 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         if region not in folders:
             damages.append(EvidenceDamage(f"the folder regions/{region} is missing", region))
             continue
-        log, problems = _region_log(
-            path / "regions" / region, declared.get(region, {}).get("log", {}), in_network
-        )
+        backend = topology.backends.get(region, "sqlite")
+        log, problems = _region_log(path / "regions" / region, backend, in_network)
         logs.append(log)
         damages += problems
-    namespaces, unreadable = read_namespaces(path, topology["namespaces"])
+    namespaces, unreadable = read_namespaces(path, topology.namespaces)
     damages += map(EvidenceDamage, unreadable)
     damages += forgotten_regions("topology.json", _named_regions(topology, namespaces), regions)
     contracts, contract_damages = _read_contracts(path)
@@ -124,10 +133,10 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     return RunFolder(
         path=path,
         regions=tuple(regions),
-        clusters={name: region["cluster"] for name, region in declared.items()},
+        clusters=declared,
         logs=tuple(logs),
         namespaces=namespaces,
-        latency_ms_max=max((link["shape"]["latency_ms"] for link in topology["links"]), default=0.0),
+        latency_ms_max=topology.latency_ms_max,
         history=history,
         damages=(*damages, *problems),
         in_network=in_network,
@@ -145,13 +154,12 @@ def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) ->
     ]
 
 
-def _named_regions(topology: Mapping[str, Any], namespaces: Mapping[str, Namespace]) -> set[str]:
-    linked = {link.get(end) for link in topology["links"] for end in ("source", "target")}
+def _named_regions(topology: _Topology, namespaces: Mapping[str, Namespace]) -> set[str]:
     shared = {region for one in namespaces.values() for region in one.regions}
     own = {
         region for one in namespaces.values() for topic in one.own_topics.values() for region in topic.regions
     }
-    return (linked - {None}) | shared | own
+    return shared | own | topology.linked
 
 
 def _read_contracts(path: Path) -> tuple[tuple[Contract, ...], list[EvidenceDamage]]:
@@ -165,23 +173,38 @@ def _size_of(files: Iterable[Path]) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _read_topology(path: Path) -> tuple[dict[str, Any], list[EvidenceDamage]]:
-    """Read the required parts of the output of `Topology.to_json`; they are empty if it is unreadable."""
-    wanted = ("clusters", "namespaces", "links")
+def _read_topology(path: Path) -> tuple[_Topology, list[EvidenceDamage]]:
+    """Read the output of `Topology.to_json`; the result is empty if the file is unreadable or has another shape."""
     try:
-        topology = json.loads(path.read_text())
-        return {name: topology[name] for name in wanted}, []
+        return _topology_of(json.loads(path.read_text())), []
     except FileNotFoundError:
         reason = f"topology.json is missing from {path.parent}"
-    except (OSError, ValueError, TypeError, KeyError) as problem:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
         reason = f"topology.json cannot be read: {problem}"
-    return {name: [] for name in wanted}, [EvidenceDamage(reason)]
+    return _Topology(), [EvidenceDamage(reason)]
+
+
+def _topology_of(raw: Mapping[str, Any]) -> _Topology:
+    regions = [(cluster, region) for cluster in raw["clusters"] for region in cluster["regions"]]
+    links, namespaces = raw["links"], declared_namespaces(raw["namespaces"])
+    topology = _Topology(
+        clusters={region["name"]: cluster["name"] for cluster, region in regions},
+        backends={region["name"]: region["log"]["backend"] for _, region in regions},
+        namespaces=namespaces,
+        linked=frozenset(link[end] for link in links for end in ("source", "target")),
+        latency_ms_max=max((float(link["shape"]["latency_ms"]) for link in links), default=0.0),
+    )
+    of_namespaces = {region for one in namespaces.values() for region in one.regions}
+    names = {*topology.clusters, *topology.clusters.values(), *topology.linked, *namespaces, *of_namespaces}
+    if other := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{other[0]!r} is no name")
+    return topology
 
 
 def _region_log(
-    folder: Path, declared: dict[str, Any], in_network: bool
+    folder: Path, declared_backend: str, in_network: bool
 ) -> tuple[RegionLog, list[EvidenceDamage]]:
-    """Return the location of a region's log. `folder`: folder of the region; `declared`: its log in the topology."""
+    """Return the location of a region's log. `folder`: folder of the region; `declared_backend`: as in the topology."""
     region, damages = folder.name, []
     log: dict[str, Any] = {}
     try:
@@ -190,7 +213,7 @@ def _region_log(
     except (OSError, ValueError, TypeError, KeyError) as problem:
         reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
         damages.append(EvidenceDamage(f"regions/{region}/region.json {reason}", region))
-        backend = declared.get("backend", "sqlite")
+        backend = declared_backend
     # Not the path in region.json: a container has other paths, and a copy of the run has those of the original.
     servers = log.get("bootstrap_servers", "")
     # A region in a container may use an address of Kafka that is not valid on this machine.

@@ -35,7 +35,7 @@ def test_outages_that_regions_of_one_cluster_notice_at_once_are_one(tmp_path: Pa
         Interval(2.0, 4.2, "away", "americas"),
         Interval(7.0, 9.0, "away", "americas", ended=False),
     )
-    assert read_namespaces(tmp_path, ()) == ({}, [])
+    assert read_namespaces(tmp_path, {}) == ({}, [])
 
 
 def test_an_outage_ends_when_a_restarted_region_receives_changes(tmp_path: Path) -> None:

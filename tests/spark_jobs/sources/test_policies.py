@@ -52,7 +52,7 @@ def tell(
 
 
 def changes(run: Path) -> Namespace:
-    found, unreadable = read_namespaces(run, ())
+    found, unreadable = read_namespaces(run, {})
     assert unreadable == []
     return found["public/default"]
 
@@ -143,7 +143,7 @@ def test_a_torn_last_line_is_skipped_and_a_damaged_line_is_reported(tmp_path: Pa
     file.write_text(file.read_text() + '{"at_ms":1')
     assert changes(tmp_path).regions == tuple(sorted(ALL))
     file.write_text('{"at_ms":1\n' + file.read_text())
-    (sentence,) = read_namespaces(tmp_path, ())[1]
+    (sentence,) = read_namespaces(tmp_path, {})[1]
     assert sentence.startswith("regions/us-east/metadata.jsonl cannot be read")
 
 

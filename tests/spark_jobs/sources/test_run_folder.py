@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -55,6 +56,31 @@ def test_unreadable_files_are_named(run: Path, name: str, text: str) -> None:
     (run / name).write_text(text)
     (damage,) = open_run_folder(run).damages
     assert f"{name} cannot be read" in damage.sentence
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"clusters": [{}]},
+        {"clusters": [3]},
+        {"clusters": [{"name": "americas", "regions": [{"log": {"backend": "sqlite"}}]}]},
+        {"clusters": [{"name": "americas", "regions": [{"name": 3, "log": {"backend": "sqlite"}}]}]},
+        {"clusters": [{"name": "americas", "regions": [{"name": "us-east", "log": "sqlite"}]}]},
+        {"links": [{"source": "us-east", "target": "us-west"}]},
+        {"links": [{"source": "us-east", "target": "us-west", "shape": {"latency_ms": "slow"}}]},
+        {"links": ["us-east"]},
+        {"namespaces": [{"name": "public/default"}]},
+        {"namespaces": ["public/default"]},
+    ],
+)
+def test_a_topology_of_another_shape_is_a_damage(run: Path, changed: dict[str, object]) -> None:
+    topology = json.loads((run / "topology.json").read_text())
+    (run / "topology.json").write_text(json.dumps({**topology, **changed}))
+    folder = open_run_folder(run)
+    (damage,) = folder.damages
+    assert "topology.json cannot be read" in damage.sentence
+    assert damage.region is None
+    assert folder.regions == ("eu-central", "us-east", "us-west")
 
 
 def test_an_absent_folder_is_an_empty_one(tmp_path: Path) -> None:
