@@ -164,8 +164,8 @@ class Schemas:
 
     def check_form(self, schema: Schema) -> None:
         """Raise ProtocolError for a schema that is too large or not valid for its type."""
-        properties_size = sum(len(name) + len(value) for name, value in schema.properties.items())
-        size_bytes = len(schema.data) + properties_size
+        texts = "".join(text for one in schema.properties.items() for text in one)
+        size_bytes = len(schema.data) + len(texts.encode(errors="surrogatepass"))
         try:
             if size_bytes > self._bytes_max:
                 raise BadSchema(f"{size_bytes:,} bytes; {self._bytes_max:,} are allowed (schema_bytes_max)")

@@ -255,6 +255,7 @@ async def test_a_deleted_schema_is_found_by_its_version_and_its_number_is_not_re
         (Schema(SchemaType.PROTOBUF_NATIVE, b"{}"), "rootMessageTypeName"),
         (record(*(f"field{number}" for number in range(3_000))), "2,000 are allowed"),
         (record("x" * 300_000), "schema_bytes_max"),
+        (Schema(SchemaType.STRING, b"", {"price": "€" * 100_000}), "300,005 bytes"),
         (Schema(SchemaType.KEY_VALUE, bytes(8), {"key.schema.type": "x" * 99_000}), "key.schema.type"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
