@@ -32,19 +32,20 @@ async def families_of(region: Region) -> list[MetricFamily]:
     """Return all metrics of a region, as they are now."""
     metrics, cluster = Metrics(), region.config.region
     topics = [topic for _, topic in sorted(region.directory.serving.items())]
-    series = 0
+    with_series = series = 0
     sums: Counter[str] = Counter()
     for index, topic in enumerate(topics):
         topic_stats = stats.topic_stats(topic, consumers=False)
         add_to_sums(sums, topic, topic_stats)
         if index < TOPICS_MAX and series < SERIES_MAX:
+            with_series += 1
             series += add_topic(metrics, topic, topic_stats, cluster)
         if index % 50 == 49:
             await asyncio.sleep(0)  # let other tasks run
     _add_namespaces(metrics, region)
     for name, value in sums.items():
         metrics.add(f"pulsar_broker_{name}", "Sum over all loaded topics.", value, cluster=cluster)
-    omitted = max(0, len(topics) - TOPICS_MAX)
+    omitted = len(topics) - with_series
     metrics.add("geoemu_topics_without_series", "Loaded topics without series of their own.", omitted)
     _add_region(metrics, region)
     return list(metrics.families.values())

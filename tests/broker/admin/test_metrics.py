@@ -131,6 +131,17 @@ def test_a_limited_number_of_topics_have_series(us: Served, monkeypatch: pytest.
     assert found["pulsar_broker_topics_count", ""] == 3
 
 
+def test_topics_without_series_are_counted_whatever_the_limit(
+    us: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_metrics, "SERIES_MAX", 1)
+    for name in "abc":
+        assert us.ask("PUT", f"/admin/v2/persistent/public/default/{name}/subscription/s").status == 204
+    found = samples(us)
+    assert [name for name, topic in found if name == "pulsar_rate_in"] == ["pulsar_rate_in"]
+    assert found["geoemu_topics_without_series", ""] == 2
+
+
 async def test_replication_has_figures_by_region() -> None:
     async with regions("us", "eu") as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
