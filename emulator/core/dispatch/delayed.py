@@ -56,7 +56,7 @@ class Delayed:
         """Id of the entry that is due first; of several, the one added first. There must be a waiting entry."""
         return self._ids[0][0]
 
-    def run(self, due_ms: int, entries_max: int) -> int:
+    def due_run_length(self, due_ms: int, entries_max: int) -> int:
         """Return how many entries at the front of the first block are due by `due_ms` and have consecutive ids, at most
         `entries_max`. There must be a waiting entry."""
         dues, ids = self._dues[0], self._ids[0]

@@ -12,7 +12,7 @@ from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.multiple_consumers import MultipleConsumers
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import DispatchStrategy, counted, reasons_of
+from emulator.core.dispatch.strategy import DispatchStrategy, count_text, reasons_of
 from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
@@ -92,7 +92,7 @@ class Dispatcher:
             )
         yield from reasons_of(groups, self.strategy.consumers, self._limits, unacked if serves_one else None)
         if unacknowledged:
-            yield Cause.NOT_ACKNOWLEDGED(count=counted(unacknowledged))
+            yield Cause.NOT_ACKNOWLEDGED(count=count_text(unacknowledged))
 
     # Consumers join.
 

@@ -144,7 +144,7 @@ class KeyShared(MultipleConsumers):
     def _set_aside(self, candidate: Candidate) -> bool:
         entry_id, slot = candidate.entry_id, self.slot_owners.slot_of(candidate.key_hash)
         self._dequeue(entry_id)
-        self._wait(slot, entry_id)
+        self._add_waiting(slot, entry_id)
         consumer = self.slot_owners.owner_of(slot)
         if consumer is None or self._is_held_by_another(slot, consumer):
             aside = self._aside_for_slot.setdefault(slot, IdSet())
@@ -153,7 +153,7 @@ class KeyShared(MultipleConsumers):
         self._aside_count += aside.add(entry_id)
         return True
 
-    def _wait(self, slot: int, entry_id: int) -> None:
+    def _add_waiting(self, slot: int, entry_id: int) -> None:
         self._waiting.setdefault(slot, IdSet()).add(entry_id)
         self._slot_of_waiting[entry_id] = slot
 
@@ -178,9 +178,9 @@ class KeyShared(MultipleConsumers):
         del self._slot_of_waiting[entry_id]
         if not waiting:
             del self._waiting[slot]
-        was_aside = _discard(self._aside_for_slot, slot, entry_id)
+        was_aside = _discard_aside(self._aside_for_slot, slot, entry_id)
         if not was_aside and consumer is not None:
-            was_aside = _discard(self._aside_for_consumer, consumer, entry_id)
+            was_aside = _discard_aside(self._aside_for_consumer, consumer, entry_id)
         self._aside_count -= was_aside
         return was_aside
 
@@ -232,7 +232,7 @@ class KeyShared(MultipleConsumers):
             holder = self._holder_of_entry.get(entry_id)
             super()._schedule_redelivery(consumer, [entry_id])
             if holder is not None:
-                self._wait(holder.slot, entry_id)
+                self._add_waiting(holder.slot, entry_id)
                 self._release_pending(entry_id)
 
     def moved(self) -> None:
@@ -259,7 +259,7 @@ class KeyShared(MultipleConsumers):
         self._aside_count = 0
 
 
-def _discard(aside: dict[AsideKey, IdSet], key: AsideKey, entry_id: int) -> bool:
+def _discard_aside(aside: dict[AsideKey, IdSet], key: AsideKey, entry_id: int) -> bool:
     """Remove an entry from those aside for `key`. Returns False when it was not among them."""
     ids = aside.get(key)
     if ids is None or not ids.discard(entry_id):

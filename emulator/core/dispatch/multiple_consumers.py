@@ -19,7 +19,7 @@ from emulator.core.dispatch.strategy import (
     ENTRIES_PER_READ_MAX,
     DispatchStrategy,
     WaitingMessages,
-    counted,
+    count_text,
 )
 from emulator.core.dispatch.types import (
     Candidate,
@@ -72,7 +72,7 @@ class MultipleConsumers(DispatchStrategy):
         # Read due entries; otherwise new ones, which may be due; otherwise wake when the next one is due.
         horizon_ms, first_due_ms = self.limits.horizon_ms(wall_ms), self.delayed.first_due_ms
         if first_due_ms <= horizon_ms:
-            entries = self.delayed.run(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
+            entries = self.delayed.due_run_length(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
             return Read(self.delayed.first_id, entries, end_entry_id, self._token)
         read = self._read_new(end_entry_id, max(permits, AHEAD_ENTRIES)) if self._may_read_ahead() else None
         if read is not None:
@@ -102,7 +102,7 @@ class MultipleConsumers(DispatchStrategy):
         if not self.delayed or self.delayed.first_due_ms <= self.limits.horizon_ms(wall_ms):
             return NO_REASON
         wait_ms = self.delayed.first_due_ms - wall_ms
-        return Cause.NOT_DUE(count=counted(self.delayed.count), wait_ms=wait_ms)
+        return Cause.NOT_DUE(count=count_text(self.delayed.count), wait_ms=wait_ms)
 
     # Dispatching.
 
@@ -168,7 +168,7 @@ class MultipleConsumers(DispatchStrategy):
         """Move an unread entry, or one from `replay`, into `delayed` (INV-29). An entry in `replay` is not due when an
         aborted transaction had acknowledged it before its delivery time."""
         if entry_id >= self._read_end:
-            self._pass_to(entry_id)
+            self._advance_read_end(entry_id)
         else:
             self.replay.discard(entry_id)
         self.delayed.add(min(due_ms, LATEST_MS), entry_id)
@@ -176,13 +176,13 @@ class MultipleConsumers(DispatchStrategy):
     def _dequeue(self, entry_id: int) -> None:
         """Remove an entry that is being processed from the unread entries, `replay` or `delayed`."""
         if entry_id >= self._read_end:
-            self._pass_to(entry_id)
+            self._advance_read_end(entry_id)
         elif not self.replay.discard(entry_id):
             self.delayed.pop_first()
 
-    def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
+    def _ack_gap(self, from_entry_id: int, entry_id: int) -> None:
         if entry_id > from_entry_id:
-            super()._pass_gap(from_entry_id, entry_id)
+            super()._ack_gap(from_entry_id, entry_id)
             self.moved()
 
     # Events.

@@ -74,7 +74,7 @@ class Shared(MultipleConsumers):
         if receiver is None:
             return False
         self._dequeue(candidate.entry_id)
-        self.chunks.wait(receiver, candidate.entry_id)
+        self.chunks.add_waiting(receiver, candidate.entry_id)
         return True
 
     def _take_turn(self) -> ConsumerState | None:
@@ -171,7 +171,7 @@ class ChunkAffinity:
         if len(self._receivers) > MESSAGES_MAX:
             self._receivers.popitem(last=False)
 
-    def wait(self, receiver: ConsumerState, entry_id: int) -> None:
+    def add_waiting(self, receiver: ConsumerState, entry_id: int) -> None:
         self.waiting_count += self._waiting.setdefault(receiver, IdSet()).add(entry_id)
 
     def release(self, receiver: ConsumerState) -> list[int]:

@@ -59,7 +59,7 @@ class SingleActive(DispatchStrategy):
             if consumer.permits <= 0:
                 break
             entry_id = candidate.entry_id
-            self._pass_to(entry_id)
+            self._advance_read_end(entry_id)
             if candidate.hidden:
                 cursor.ack_range(entry_id, entry_id)
             elif not cursor.is_acked_or_held(entry_id):

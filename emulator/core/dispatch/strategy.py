@@ -54,12 +54,12 @@ class DispatchStrategy(ABC):
     def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         """Decide about the result of `read`: all entries from its start on, in log order. Returns the deliveries; none
         if the read is obsolete. Entries that cannot be dispatched are delayed, set aside, or stay as they are."""
-        if self.is_overtaken(read):
+        if self.is_obsolete(read):
             return []
-        self._pass_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
+        self._ack_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
         return self._dispatch(candidates, wall_ms)
 
-    def is_overtaken(self, read: Read) -> bool:
+    def is_obsolete(self, read: Read) -> bool:
         """Whether a later event made the read obsolete."""
         return read.token is not self._token
 
@@ -87,12 +87,12 @@ class DispatchStrategy(ABC):
         last = ids.last_before(first + min(permits, ENTRIES_PER_READ_MAX))
         return Read(first, last - first + 1, end_entry_id, self._token)
 
-    def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
+    def _ack_gap(self, from_entry_id: int, entry_id: int) -> None:
         """Acknowledge [from_entry_id, entry_id): entries that were trimmed or never existed (storage promise S3)."""
         if entry_id > from_entry_id:
             self.cursor.ack_range(from_entry_id, entry_id - 1)
 
-    def _pass_to(self, entry_id: int) -> None:
+    def _advance_read_end(self, entry_id: int) -> None:
         """Move the read end past an offered entry and acknowledge the ids before it that do not exist (S3)."""
         if entry_id > self._read_end:
             self.cursor.ack_range(self._read_end, entry_id - 1)
@@ -158,7 +158,8 @@ class WaitingMessages(NamedTuple):
     """Whether no consumer owns the slots of their keys."""
 
 
-def counted(count: int) -> str:
+def count_text(count: int) -> str:
+    """Return a number of messages as text, such as `1 message`."""
     return f"{count:,} message{'' if count == 1 else 's'}"
 
 
@@ -172,9 +173,9 @@ def reasons_of(
     consumer, for strategies that do not count them."""
     for group in groups:
         if group.has_no_consumer:
-            yield Cause.NO_OWNER_OF_KEYS(count=counted(group.number))
+            yield Cause.NO_OWNER_OF_KEYS(count=count_text(group.number))
         elif group.holder is not None:
-            yield Cause.KEY_MOVED(count=counted(group.number), consumer=group.holder.name)
+            yield Cause.KEY_MOVED(count=count_text(group.number), consumer=group.holder.name)
         elif group.consumer is not None:
             yield from _reasons_against(
                 group.consumer, group.number, limits, unacked_by_active, Cause.WAITS_FOR_CONSUMER
@@ -202,17 +203,17 @@ def _reasons_against(
     unacknowledged = consumer.unacked_messages if unacked_by_active is None else unacked_by_active
     if consumer.unacked_messages >= limits.unacked_messages_per_consumer_max:
         yield Cause.CONSUMER_UNACKED_MAX(
-            count=counted(count),
+            count=count_text(count),
             consumer=consumer.name,
             unacknowledged=consumer.unacked_messages,
             limit=limits.unacked_messages_per_consumer_max,
         )
     elif consumer.permits <= 0:
         yield without_permits(
-            count=counted(count),
+            count=count_text(count),
             consumer=consumer.name,
             permits=consumer.permits,
             unacknowledged=unacknowledged,
         )
     elif consumer.blocked:
-        yield Cause.CONNECTION_FULL(count=counted(count), consumer=consumer.name)
+        yield Cause.CONNECTION_FULL(count=count_text(count), consumer=consumer.name)

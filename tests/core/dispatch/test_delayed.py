@@ -192,7 +192,8 @@ def test_a_run_is_what_follows_each_other_and_is_due():
     delayed = Delayed()
     for when, entry_id in ((5, 10), (5, 11), (6, 12), (6, 14), (9, 15)):
         delayed.add(when, entry_id)
-    assert [delayed.run(8, 100), delayed.run(5, 100), delayed.run(8, 1)] == [3, 2, 1]
+    limits = ((8, 100), (5, 100), (8, 1))
+    assert [delayed.due_run_length(*one) for one in limits] == [3, 2, 1]
 
 
 def test_a_million_cost_less_than_twenty_bytes_each_wherever_their_times_lie():

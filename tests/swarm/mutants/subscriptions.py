@@ -32,12 +32,12 @@ WRITE_DELAY_SECONDS = 0.02
 
 
 class _TrustingSingleActive(SingleActive):
-    def is_overtaken(self, read: Read) -> bool:
+    def is_obsolete(self, read: Read) -> bool:
         return False
 
 
 class _TrustingShared(Shared):
-    def is_overtaken(self, read: Read) -> bool:
+    def is_obsolete(self, read: Read) -> bool:
         return False
 
 
