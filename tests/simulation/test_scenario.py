@@ -102,6 +102,11 @@ def test_a_run_is_the_same_under_another_hash_seed() -> None:
     assert next(iter(digests)).startswith("trace ")
 
 
+def test_a_scenario_of_phases_alone_is_valid(tmp_path: Path) -> None:
+    outcome = run_scenario(scenario_of(tmp_path, "phase: nothing happens"), 1)
+    assert outcome.violation is None
+
+
 def test_every_verb_has_its_effect_on_simulated_regions(tmp_path: Path) -> None:
     scenario = scenario_of(
         tmp_path,

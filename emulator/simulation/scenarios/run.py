@@ -274,7 +274,7 @@ class _Run:
             step.action for step in self.simulated.scenario.steps if not isinstance(step.action, Phase)
         ]
         found: dict[tuple[str, str], list[str]] = {}
-        if self.result is None or not isinstance(actions[-1], Drain):
+        if self.result is None or not actions or not isinstance(actions[-1], Drain):
             return found
         finished = {
             name for step in self.simulated.scenario.steps if step.verb == "finish" for name in step.actors
