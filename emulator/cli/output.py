@@ -50,13 +50,13 @@ def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) 
 
 def _show_links(status: RunStatus) -> None:
     """Print the links that are not up or not as declared, or else the regions that are down and reached by no link."""
-    gone = [region.name for region in status.regions if region.state in _GONE]
+    down = [region.name for region in status.regions if region.state in _GONE]
     disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:
         slow = "" if link.has_declared_speed else f", {_speed(link.shape)}"
         print(f"{link.source} -> {link.target} is {link.state}{slow}")
     if not disturbed:
-        unreached = f", but none reaches {' or '.join(gone)}" if gone else ""
+        unreached = f", but none reaches {' or '.join(down)}" if down else ""
         print(f"all links are up{unreached}")
 
 

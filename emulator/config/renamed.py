@@ -61,9 +61,9 @@ def sentence(old: str, new: str) -> str:
 def report_renamed(file: YamlFile) -> None:
     """Report each old name as a problem, and replace it in `file.values` so that the check of fields accepts it."""
     for old in list(_old_names(file.values, ())):
-        *around, last = old.path
+        *parents, last = old.path
         container: Any = file.values
-        for part in around:
+        for part in parents:
             container = container[part]
         name = str(last) if old.is_key else str(container[last])
         file.report(old.path, sentence(name, old.new))

@@ -231,7 +231,7 @@ def _check_metadata_sync(declared: DeclaredTopology) -> None:
 
 
 def _common_topic_violation(topics: dict[str, str], topic: str) -> str:
-    other = next((name for name, its in topics.items() if its != topic), None)
+    other = next((name for name, other_topic in topics.items() if other_topic != topic), None)
     return "" if other is None else f"must be the same everywhere; {other} has {topics[other] or 'none'}"
 
 

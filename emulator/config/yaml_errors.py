@@ -97,9 +97,9 @@ def _path_in_file(location: KeyPath, values: Any) -> KeyPath:
     (`<member>`), and without the fields of a mapping that is written in a short form."""
     path: KeyPath = ()
     for part in location:
-        around = value_at(values, path)
+        parent = value_at(values, path)
         is_written = value_at(values, (*path, part)) is not ABSENT
-        if is_written or (isinstance(around, dict) and isinstance(part, str) and part[:1] not in ("<", "[")):
+        if is_written or (isinstance(parent, dict) and isinstance(part, str) and part[:1] not in ("<", "[")):
             path = (*path, part)
     return path
 

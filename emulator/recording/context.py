@@ -21,15 +21,15 @@ _DEFAULT_PORT = 6650
 def run_directory(run: str | Path | None) -> RunDirectory:
     """Return the directory of the given run, or of the run in GEOEMU_RUN_DIR, or of the latest run. Raises Refused if
     there is none."""
-    given = run or os.environ.get(RUN_DIR_VARIABLE)
-    return find_run(Path(given) if given else None)
+    configured = run or os.environ.get(RUN_DIR_VARIABLE)
+    return find_run(Path(configured) if configured else None)
 
 
 def actor_name() -> str:
     """Return the actor name of this program: GEOEMU_ACTOR, or the name of its file."""
-    given = os.environ.get(ACTOR_VARIABLE)
-    if given:
-        return given
+    configured = os.environ.get(ACTOR_VARIABLE)
+    if configured:
+        return configured
     program = Path(sys.argv[0] if sys.argv else "").stem
     return re.sub(r"[^-.\w]+", "-", program).strip("-.") or "program"
 
@@ -51,7 +51,7 @@ class ClientLocation:
         if region is None:
             if service_url is None:
                 raise Refused("this pulsar-client does not provide its service URL: pass region=…")
-            region = region_at(service_url, regions)
+            region = region_at_url(service_url, regions)
         elif region not in regions:
             raise Refused(f"the run in {directory.path} has no region {region!r}: {', '.join(regions)}")
         return cls(region, client, service_url)
@@ -64,9 +64,9 @@ class ClientLocation:
         return None if now == self.service_url else now
 
 
-def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
+def region_at_url(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
     """Return the region with this service URL. Raises Refused if no region or several regions have it."""
-    named = {region_of(address, regions) for address in addresses(service_url)}
+    named = {region_at_address(address, regions) for address in addresses(service_url)}
     if len(named) != 1 or None in named:
         offered = ", ".join(f"{name} {one.service_url}" for name, one in regions.items())
         why = "is at several regions of the run" if None not in named else "is at no region of the run"
@@ -74,7 +74,7 @@ def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
     return str(named.pop())
 
 
-def region_of(address: tuple[str, int], regions: Mapping[str, RegionRecord]) -> str | None:
+def region_at_address(address: tuple[str, int], regions: Mapping[str, RegionRecord]) -> str | None:
     """Return the region at an address (host, port), or None. In a network of containers, the host is the region's
     name."""
     host, port = address
@@ -130,13 +130,13 @@ def environment_variables(
     """Return the environment variables for a program that works in `region`. Raises KeyError if there is no such
     region."""
     known = {one.name: one for one in regions}
-    here = known[region]
+    region_address = known[region]
     return {
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         ACTOR_VARIABLE: actor,
         "GEOEMU_REGION": region,
-        "GEOEMU_SERVICE_URL": here.service_url,
-        "GEOEMU_ADMIN_URL": here.admin_url,
+        "GEOEMU_SERVICE_URL": region_address.service_url,
+        "GEOEMU_ADMIN_URL": region_address.admin_url,
         **{_variable(name): one.service_url for name, one in known.items()},
     }
 

@@ -231,12 +231,12 @@ class RunDirectory:
         for region in record.regions:
             self.region_dir(region).mkdir(parents=True)
         (self.path / "history").mkdir()
-        write_whole(self.path / "topology.json", topology.to_json())
+        replace_file(self.path / "topology.json", topology.to_json())
         record.created_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._write(record)
 
     def _write(self, record: RunRecord) -> None:
-        write_whole(self.path / "run.json", record.to_json())
+        replace_file(self.path / "run.json", record.to_json())
 
 
 def find_run(run_dir: Path | None, folder: Path | None = None) -> RunDirectory:
@@ -256,7 +256,7 @@ def claim_new_run(run_dir: Path | None, folder: Path | None = None) -> Iterator[
     the block fails and leaves it empty. Raises Refused if `run_dir` is not empty or unusable; if it is None, if a
     run of the current folder is up."""
     if run_dir is not None:
-        yield from _yield_claimed(_claim_given(run_dir.absolute()))
+        yield from _yield_claimed(_claim_folder(run_dir.absolute()))
         return
     home = (folder or Path.cwd()).absolute() / HOME
     try:
@@ -280,7 +280,7 @@ def _yield_claimed(path: Path) -> Iterator[RunDirectory]:
         raise
 
 
-def _claim_given(path: Path) -> Path:
+def _claim_folder(path: Path) -> Path:
     if (path / "run.json").exists():
         record = RunDirectory(path).read()
         if record.is_in_use():
@@ -324,7 +324,7 @@ def _replace_symlink(link: Path, target: Path) -> None:
     temporary.replace(link)
 
 
-def write_whole(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Replace a file atomically: readers see the old or the new text."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)

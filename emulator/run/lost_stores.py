@@ -17,7 +17,7 @@ from pathlib import Path
 from emulator.errors import StorageError
 
 
-def put_aside(store: Path) -> None:
+def move_lost_store(store: Path) -> None:
     """Move the files of a store to the next free `lost-<n>/`. No effect if there is no store."""
     files = sorted(store.parent.glob(f"{store.name}*"))
     if not files:
@@ -42,4 +42,4 @@ def _identity(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    put_aside(Path(sys.argv[1]))
+    move_lost_store(Path(sys.argv[1]))

@@ -45,8 +45,8 @@ _API_VERSIONS = struct.pack(">ihhih4s", 14, 18, 0, 1, 4, b"rdy?")
 
 def jars_folder() -> Path:
     """Return the folder for the jars: $GEOEMU_KAFKA_JARS, or a folder in the user's cache."""
-    if given := os.environ.get("GEOEMU_KAFKA_JARS"):
-        return Path(given)
+    if configured := os.environ.get("GEOEMU_KAFKA_JARS"):
+        return Path(configured)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "geoemu" / f"kafka-{KAFKA_VERSION}"
 

@@ -23,9 +23,9 @@ from emulator.run.directory import (
     claim_new_run,
     new_record,
     refuse_unknown,
-    write_whole,
+    replace_file,
 )
-from emulator.run.lost_stores import put_aside
+from emulator.run.lost_stores import move_lost_store
 from emulator.run.processes import ProcessState, state_of
 from emulator.runtimes import region_kafka
 from emulator.runtimes.contract import RegionState
@@ -93,7 +93,7 @@ class ProcessRuntime(RecordedRuntime):
                     configuration_dir=directory.configuration_dir(region.cluster),
                 )
                 config = dataclasses.replace(with_topic_prefix(config, run_token), log_format=log_format)
-                write_whole(region_dir / "region.json", config.to_json())
+                replace_file(region_dir / "region.json", config.to_json())
         return cls(directory, program=program)
 
     # --- the whole run ----------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class ProcessRuntime(RecordedRuntime):
     async def lose_store(self, cluster: str) -> None:
         with self._directory.edit() as record:
             refuse_running(record, cluster, self._processes.states(record))
-            put_aside(self._directory.configuration_dir(cluster) / CONFIGURATION_FILE)
+            move_lost_store(self._directory.configuration_dir(cluster) / CONFIGURATION_FILE)
 
     async def pause(self, region: str) -> None:
         refuse_unknown("region", region, self._directory.read().regions)

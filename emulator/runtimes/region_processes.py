@@ -20,7 +20,7 @@ from pathlib import Path
 import emulator
 from emulator.config.region import LinkShape, PeerConfig, RegionConfig
 from emulator.errors import RuntimeFailure
-from emulator.run.directory import RunDirectory, RunRecord, write_whole
+from emulator.run.directory import RunDirectory, RunRecord, replace_file
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.runtimes.regions import forced_kill_failure
 
@@ -154,7 +154,7 @@ def write_current_state(region_dir: Path, record: RunRecord, name: str) -> None:
     path = region_dir / "region.json"
     config = _with_links(RegionConfig.load(path), record.links)
     ahead_ms = record.regions[name].clock_ahead_ms
-    write_whole(path, dataclasses.replace(config, clock_ahead_ms=ahead_ms).to_json())
+    replace_file(path, dataclasses.replace(config, clock_ahead_ms=ahead_ms).to_json())
 
 
 def _with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]) -> RegionConfig:

@@ -354,8 +354,8 @@ def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
 
 def lost_clusters(record: RunRecord) -> frozenset[str]:
     """Return the clusters of which every region is lost."""
-    there = {region.cluster for region in record.regions.values() if not region.lost}
-    return frozenset(region.cluster for region in record.regions.values()) - there
+    surviving = {region.cluster for region in record.regions.values() if not region.lost}
+    return frozenset(region.cluster for region in record.regions.values()) - surviving
 
 
 def refuse_running(record: RunRecord, cluster: str, states: Mapping[str, ProcessState]) -> None:

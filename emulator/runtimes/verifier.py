@@ -58,12 +58,12 @@ def verify_command(
         "--junit": junit,
         "--markdown": markdown,
     }
-    given: list[tuple[str, object]] = [
+    options_set: list[tuple[str, object]] = [
         (option, value) for option, value in options.items() if value is not None
     ]
-    given += [("--message", message) for message in messages]
+    options_set += [("--message", message) for message in messages]
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
-    command += [str(word) for pair in given for word in pair]
+    command += [str(word) for pair in options_set for word in pair]
     return command + ["--json"] * as_json + ["--wait"] * wait
 
 

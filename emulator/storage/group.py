@@ -54,12 +54,12 @@ def slice_group(
     lengths = entry_lengths(data, location)
     if len(lengths) == 1:  # frequent with slow producers
         return [] if skip or max_entries == 0 else [data[8:-4]]
-    at = ENTRY_OVERHEAD_BYTES * (1 + len(lengths)) + sum(lengths[:skip])
-    wanted = lengths[skip:] if max_entries is None else lengths[skip : skip + max_entries]
+    first_start = ENTRY_OVERHEAD_BYTES * (1 + len(lengths)) + sum(lengths[:skip])
+    selected = lengths[skip:] if max_entries is None else lengths[skip : skip + max_entries]
     if max_bytes is not None:
-        wanted = wanted[: entries_within(wanted, max_bytes)]
-    starts = accumulate(wanted, initial=at)
-    return [data[start : start + length] for start, length in zip(starts, wanted, strict=False)]
+        selected = selected[: entries_within(selected, max_bytes)]
+    starts = accumulate(selected, initial=first_start)
+    return [data[start : start + length] for start, length in zip(starts, selected, strict=False)]
 
 
 def entries_within(lengths: Sequence[int], max_bytes: int) -> int:

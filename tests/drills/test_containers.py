@@ -15,7 +15,7 @@ import pytest
 
 from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
-from emulator.run.directory import write_whole
+from emulator.run.directory import replace_file
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
 from emulator.runtimes.compose.command import compose_command
@@ -269,7 +269,7 @@ async def start_replacement(run: ComposeRuntime, region: str) -> tuple[str, str]
         advertised_service_port=service_port,
         advertised_admin_port=admin_port,
     )
-    write_whole(folder / "replacement.json", config.to_json())
+    replace_file(folder / "replacement.json", config.to_json())
     published = (f"127.0.0.1:{service_port}:{PUBLISHED_PORT}", f"127.0.0.1:{admin_port}:{ADMIN_PORT}")
     command = [*compose_command(), "--progress", "quiet", "run", "--detach", "--no-deps", "--use-aliases"]
     for ports in published:

@@ -18,7 +18,7 @@ import geoemu
 from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused
-from emulator.recording.context import region_at
+from emulator.recording.context import region_at_url
 from emulator.run.directory import RunDirectory
 from emulator.runtimes.admin_client import call
 from emulator.runtimes.compose.run_files import render
@@ -215,7 +215,7 @@ def test_every_client_receives_the_address_that_it_connected_to(
         for host in reached_at:
             url = f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}"
             assert await _looked_up(host, port, admin_port) == {url}
-            assert region_at(url, RunDirectory(tmp_path / "run").read().regions) == "us-east"
+            assert region_at_url(url, RunDirectory(tmp_path / "run").read().regions) == "us-east"
         await run.restart("us-east")
         await run.down()
 

@@ -42,8 +42,8 @@ def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
     GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS and GEOEMU_KAFKA. Raises Refused for an invalid
     value."""
     names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
-    given = {field: environment[name] for field, name in names.items() if environment.get(name)}
-    settings = ComposeSettings(**given)  # type: ignore[arg-type]
+    configured = {field: environment[name] for field, name in names.items() if environment.get(name)}
+    settings = ComposeSettings(**configured)  # type: ignore[arg-type]
     if settings.kafka not in get_args(KafkaCount):
         raise Refused(f"GEOEMU_KAFKA is {settings.kafka!r}: each (region its own) or shared")
     try:

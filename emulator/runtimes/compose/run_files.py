@@ -12,7 +12,7 @@ from pathlib import Path
 from emulator.config.region import RegionConfig
 from emulator.config.topology import Topology
 from emulator.errors import Refused
-from emulator.run.directory import RunDirectory, claim_new_run, new_record, write_whole
+from emulator.run.directory import RunDirectory, claim_new_run, new_record, replace_file
 from emulator.runtimes.compose.file import (
     CONTAINER_USER,
     REPORT_FOLDER,
@@ -100,9 +100,9 @@ def fill_run(
         config = dataclasses.replace(config, log_format=log_format)
         if (servers := published_kafka(plan, name)) is not None:
             config = _with_open_timeout(config)
-        write_whole(folders[-1] / "region.json", config.to_json())
+        replace_file(folders[-1] / "region.json", config.to_json())
         if servers is not None:
-            write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
+            replace_file(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
     for kafka_owner in set(kafka_owners(topology, settings).values()):
         folders.append(directory.path / "kafka" / kafka_owner)
         folders[-1].mkdir(parents=True)
@@ -112,9 +112,9 @@ def fill_run(
         folders.append(directory.path / PROFILE)
         for path, content in dashboard_files(plan).items():
             (folders[-1] / path).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(folders[-1] / path, content)
+            replace_file(folders[-1] / path, content)
     _change_owner(folders)
-    write_whole(directory.path / "compose.yaml", text)
+    replace_file(directory.path / "compose.yaml", text)
 
 
 def _with_open_timeout(config: RegionConfig) -> RegionConfig:

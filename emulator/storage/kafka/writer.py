@@ -297,8 +297,10 @@ class KafkaWriter:
         for batch in batches:
             leader = self.cluster.leader(batch.partition.topic)
             (retriable if leader is None else by_leader.setdefault(leader, [])).append(batch)
-        for some in await asyncio.gather(*(self._send_to(node, some) for node, some in by_leader.items())):
-            retriable += some
+        for unsent in await asyncio.gather(
+            *(self._send_to(node, of_node) for node, of_node in by_leader.items())
+        ):
+            retriable += unsent
         if self.ended is not None:
             raise self.ended
         to_resend = []

@@ -84,13 +84,13 @@ class SqliteWriter:
         group, self._tick = self._tick, []
         if not group:
             return  # closed meanwhile
-        here = _is_small(group) and time.perf_counter() >= self._thread_until
-        if here and self._committer_lock.acquire(blocking=False):
-            self._commit_here(group)
+        on_loop = _is_small(group) and time.perf_counter() >= self._thread_until
+        if on_loop and self._committer_lock.acquire(blocking=False):
+            self._commit_on_loop(group)
         else:
             self._enqueue(group)
 
-    def _commit_here(self, group: list[SqliteWrite]) -> None:
+    def _commit_on_loop(self, group: list[SqliteWrite]) -> None:
         begin = time.perf_counter()
         try:
             self._committer.commit(group)
