@@ -95,14 +95,14 @@ def test_another_run_on_the_same_kafka_does_not_interfere(run: ComposeRuntime, t
     async def start_other() -> None:
         await compose(other.run_dir, "create", seconds=UP_SECONDS)
         kafka = (await run._containers.engine.containers(run._containers._run_label, KAFKA_LABEL))["us-east"]
-        network = other._run_label.partition("=")[2]
+        network = other._containers._run_label.partition("=")[2]
         connect = ["docker", "network", "connect", "--alias", "kafka-us-east", network, kafka.name]
         subprocess.run(connect, check=True, capture_output=True)
         await other.up()
 
     async def remove_other() -> None:
         kafka = (await run._containers.engine.containers(run._containers._run_label, KAFKA_LABEL))["us-east"]
-        network = other._run_label.partition("=")[2]
+        network = other._containers._run_label.partition("=")[2]
         subprocess.run(["docker", "network", "disconnect", network, kafka.name], capture_output=True)
         await remove(other.run_dir)
 
