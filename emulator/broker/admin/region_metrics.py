@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from emulator import __version__
 from emulator.broker.admin import stats
 from emulator.broker.admin.exposition import MetricFamily, Metrics
 from emulator.broker.admin.topic_metrics import SERIES_MAX, add_to_sums, add_topic
-from emulator.broker.metadata.store import Metadata
-from emulator.broker.metadata_sync.settings import SyncSettings, differences
+from emulator.broker.metadata_sync.settings import differences
 from emulator.broker.region import Region
 from emulator.broker.transactions.coordinator import RunningCoordinator
-from emulator.errors import StorageDamaged
 from emulator.model.transaction_names import full_text
 from emulator.model.values import TopicName
 
@@ -204,14 +201,7 @@ def metadata_metrics(region: Region) -> Iterator[tuple[str, str, float]]:
     backlog = 0 if leader is None else leader.channel.backlog
     yield "geoemu_metadata_events_backlog", help_, backlog
     help_ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
-    others = _clusters_with_other_exclusions(region.metadata, synchronizer.settings)
+    others = sum(1 for _ in differences(region.metadata, synchronizer.settings))
     yield "geoemu_metadata_clusters_with_other_exclusions", help_, others
     help_ = "Delay between the newest applied change of another cluster and its application, by the clocks."
     yield "geoemu_metadata_lag_seconds", help_, round(metrics.lag_ms / 1000, 3)
-
-
-def _clusters_with_other_exclusions(metadata: Metadata, settings: SyncSettings) -> int:
-    """Return the number of clusters with other excluded paths; 0 if a stored report is damaged."""
-    with suppress(StorageDamaged):
-        return sum(1 for _ in differences(metadata, settings))
-    return 0

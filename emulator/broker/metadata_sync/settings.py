@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from emulator.core.metadata.stored import (
     stored_excluded,
 )
 from emulator.core.metadata.version_vector import stored_vector
-from emulator.errors import ProtocolError, ServerError
+from emulator.errors import ProtocolError, ServerError, StorageDamaged
 from emulator.model.stored_keys import (
     SYNC_SEEN_TO_PATH,
     NamespacePath,
@@ -186,9 +187,12 @@ def excluded_in(metadata: Metadata, cluster: str) -> Excluded | None:
 
 
 def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[ExclusionDifference]:
-    """Compare this cluster's excluded paths (`metadata_sync_excluded_paths`) with those of the other clusters."""
+    """Compare this cluster's excluded paths (`metadata_sync_excluded_paths`) with those of the other clusters. A
+    cluster whose stored report is damaged is skipped; `DamagedRows` replaces the report."""
     for cluster in sorted(settings.clusters):
-        there = excluded_in(metadata, cluster)
+        there = None
+        with suppress(StorageDamaged):
+            there = excluded_in(metadata, cluster)
         if there is not None:
             only_here = not_covered(settings.excluded, there)
             only_there = not_covered(there, settings.excluded)

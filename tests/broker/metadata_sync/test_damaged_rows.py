@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from emulator.broker.admin.region_metrics import metadata_metrics
 from emulator.broker.explain.topics import explain
+from emulator.broker.metadata_sync.settings import differences
 from emulator.broker.metadata_sync.sync_leader import SyncLeader
 from emulator.broker.region import Region
+from emulator.core.metadata.stored import encode_excluded
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
@@ -27,6 +30,7 @@ from emulator.model.stored_keys import (
     SyncRecordPath,
     TenantPath,
 )
+from emulator.model.values import Change
 from tests.broker.metadata_sync.clusters import (
     NAMESPACE,
     SIDES,
@@ -116,6 +120,19 @@ async def test_a_damaged_row_is_reported_and_replaced_and_sync_goes_on(row: Any)
         assert metric(us, "geoemu_metadata_sync_failures_total") == 0
         assert "is damaged" in why(us, row.text)
         assert ("is damaged" in why(us, NAMESPACE.text)) is (row == ROWS["record"])
+
+
+def test_a_damaged_report_does_not_hide_what_other_clusters_exclude() -> None:
+    rows = {
+        SyncExcludedPath(cluster).text: Change(1, SyncExcludedPath(cluster).text, value, 0)
+        for cluster, value in (("asia", encode_excluded(("tenant/x",))), ("europe", b"7"))
+    }
+    metadata, settings = (
+        SimpleNamespace(get=rows.get),
+        SimpleNamespace(clusters=("asia", "europe"), excluded=()),
+    )
+    found = list(differences(cast(Any, metadata), cast(Any, settings)))
+    assert [(one.cluster, one.only_there) for one in found] == [("asia", ["tenant/x"])]
 
 
 async def test_a_failure_is_no_reason_any_more_once_the_leader_begins_again(
