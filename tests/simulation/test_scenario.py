@@ -383,3 +383,20 @@ def test_a_gap_lasts_until_the_next_message_from_a_region_that_lives(
 ) -> None:
     gaps = [value for what, value in subscription_figures(events).items() if "gap" in what]
     assert gaps == ([] if gap is None else [gap])
+
+
+def test_topics_of_one_subscription_name_share_its_figures() -> None:
+    """Repeated receives add up, and the longest gap counts, whichever topic comes last."""
+    orders = [
+        received(1, "us", 1),
+        received(2, "us", 1),
+        received(3, "us", 1),
+        fact(1000, "kill", "us"),
+        received(3000, "eu", 2),
+    ]
+    bills = [replace(event, topic="bills") for event in (received(1, "us", 1), received(2000, "eu", 1))]
+    for events in ([*orders, *bills], [*bills, *orders]):
+        assert subscription_figures(sorted(events, key=lambda event: event.at_ms)) == {
+            "billing: received again (messages)": 3,
+            "billing: fail-over gap after kill of us (s)": 2.0,
+        }

@@ -22,20 +22,22 @@ Subscription = tuple[str | None, str | None]
 
 
 def subscription_figures(events: Sequence[HistoryEvent]) -> Figures:
-    """Return, for each subscription, the number of repeated receives, and its fail-over gap after each kill, loss, stop
-    and pause of the region in which it was consumed."""
+    """Return, for each subscription name, the number of repeated receives of all its topics, and its longest fail-over
+    gap after a kill, loss, stop or pause of the region in which it was consumed."""
     received: dict[Subscription, list[HistoryEvent]] = defaultdict(list)
     for event in events:
         if event.op == "receive" and event.outcome == "ok":
             received[event.topic, event.subscription].append(event)
     figures: dict[str, float] = {}
     for (_, name), of_subscription in received.items():
-        figures[f"{name}: received again (messages)"] = _repeated(of_subscription)
+        repeated = f"{name}: received again (messages)"
+        figures[repeated] = figures.get(repeated, 0) + _repeated(of_subscription)
         for event in events:
             if event.outcome == "fact" and event.op in DOWN:
                 gap = _gap_seconds(event, of_subscription, events)
                 if gap is not None:
-                    figures[f"{name}: fail-over gap after {event.op} of {event.region} (s)"] = gap
+                    longest = f"{name}: fail-over gap after {event.op} of {event.region} (s)"
+                    figures[longest] = max(gap, figures.get(longest, 0.0))
     return figures
 
 
