@@ -79,7 +79,7 @@ def render(evaluation: Evaluation, report: Path, files: Mapping[Renderer, Path |
         for renderer, path in files.items():
             if path is not None:
                 target = path
-                path.write_text(renderer(evaluation), encoding="utf-8")
+                path.write_text(renderer(evaluation), encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         what = "the report" if target == report else str(target)
         raise ReportNotWritten(
@@ -124,7 +124,8 @@ def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
     if options.called is not None and page.is_relative_to(run):
         page = page.relative_to(run)
         page = Path(options.called) / page if Path(options.called).is_absolute() else page
-    print(json.dumps(evaluation.as_json()) if options.json else summary(evaluation, page), flush=True)
+    text = json.dumps(evaluation.as_json()) if options.json else summary(evaluation, page)
+    print(text.encode(errors="backslashreplace").decode(), flush=True)
     return exit_code(evaluation.verdict, evaluation.limits)
 
 

@@ -39,7 +39,7 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, str, Case, str, str]]:
 
 
 def junit(evaluation: Evaluation) -> str:
-    """Return one test suite. Control characters, which XML cannot contain, are removed."""
+    """Return one test suite. Control characters and lone surrogates, which XML cannot contain, are removed."""
     figures = [row for row in _rows(evaluation) if row[2] == "measured"]
     rows = [row for row in _rows(evaluation) if row[2] != "measured"]
     cases = [case for _, _, case, _, _ in rows]
@@ -84,4 +84,8 @@ def _cell(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    return "".join(one for one in text if one in "\t\n" or (one >= " " and one not in "￾￿"))
+    return "".join(
+        one
+        for one in text
+        if one in "\t\n" or (one >= " " and one not in "\ufffe\uffff" and not "\ud800" <= one <= "\udfff")
+    )

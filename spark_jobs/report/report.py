@@ -227,5 +227,5 @@ def _cell(name: str, value: Any, start_ms: float) -> str:
 
 def _replace(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_text(text, encoding="utf-8", errors="backslashreplace")  # a name may have lone surrogates
     os.replace(partial, path)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from spark_jobs.engines.starting import Interrupted, Interruptible, choose, started, why_not
+from spark_jobs.verdict import EXIT_CODES
 from spark_jobs.verify import warm_up
 
 pytestmark = pytest.mark.long
@@ -137,6 +140,23 @@ def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, 
     )
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith("VALID")
+
+
+def test_names_with_lone_surrogates_are_written_to_every_report(drill_template: Path, tmp_path: Path) -> None:
+    """JSON allows them in the name of a region, and neither UTF-8 nor XML does."""
+    path = tmp_path / "run"
+    shutil.copytree(drill_template, path)
+    topology = json.loads((path / "topology.json").read_text())
+    region = {"name": "us-\ud800", "log": {"backend": "sqlite"}}
+    topology["clusters"].append({"name": "other", "regions": [region]})
+    (path / "topology.json").write_text(json.dumps(topology))
+    xml, table = tmp_path / "junit.xml", tmp_path / "table.md"
+    done = run(path, "--engine", "embedded", "--junit", xml, "--markdown", table)
+    assert done.returncode == EXIT_CODES["unknown"], done.stderr
+    assert "the folder regions/us- is missing" in xml.read_text()
+    ElementTree.parse(xml)
+    for text in (done.stdout, (path / "report/report.html").read_text(), table.read_text()):
+        assert r"regions/us-\ud800 is missing" in text
 
 
 def test_a_cluster_is_not_the_embedded_engines(tmp_path: Path) -> None:
