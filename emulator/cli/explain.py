@@ -56,7 +56,7 @@ async def explain_in_regions(
     responses = [one for one in _with_conflicts(explained) if only in (None, one.region)]
     unknown = [one for one in responses if one.is_unknown]
     if unknown and not any(one.explanation for one in responses):
-        raise _refused(" ".join(words), "; ".join(_each_once(unknown)))
+        raise _refused(" ".join(words), "; ".join(_merge_equal_problems(unknown)))
     return [one for one in responses if _is_about(kind, words, one)]
 
 
@@ -74,7 +74,7 @@ def _with_conflicts(responses: Sequence[RegionResponse]) -> list[RegionResponse]
     return [replace(one, explanation=by_region.get(one.region)) for one in responses]
 
 
-def _each_once(refusals: Sequence[RegionResponse]) -> list[str]:
+def _merge_equal_problems(refusals: Sequence[RegionResponse]) -> list[str]:
     """Return the problems of regions, equal ones of several regions once."""
     by_words: dict[str, list[RegionResponse]] = {}
     for one in refusals:

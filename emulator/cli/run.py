@@ -115,7 +115,7 @@ def render(
         f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
     )
     if dashboards:
-        print("with --profile dashboards before `up`: dashboards at http://127.0.0.1:3000")
+        print("`--profile dashboards` before `up` also starts dashboards: http://127.0.0.1:3000")
 
 
 @app.command(epilog="Example: geoemu status --json")
@@ -142,7 +142,7 @@ def down(run_dir: RunDir = None) -> None:
 
     async def end() -> str:
         had_ended = (await run.status()).ended
-        await run.down()  # in an ended run, this stops regions that a user started without geoemu
+        await run.down()  # in an ended run, too: a user may have started containers since
         return "had already ended" if had_ended else "has ended"
 
     print(f"the run in {run.run_dir} {asyncio.run(end())}")
