@@ -434,6 +434,7 @@ def test_few_aliases_that_stand_for_much(tmp_path: Path) -> None:
     assert "must have at most 20000 keys and values" in problems_of(path)
 
 
+@pytest.mark.long
 def test_brackets_without_end(tmp_path: Path) -> None:
     path = write_topology(tmp_path, "clusters: " + "[" * 100_000)
     assert problems_of(path) == "topology.yaml: must not be nested this deeply"
@@ -444,6 +445,7 @@ _YAML_PARTS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_garbled_files_are_configuration_errors_and_nothing_else(data: st.DataObject, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class ScenarioWithLosses(SimulatedScenario):
             await broker.synchronizer.losses.declare(cluster, lost=lost)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_clusters_that_declared_each_other_lost_have_the_same_in_the_end(seed: int) -> None:
     assert play(seed, kind=ScenarioWithLosses).acknowledged > 0

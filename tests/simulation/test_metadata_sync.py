@@ -166,11 +166,13 @@ def play(
     return scenario
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_all_clusters_have_the_same_in_the_end(seed: int) -> None:
     assert play(seed).acknowledged > 0
 
 
+@pytest.mark.long
 def test_without_an_order_of_events_the_fold_finds_the_difference() -> None:
     """The last arrival wins: clusters differ, or have a value that is not the latest."""
     rule = replace(LATEST, wins=lambda stamp, present, here: True)

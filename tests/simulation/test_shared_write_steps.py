@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
+import pytest
+
 from emulator.client import Client, ClientError, Producer
 from emulator.simulation.world import World, world
 from tests.simulation.test_transaction_steps import Killed
@@ -93,6 +95,7 @@ def deaths() -> tuple[int, set[str]]:
     raise AssertionError("not reached")
 
 
+@pytest.mark.long
 def test_many_transactions_that_share_writes_count_each_as_a_whole_behind_whatever_write_their_region_dies() -> (
     None
 ):

@@ -171,6 +171,7 @@ async def _outcome(awaitable: Awaitable[Any]) -> Any:
         return type(error), error.definite, str(error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["on the loop and in the thread", "in the thread"])
 def test_sqlite_gives_the_same_outcomes_as_the_memory_store(where: str, monkeypatch: pytest.MonkeyPatch):
     """Outcomes, ids, ends, sizes, contents, versions and even error messages."""

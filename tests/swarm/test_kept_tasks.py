@@ -12,6 +12,7 @@ from spark_jobs.verify import evaluate_run
 from tests.swarm.runner import run_seed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 3, 7])
 def test_a_stored_run_of_tasks_is_verified_from_its_directory_alone(seed: int, tmp_path: Path) -> None:
     """With killed, cut off and fenced programs, too, every stored message has a known producer, and no publish with a

@@ -135,6 +135,7 @@ async def test_a_sync_leader_that_stops_releases_its_lease() -> None:
         await soon(lambda: leader_of(world, "americas") == other)
 
 
+@pytest.mark.long
 async def test_a_cluster_that_lost_its_store_and_its_log_gets_everything_back() -> None:
     async with clusters(THREE) as world:
         await create(world.running["ap"])

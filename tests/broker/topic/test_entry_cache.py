@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ MADE_HERE = [
 """Threads left by earlier tests may also allocate memory."""
 
 
+@pytest.mark.long
 def test_an_entry_is_charged_with_its_real_memory() -> None:
     see_every_kind()
     account = MemoryBudget("tails")

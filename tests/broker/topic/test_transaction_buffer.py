@@ -261,6 +261,7 @@ async def test_the_last_position_and_seeks_stay_before_what_is_open() -> None:
                 assert [(await newcomer.receive()).payload for _ in range(2)] == [b"b", b"c"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_late_reader_skips_aborted_messages(committed: bool) -> None:
     """Also after its state was dropped from memory, and a restart."""

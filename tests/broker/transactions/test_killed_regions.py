@@ -52,6 +52,7 @@ async def _results(world: Regions) -> Counter[bytes]:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_every_message_is_processed_once_despite_kills(seed: int) -> None:
     expected = Counter({b"result of %d" % number: 1 for number in range(MESSAGES)})

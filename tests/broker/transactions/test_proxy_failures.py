@@ -95,6 +95,7 @@ async def succeed(world: Regions, number: int) -> None:
         await transaction.commit()
 
 
+@pytest.mark.long
 async def test_every_message_is_processed_once_wherever_the_proxy_fails(tmp_path: Path) -> None:
     async with regions("us") as world, world.client("us") as client:
         inbox = await client.producer("inbox")

@@ -546,6 +546,7 @@ class Player:
         self.epoch: int | None = None
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_there_is_one_owner_epochs_only_grow_and_no_producer_waits_for_a_free_topic(

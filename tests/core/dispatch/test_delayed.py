@@ -196,6 +196,7 @@ def test_a_run_is_what_follows_each_other_and_is_due():
     assert [delayed.due_run_length(*one) for one in limits] == [3, 2, 1]
 
 
+@pytest.mark.long
 def test_a_million_cost_less_than_twenty_bytes_each_wherever_their_times_lie():
     entries, chance = 100_000, random.Random(1)
     for times in (range(entries), [chance.randrange(10**7) for _ in range(entries)]):

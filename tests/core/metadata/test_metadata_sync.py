@@ -311,6 +311,7 @@ TOPIC = PartitionedTopicPath("persistent://acme/orders/one").text
 PATHS = (NAMESPACE, NamespacePath("acme/bills").text, TenantPath("acme").text, TOPIC)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(st.integers(2, 5), st.integers(0, 2**32), st.booleans())
 def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) -> None:
@@ -497,6 +498,7 @@ def test_within_the_bound_the_older_change_is_refused_as_ever() -> None:
         eu.policy("deduplication", False)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_lost_cluster_that_comes_back_ends_with_what_the_others_have(seed: int, hybrid: bool) -> None:

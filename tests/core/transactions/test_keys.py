@@ -105,6 +105,7 @@ def fill(book: KeyBook, character: str) -> None:
         connect(book, NO_EPOCH, f"{number}".rjust(64, "p"), key=f"{number}".rjust(255, character))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("character", ["k", '"', "\U0001f600"])
 def test_a_checkpoint_of_keys_fits_into_one_append_whatever_they_are_called(character: str) -> None:
     """Kafka accepts no larger one: the coordinator would fail for ever."""

@@ -247,6 +247,7 @@ def test_names_of_rows_are_read_back() -> None:
         assert RowName.parse(str(name)) == name
 
 
+@pytest.mark.long
 def test_there_is_a_bound() -> None:
     acks, cursor = PendingAcks(), Cursor(-1)
     acks.acknowledge(T1, [ClaimedAck(entry_id) for entry_id in range(ACKS_MAX)], cursor)

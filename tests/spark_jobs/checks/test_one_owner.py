@@ -138,6 +138,7 @@ def judged_seed(engine: QueryEngine, seed: int, without: str | None, folder: Pat
     return check
 
 
+@pytest.mark.long
 def test_an_epoch_returned_before_it_was_durable_is_found_in_a_simulated_run(
     engine: QueryEngine, tmp_path: Path
 ) -> None:

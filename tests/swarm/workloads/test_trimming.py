@@ -3,6 +3,8 @@ the checks detect."""
 
 from __future__ import annotations
 
+import pytest
+
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import LogView
 from tests.swarm.faults import ClockJump, KillClient, PauseClient
@@ -13,6 +15,7 @@ from tests.swarm.workloads import trimming
 SEEDS = range(1, 6)
 
 
+@pytest.mark.long
 def test_nothing_that_is_needed_goes_and_the_disks_are_given_back() -> None:
     """Every program reports its result: no check detects a program that is still waiting."""
     for seed in SEEDS:
