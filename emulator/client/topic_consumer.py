@@ -156,11 +156,13 @@ class TopicConsumer(Consumer):
     async def acknowledge(
         self, *messages: Message | MessageId, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
+        """As `Consumer.acknowledge`. In a transaction, ack timeouts stop when the request is sent, as in Pulsar's Java
+        client; otherwise once it has succeeded."""
         if transaction is not None:
-            self._redelivery.stop_timeouts(messages)
-            ids = self._acknowledgements.all_ids(messages)
             await transaction.will_acknowledge_at(self.topic, self.subscription)
             self._check_usable()
+            self._redelivery.stop_timeouts(messages)
+            ids = self._acknowledgements.all_ids(messages)
             await self._acknowledgements.send_in(transaction, ids)
             return
         if messages:
@@ -171,14 +173,16 @@ class TopicConsumer(Consumer):
     async def acknowledge_cumulative(
         self, message: Message | MessageId, *, confirmed: bool = False, transaction: Transaction | None = None
     ) -> None:
+        """As `Consumer.acknowledge_cumulative`. Ack timeouts stop when the request is sent, before the response, as in
+        Pulsar's Java client: after a failure the messages are redelivered with the next reconnect."""
         message_id = id_of(message)
-        self._redelivery.stop_timeouts_upto(message_id)
         if transaction is not None:
             await transaction.will_acknowledge_at(self.topic, self.subscription)
-            self._check_usable()
+        self._check_usable()
+        self._redelivery.stop_timeouts_upto(message_id)
+        if transaction is not None:
             await self._acknowledgements.send_in(transaction, [message_id], cumulative=True)
             return
-        self._check_usable()
         await self._acknowledgements.send_cumulative(message_id, confirmed=confirmed)
 
     def negative_acknowledge(self, *messages: Message) -> None:

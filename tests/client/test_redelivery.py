@@ -90,6 +90,30 @@ async def test_a_message_is_redelivered_unless_it_is_acknowledged_in_time(client
     assert await nothing_comes(exclusive)
 
 
+@pytest.mark.parametrize("cumulative", [False, True], ids=["single", "cumulative"])
+async def test_a_message_that_its_transaction_could_not_register_is_redelivered_by_timeout(
+    client: Client, monkeypatch: pytest.MonkeyPatch, cumulative: bool
+) -> None:
+    await publish(client, b"x")
+    type_ = ConsumerType.EXCLUSIVE if cumulative else ConsumerType.SHARED
+    consumer = await subscribe(client, type_=type_, ack_timeout_seconds=3.0)
+    message, transaction = await come(consumer), await client.new_transaction()
+    acknowledge = consumer.acknowledge_cumulative if cumulative else consumer.acknowledge
+
+    async def fail(*_: object) -> None:
+        raise ClientError("timeout", definite=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.coordinators, "add", fail)
+        with pytest.raises(ClientError, match="timeout"):
+            await acknowledge(message, transaction=transaction)
+    again = await come(consumer)
+    assert again.payload == b"x"
+    await acknowledge(again, transaction=transaction)
+    await transaction.commit()
+    assert await nothing_comes(consumer)
+
+
 @pytest.mark.parametrize("batching", [None, Batching(messages_max=3)], ids=["single", "batch"])
 @pytest.mark.parametrize("how", ["negatively acknowledged", "forgotten"])
 async def test_a_message_beyond_its_redeliveries_is_a_dead_letter_with_its_origin(
