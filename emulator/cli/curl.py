@@ -28,7 +28,6 @@ class CurlRequest:
 
 
 def as_curl(admin_url: str, request: CurlRequest) -> str:
-    """Return the curl command for a shell."""
     words = ["curl", "--silent", "--show-error"]
     if request.method != "GET":
         words += ["--request", request.method]

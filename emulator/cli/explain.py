@@ -32,8 +32,6 @@ NEW_LINE = "\n" + " " * 13
 
 @dataclass(frozen=True, slots=True)
 class RegionResponse:
-    """The response of one region."""
-
     region: str
     explanation: Explanation | None
     problem: str = ""

@@ -92,8 +92,6 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class Simulate:
-    """The arguments of the verb."""
-
     scenario: str
     """File or name of a scenario."""
     topology: Path
@@ -159,7 +157,6 @@ def scenarios() -> dict[str, str]:
 
 
 def print_scenarios() -> None:
-    """Print one line for each scenario."""
     known = scenarios()
     width = max(map(len, known))
     for name, about in known.items():

@@ -151,8 +151,6 @@ def _refuse_in_network(options: dict[str, object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunCommand:
-    """The arguments of the verb."""
-
     scenario: Path
     topology: Path
     runtime: str | None

@@ -106,7 +106,6 @@ class Topology:
 
     @property
     def region_names(self) -> tuple[str, ...]:
-        """The names of `regions`, in the same order."""
         return tuple(region.name for region in self.regions)
 
     def region(self, name: str) -> RegionSpec:
@@ -128,7 +127,6 @@ class Topology:
         )
 
     def with_regions(self, change: Callable[[RegionSpec], RegionSpec]) -> Topology:
-        """Return the topology with every region changed."""
         clusters = (
             dataclasses.replace(cluster, regions=tuple(map(change, cluster.regions)))
             for cluster in self.clusters

@@ -112,8 +112,6 @@ ACTOR_VARIABLE = "GEOEMU_ACTOR"
 
 
 class RegionAddress(Protocol):
-    """A region with its addresses for clients."""
-
     @property
     def name(self) -> str: ...
 

@@ -121,7 +121,6 @@ class PublishRecorder:
 
 
 def record_result(publish: PublishHistory, result: Any, message_id: Any) -> None:
-    """Record the outcome of a publish."""
     match outcome_of(result):
         case "ok":
             publish.ok(message_id_text(message_id))

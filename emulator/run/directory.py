@@ -180,8 +180,6 @@ def new_record(
 
 
 class RunDirectory:
-    """The directory of one run."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 

@@ -39,7 +39,6 @@ def write_manifest(
     description: str = "",
     steps: Sequence[str] = (),
 ) -> None:
-    """Write the manifest to the run directory."""
     made_by = MadeBy(version, command, os.getcwd(), scenario, description, tuple(steps))
     (run_dir / MADE_BY_FILE).write_text(json.dumps(asdict(made_by), indent=1) + "\n")
 

@@ -39,7 +39,6 @@ class Contract:
 
 
 def write_contract(run_dir: Path, contracts: Iterable[Contract]) -> None:
-    """Write the contracts of a run."""
     (run_dir / ANSWERS_FILE).write_text(json.dumps([asdict(one) for one in contracts], indent=1) + "\n")
 
 

@@ -125,8 +125,6 @@ _ATTEMPTS = 200
 
 @dataclass(frozen=True, slots=True)
 class WantedPort:
-    """One port that a region needs."""
-
     region: str
     key: str
     """Name of the port in the topology, such as `service_port`, for error messages."""

@@ -49,7 +49,6 @@ def verify_command(
     markdown: Path | None = None,
     messages: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command of the verifier."""
     options = {
         "--master": master,
         "--engine": engine,

@@ -72,8 +72,6 @@ class MemoryDisk:
 
 
 class _Write(NamedTuple):
-    """One issued write."""
-
     lane: Lane | None
     """Lane that fails together with the write (S5); None: no lane."""
     apply: Callable[[], Any]

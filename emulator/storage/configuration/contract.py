@@ -40,8 +40,6 @@ class Conflict(StorageError):
 
 
 class ConfigurationRead(NamedTuple):
-    """The result of a read."""
-
     revision: int
     changes: Sequence[Change]
     """Changes in the order of their revisions."""

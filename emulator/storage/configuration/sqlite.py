@@ -88,8 +88,6 @@ Files = tuple[tuple[int, int], ...]
 
 
 class Opened(NamedTuple):
-    """The connections to the open file."""
-
     files: Files
     identity: str
     """Random identity, generated when the store was created."""

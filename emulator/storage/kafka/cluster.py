@@ -49,8 +49,6 @@ T = TypeVar("T")
 
 
 class Fetched(NamedTuple):
-    """The result of one fetch."""
-
     end: int
     """First offset that is not durable yet (the high watermark)."""
     first_offset: int

@@ -49,12 +49,10 @@ def decode(text: str) -> str:
 
 
 def region_prefix(prefix: str, region: str) -> str:
-    """Return the prefix of all topics of a region."""
     return f"{prefix}.{encode(region)}."
 
 
 def keys_topic(region_prefix: str) -> str:
-    """Return the topic of the key-value part."""
     return f"{region_prefix}keys"
 
 
@@ -68,7 +66,6 @@ def log_topic(region_prefix: str, ledger_id: int, name: str) -> str:
 
 
 def log_key(name: str) -> bytes:
-    """Return the key of a log in the key topic."""
     return LOG_PREFIX + name.encode()
 
 

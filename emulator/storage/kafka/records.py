@@ -52,8 +52,6 @@ class ProducedRecord(NamedTuple):
 
 
 class RecordBatch(NamedTuple):
-    """One stored batch, decoded."""
-
     first_offset: int
     next_offset: int
     records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]]

@@ -69,8 +69,6 @@ class KafkaAppendLane(Lane, Protocol):
 
 
 class KafkaAppend(KafkaWrite):
-    """An append of entries to a log."""
-
     __slots__ = ("entries",)
     lane: KafkaAppendLane
 
@@ -250,7 +248,6 @@ class KafkaWriter:
                     return
 
     def _next_batches(self) -> list[_Batch]:
-        """Take the batches of the next group."""
         batches: list[_Batch] = []
         size = 0
         for partition in list(self._dirty):
