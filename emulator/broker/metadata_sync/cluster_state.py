@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from itertools import islice
 
 from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings
@@ -127,7 +127,10 @@ class Tombstones:
         self._next_check = 0.0
         """Loop time of the next check."""
         self._checked_with: object = None
-        """The arguments of the last check that found no removable tombstone; the same ones are not checked again."""
+        """The arguments of the last check that found no removable tombstone; the same ones are checked again when
+        `_ahead_ms` is reached."""
+        self._ahead_ms = math.inf
+        """Time of the earliest tombstone that the last check found too far in the future; infinite without one."""
 
     def note(self, record: DocumentRecord) -> None:
         """Update the paths with tombstones after a record changed."""
@@ -150,16 +153,17 @@ class Tombstones:
             for cluster in state.losses.expected
         }
         checked_with = (own_vector, other_vectors, len(self._paths), tuple(undecided))
-        if checked_with == self._checked_with:
+        latest_ms = state.settings.wall_clock_ms() + state.settings.here.clock_ahead_ms_max
+        if checked_with == self._checked_with and latest_ms < self._ahead_ms:
             return
-        is_removable = self._removable(own_vector, other_vectors)
-        ready = (
-            path for path in self._paths if path not in undecided and self._has_removable(path, is_removable)
-        )
-        paths = list(islice(ready, TOMBSTONES_AT_ONCE))
+        is_everywhere = removable_tombstones(own_vector, other_vectors)
+        paths, ahead_ms = self._find_removable(undecided, is_everywhere, latest_ms)
         if not paths:
-            self._checked_with = checked_with
+            self._checked_with, self._ahead_ms = checked_with, ahead_ms
             return
+
+        def is_removable(stamp: SyncStamp) -> bool:
+            return stamp.time_ms <= latest_ms and is_everywhere(stamp)
 
         def work(transaction: MetadataTransaction) -> None:
             for path in paths:
@@ -169,17 +173,25 @@ class Tombstones:
         for path in paths:
             self.note(state.record(path))
 
-    def _removable(
-        self, own_vector: Vector, other_vectors: Mapping[str, Vector]
-    ) -> Callable[[SyncStamp], bool]:
-        """Return the predicate for removable tombstones. Removing one advances the clock to its time, which is
-        forbidden for times too far in the future (INV-81)."""
-        settings = self._state.settings
-        is_removable = removable_tombstones(own_vector, other_vectors)
-        latest_ms = settings.wall_clock_ms() + settings.here.clock_ahead_ms_max
-        return lambda stamp: stamp.time_ms <= latest_ms and is_removable(stamp)
-
-    def _has_removable(self, path: str, is_removable: Callable[[SyncStamp], bool]) -> bool:
-        return any(
-            event.is_deleted and is_removable(event.stamp) for event in self._state.record(path).events()
-        )
+    def _find_removable(
+        self, undecided: Collection[str], is_everywhere: Callable[[SyncStamp], bool], latest_ms: int
+    ) -> tuple[list[str], float]:
+        """Return up to TOMBSTONES_AT_ONCE paths with removable tombstones, and the time of the earliest tombstone that
+        is only too far in the future. Removing a tombstone advances the clock to its time, which is forbidden for times
+        after `latest_ms` (INV-81)."""
+        paths: list[str] = []
+        ahead_ms = math.inf
+        for path in self._paths:
+            if path in undecided:
+                continue
+            events = self._state.record(path).events()
+            times = [
+                event.stamp.time_ms for event in events if event.is_deleted and is_everywhere(event.stamp)
+            ]
+            if any(time_ms <= latest_ms for time_ms in times):
+                paths.append(path)
+                if len(paths) == TOMBSTONES_AT_ONCE:
+                    break
+            else:
+                ahead_ms = min([ahead_ms, *times])
+        return paths, ahead_ms

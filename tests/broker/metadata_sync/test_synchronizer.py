@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -9,12 +10,13 @@ import pytest
 
 from emulator.broker.admin.region_metrics import metadata_metrics
 from emulator.broker.explain.topics import explain
+from emulator.broker.metadata_sync import cluster_state
 from emulator.broker.metadata_sync.event_topic import EventTopic
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
-from emulator.core.metadata.merge import MetadataTransaction, Overruled
+from emulator.core.metadata.merge import CLOCK_AHEAD_MS_MAX, MetadataTransaction, Overruled
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath
 from tests.broker.metadata_sync.clusters import (
@@ -243,6 +245,24 @@ async def test_a_tombstone_goes_when_every_cluster_has_it_and_not_before() -> No
         await create(world.running["ap"])
         await soon(lambda: us.policies.has_namespace("acme/orders"))
         await soon(lambda: are_alike(world))
+
+
+async def test_a_tombstone_dated_ahead_goes_once_the_clock_reaches_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clusters that are idle then did not check the tombstone again."""
+    monkeypatch.setattr(cluster_state, "TOMBSTONES_SECONDS", 0.0)
+    async with clusters(TWO) as world:
+        us, record = world.running["us"], SyncRecordPath(NAMESPACE.text).text
+        world.skews_ms["us"] = CLOCK_AHEAD_MS_MAX + 100_000
+        await create(us, ("us",))
+        await soon(lambda: are_alike(world))
+        await us.metadata.put(NAMESPACE.text, None)
+        await soon(lambda: record not in world.configurations["americas"].values)
+        await asyncio.sleep(1.0)
+        assert record in world.configurations["europe"].values
+        world.skews_ms["eu"] = 101_000
+        await soon(lambda: record not in world.configurations["europe"].values)
 
 
 async def test_explain_shows_which_event_won_which_lost_and_which_cluster_lacks_it() -> None:
