@@ -149,8 +149,8 @@ def _as_journey_events(frame: DataFrame) -> DataFrame:
 
 
 def _first_cumulative(events: DataFrame, at_positions: DataFrame) -> DataFrame:
-    """Return one row for each subscription, outcome and covered position: the earliest time and the lowest entry of the
-    cumulative acknowledgements that cover it."""
+    """Return one row for each subscription, outcome and covered position: time and entry of the earliest cumulative
+    acknowledgement that covers it."""
     cumulative = (
         operations(events, "acknowledge")
         .where(F.col("how") == "cumulative")
@@ -169,7 +169,9 @@ def _first_cumulative(events: DataFrame, at_positions: DataFrame) -> DataFrame:
         cumulative.join(at_positions, ["topic", "region", "ledger_id"])
         .where(F.col("upto") >= F.col("entry_id"))
         .groupBy(*ORIGIN, "op", "outcome", "region", "subscription", "ledger_id")
-        .agg(F.min("at_ms").alias("at_ms"), F.min("upto").alias("entry_id"))
+        .agg(F.min(F.struct("at_ms", "upto")).alias("first"))
+        .withColumn("at_ms", F.col("first.at_ms"))
+        .withColumn("entry_id", F.col("first.upto"))
         .withColumn("batch_index", F.lit(None).cast("int"))
         .withColumn("how", F.lit("cumulative"))
         .withColumn("error", F.lit(None).cast("string"))

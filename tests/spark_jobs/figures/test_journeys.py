@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.figures.journeys import Journey, origin_of
+from spark_jobs.engines.frames import use_engine
+from spark_jobs.figures.journeys import Journey, follow_messages, origin_of
 from spark_jobs.report.report import render_page, summary
 from spark_jobs.verify import evaluate_run
+from tests.spark_jobs.literal import acknowledged, evidence_from, published, received, stored, subscribed
 from tests.spark_jobs.sample_run import TOPIC, SampleRun, place
 
 
@@ -48,6 +50,22 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(
     assert {origin_of(witness) for check in evaluation.checks for witness in check.witness} - {None} == {
         one.origin for one in evaluation.journeys
     }
+
+
+def test_time_and_position_are_those_of_the_first_cumulative_acknowledgement(engine: QueryEngine) -> None:
+    """The later one has a lower position, as of a consumer that received the messages again."""
+    events = [
+        subscribed("a", initial="earliest"),
+        *published(0),
+        received(0, "a", 20),
+        acknowledged("a", 3, 60, how="cumulative"),
+        acknowledged("a", 1, 70, how="cumulative"),
+    ]
+    with use_engine(engine):
+        evidence = evidence_from([stored("a", number, number) for number in range(4)], events)
+        (journey,) = follow_messages(evidence, [("p", 0)])
+    acks = [(stop.at_ms, stop.position, stop.how) for stop in journey.stops if stop.op == "acknowledge"]
+    assert acks == [(60.0, "1:3", "cumulative")]
 
 
 def test_any_message_can_be_followed_by_its_producer_and_number(engine: QueryEngine, tmp_path: Path) -> None:
