@@ -183,8 +183,10 @@ def _sentence(moment: Moment) -> str:
         return f"{moment.words}: no topic lost its owner."
     sentence = f"{moment.words}: {moment.orphaned:,} topics lost their owner"
     if moment.without_owner_p50 is not None and moment.without_owner_max is not None:
+        taken_over = moment.orphaned - moment.still_without
+        those = f"the {taken_over:,} that got a new owner" if moment.still_without else "them"
         sentence += (
-            f"; half of them had no owner for {duration_text(moment.without_owner_p50)} or less,"
+            f"; half of {those} had none for {duration_text(moment.without_owner_p50)} or less,"
             f" the slowest for {duration_text(moment.without_owner_max)}"
         )
     return sentence + (f"; {moment.still_without:,} got no new owner." if moment.still_without else ".")

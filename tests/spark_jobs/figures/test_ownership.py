@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,10 @@ def test_bars_of_two_contests_begin_at_one_place_and_have_one_scale() -> None:
 def test_the_legend_explains_the_bars_and_the_time_without_an_owner() -> None:
     assert [words for _, words in legend_of(CONTEST)] == ["before", "h-1 killed"]
     assert sentences_of(CONTEST) == [
-        "h-1 killed: 8 topics lost their owner; half of them had no owner for 12 ms or less,"
+        "h-1 killed: 8 topics lost their owner; half of the 7 that got a new owner had none for 12 ms or less,"
         " the slowest for 1.500 s; 1 got no new owner."
+    ]
+    all_taken_over = replace(CONTEST, moments=(Moment("h-1 killed", 8, 0, 0.0124, 1.5),))
+    assert sentences_of(all_taken_over) == [
+        "h-1 killed: 8 topics lost their owner; half of them had none for 12 ms or less, the slowest for 1.500 s."
     ]
