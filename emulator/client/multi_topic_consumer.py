@@ -191,6 +191,12 @@ class SubscribedTopics:
         self._create = create
         self._is_closed = False
         self._following: asyncio.Task[None] | None = None
+        self._opening: dict[str, asyncio.Task[None]] = {}
+        """Topics found later whose consumers are being opened, in the background: one that is unavailable does not
+        delay the others."""
+        self._listed_again: set[str] = set()
+        """Topics that a change has listed while they were being opened. One that fails is tried again."""
+        self._free_slots = asyncio.Semaphore(CONCURRENT_MAX)
 
     @property
     def is_pattern(self) -> bool:
@@ -234,11 +240,26 @@ class SubscribedTopics:
     async def _update(self, names: frozenset[str]) -> None:
         for topic in sorted(self.consumers.keys() - names):
             await self.consumers.pop(topic).close()
-        await _in_groups(sorted(names - self.consumers.keys()), self._open_if_possible)
+        self._listed_again |= names & self._opening.keys()
+        for topic in sorted(names - self.consumers.keys() - self._opening.keys()):
+            self._open_in_background(topic)
+
+    def _open_in_background(self, topic: str) -> None:
+        opening = asyncio.get_running_loop().create_task(self._open_if_possible(topic))
+        self._opening[topic] = opening
+        opening.add_done_callback(lambda _: self._opening_ended(topic))
 
     async def _open_if_possible(self, topic: str) -> None:
-        with contextlib.suppress(ClientError):
-            await self._open(topic)
+        async with self._free_slots:
+            with contextlib.suppress(ClientError):
+                await self._open(topic)
+
+    def _opening_ended(self, topic: str) -> None:
+        del self._opening[topic]
+        is_listed_again = topic in self._listed_again
+        self._listed_again.discard(topic)
+        if is_listed_again and topic not in self.consumers:
+            self._names.recheck()
 
     def handle_end(self, child: TopicConsumer) -> bool:
         """Handle the end of a topic's consumer. With a pattern, remove it: its topic is subscribed to again if still
@@ -250,9 +271,11 @@ class SubscribedTopics:
 
     async def stop_following(self) -> None:
         following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
+        tasks = [*([] if following is None else [following]), *self._opening.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         self._is_closed = True

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from emulator.client import EARLIEST, LATEST, Client, ClientError, ConsumerType, InitialPosition, MessageId
+from emulator.client.connection import BrokerConnection
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.errors import ServerError
 from emulator.simulation.world import World
@@ -240,6 +241,52 @@ async def test_a_pattern_follows_topics_as_they_come_and_go(world: World, client
     assert f"{ORDERS}-a" not in str(answer), "the consumer must not create it again"
     await publish(client, f"{ORDERS}-a", "again")
     assert await received(consumer, 1) == ["again"]
+
+
+async def test_an_unavailable_topic_does_not_delay_changes_of_other_topics(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(world, operation_timeout_seconds=20.0)
+    await publish(client_of(world), f"{ORDERS}-old", "of old")
+    consumer = several(await client.subscribe(pattern(), "s", initial_position=EARLIEST_POSITION))
+    assert await received(consumer, 1) == ["of old"]
+    connection_for, unavailable = client.connection_for, f"{ORDERS}-bad"
+
+    async def refuse(topic: str) -> BrokerConnection:
+        if topic == unavailable:
+            raise ClientError("not ready", definite=True, code=ServerError.ServiceNotReady)
+        return await connection_for(topic)
+
+    monkeypatch.setattr(client, "connection_for", refuse)
+    await publish(client_of(world), f"{ORDERS}-bad", "of bad")
+    await asyncio.sleep(1)
+    await publish(client_of(world), f"{ORDERS}-good", "of good")
+    await delete(world, "orders-old")
+    await world.simulation.until(lambda: set(consumer.consumers) == {f"{ORDERS}-good"}, within_seconds=5)
+    await asyncio.sleep(30)  # opening it has failed, and is repeated: the list has changed meanwhile
+    unavailable = ""
+    assert await received(consumer, 2) == ["of bad", "of good"]
+    await client.close()
+
+
+async def test_a_consumer_that_is_closed_while_it_opens_a_topic_leaves_no_consumer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(world)
+    consumer = several(await client.subscribe(pattern(), "s", initial_position=EARLIEST_POSITION))
+    connection_for, asked = client.connection_for, asyncio.Event()
+
+    async def delay(topic: str) -> BrokerConnection:
+        asked.set()
+        await asyncio.sleep(1)
+        return await connection_for(topic)
+
+    monkeypatch.setattr(client, "connection_for", delay)
+    await publish(client_of(world), f"{ORDERS}-a", "x")
+    await asyncio.wait_for(asked.wait(), 5)
+    await consumer.close()
+    await asyncio.sleep(5)
+    assert not region(world).directory.serving[f"{ORDERS}-a"].subscriptions
 
 
 async def test_a_pattern_without_topics_waits_for_the_first_one(world: World, client: Client) -> None:
