@@ -145,11 +145,12 @@ def moment_label(
     """Return a label right of a moment, or left of it at the right edge; None if there is no room. `shift_max`: maximum
     distance from the moment, in pixels."""
     x, width = frame.x(at_s), len(words) * CHARACTER_PX
-    if x + 5 + width > frame.right:
+    room = frame.right - (x + 5) - width
+    if room < 0:
         fits = x - 5 - width >= frame.left and row.reserve(x - 5 - width, x - 5)
         return text(x - 5, y, words, kind, "end") if fits else None
-    start = row.reserve_near(x + 5, width, shift_max)
-    return None if start is None or start + width > frame.right else text(start, y, words, kind)
+    start = row.reserve_near(x + 5, width, min(shift_max, room))
+    return None if start is None else text(start, y, words, kind)
 
 
 def bars(frame: PlotArea, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:

@@ -20,7 +20,7 @@ from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep, 
 from spark_jobs.figures.timeline import BINS, Timeline, TimelineCount, make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
-from spark_jobs.report.picture import nice_step
+from spark_jobs.report.picture import LabelRow, PlotArea, moment_label, nice_step
 from spark_jobs.report.report import render_page, summary, write_report
 from spark_jobs.report.texts import journey_lines, legend, steps_in_short
 from spark_jobs.report.timeline_drawing import draw_timeline
@@ -304,6 +304,16 @@ class TestTimes:
 
 def links(happened: list[dict[str, Any]]) -> tuple[Interval, ...]:
     return make_timeline(("a",), {}, 0.0, 9000.0, [], happened, []).links
+
+
+def test_a_label_without_room_reserves_none() -> None:
+    """A region's name that would have to move beyond the right edge leaves its place to a later, shorter one."""
+    frame, row = PlotArea(1000, 0, 1000, 100.0, True), LabelRow()
+    assert moment_label(frame, 80, "x" * 20, 10, "place", row, 0)
+    reserved = list(row.reserved)
+    assert moment_label(frame, 81, "x" * 20, 10, "place", row, 300) is None
+    assert row.reserved == reserved
+    assert moment_label(frame, 81, "x", 10, "place", row, 300)
 
 
 @pytest.mark.parametrize(
