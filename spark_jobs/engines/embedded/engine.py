@@ -25,17 +25,16 @@ MEMORY_LIMIT = "2GB"
 
 @contextlib.contextmanager
 def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
-    """Open the engine until the end of the block. Raises EngineUnavailable for errors of DuckDB within it."""
+    """Open the engine until the end of the block. Raises EngineUnavailable for errors of DuckDB, also within it."""
     with tempfile.TemporaryDirectory(prefix="geoemu-verdict-") as folder:
-        engine = EmbeddedEngine(Path(folder) if evidence_bytes >= LARGE_BYTES else None)
         try:
-            yield engine
+            large = evidence_bytes >= LARGE_BYTES
+            with contextlib.closing(EmbeddedEngine(Path(folder) if large else None)) as engine:
+                yield engine
         except duckdb.Error as problem:
             raise EngineUnavailable(
                 f"the embedded engine failed, so there is no verdict: {str(problem).splitlines()[0]}"
             ) from problem
-        finally:
-            engine.close()
 
 
 class EmbeddedEngine:

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.embedded.columns import duckdb_type
-from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.embedded.engine import LARGE_BYTES, EmbeddedEngine, embedded_engine
 from spark_jobs.engines.frames import (
     BoundThreads,
     Column,
@@ -281,6 +281,14 @@ def test_both_engines_evaluate_tampered_evidence_alike(
 ) -> None:
     embedded, on_spark = judgements(spark, sabotage.write(tmp_path / "run"))
     assert embedded == on_spark
+
+
+def test_an_error_while_the_embedded_engine_opens_makes_it_unavailable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spark_jobs.engines.embedded.engine.MEMORY_LIMIT", "no size")
+    with pytest.raises(EngineUnavailable, match="the embedded engine failed"), embedded_engine(LARGE_BYTES):
+        pass
 
 
 def test_threads_use_their_own_engine_at_the_same_time() -> None:
