@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from emulator.broker.metadata.store import Metadata
@@ -23,7 +23,7 @@ from emulator.core.metadata.messages import (
     decode,
 )
 from emulator.core.metadata.stored import encode_excluded, stored_excluded
-from emulator.core.metadata.version_vector import Vector, bounded, covers
+from emulator.core.metadata.version_vector import bounded, covers
 from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
 from emulator.storage.configuration.contract import ConfigurationRows
 
@@ -114,19 +114,21 @@ class EventInbox:
         """Apply messages durably in one transaction, and return them by kind. The caller must answer the requests.
         StorageError when the store fails: all or nothing was applied, and applying them again has no further effect."""
         batch = self._decode_batch(received)
-        vectors_before = dict(self.reported)
+        if batch.event_messages or batch.own or batch.answered or batch.reports:
+            self._count(await self._metadata.transact(self._work(batch, shared_paths)))
+            self._drop_finished(batch.answered)
+        self._note_reports(batch)
+        if batch.event_messages and batch.events:
+            made_ms = max(event.stamp.time_ms for event in batch.events)
+            self._metrics.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
+        return batch
+
+    def _note_reports(self, batch: EventBatch) -> None:
         for message in batch.event_messages:
             self._note_reported(message.source, {f"{message.source}:{message.incarnation}": message.upto})
         for report in batch.reports.values():
             self._note_reported(report.source, dict(report.vector))
             self.declared[report.source] = report.declared.get(self._settings.here.cluster, 0)
-        if batch.event_messages or batch.own or batch.answered or batch.reports:
-            self._count(await self._metadata.transact(self._work(batch, shared_paths)), vectors_before)
-            self._drop_finished(batch.answered)
-        if batch.event_messages and batch.events:
-            made_ms = max(event.stamp.time_ms for event in batch.events)
-            self._metrics.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
-        return batch
 
     def _note_reported(self, source: str, vector: dict[str, int]) -> None:
         self.reported[source] = bounded(vector, self.reported.get(source, {}))
@@ -193,9 +195,9 @@ class EventInbox:
             if partial is not None and partial.is_over:
                 del self._partial_answers[answer.source]
 
-    def _count(self, counts: MergeCounts, vectors_before: Mapping[str, Vector]) -> None:
-        """Add the results of a transaction to the metrics. `vectors_before`: the version vectors of the other clusters
-        before it; a replaced change counts as undone if the replacing cluster had not received it."""
+    def _count(self, counts: MergeCounts) -> None:
+        """Add the results of a transaction to the metrics. A replaced change counts as undone if the replacing cluster
+        had not received it, by the reports before this transaction."""
         self._metrics.won += counts.won
         self._metrics.lost += counts.lost
         self._metrics.from_the_future += len(counts.from_the_future)
@@ -205,7 +207,7 @@ class EventInbox:
         undone = [
             (event, ours)
             for event, ours in counts.replaced
-            if not covers(vectors_before.get(event.stamp.source, {}), ours)
+            if not covers(self.reported.get(event.stamp.source, {}), ours)
         ]
         self._metrics.undone += len(undone)
         for event, ours in undone[:10]:

@@ -15,6 +15,7 @@ from emulator.core.metadata.event import NUMBER_MAX, SyncEvent
 from emulator.core.metadata.messages import PARTS_MAX, decode
 from emulator.core.metadata.version_vector import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
+from emulator.errors import StorageError
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, TenantPath
 from tests.broker.metadata_sync.clusters import (
     EVENTS,
@@ -166,6 +167,31 @@ def test_a_path_that_no_store_accepts_is_rejected() -> None:
 
 
 # Contents of an inbox.
+
+
+async def test_a_repeated_batch_counts_the_changes_that_it_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report in the batch that had failed counted as received before its events."""
+    async with clusters(TWO) as world:
+        us, eu = world.running["us"], world.running["eu"]
+        await create(us)
+        await soon(lambda: eu.policies.has_namespace("acme/orders"))
+        world.cut("us", "eu")
+        await eu.policies.set(NAMESPACE, DEDUPLICATION, True)
+        clock = (await leading(eu))._state.clock
+        vector = {f"europe:{clock.incarnation}": clock.sequence}
+        report = json.dumps({"version": 1, "kind": "standing", "source": "americas", "vector": vector})
+        events = pack(event(f"{NAMESPACE.text}/policies/deduplication", False))
+
+        async def fail(work: object) -> None:
+            raise StorageError("the store is away", definite=True)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(eu.metadata, "transact", fail)
+            with pytest.raises(StorageError):
+                await take(eu, events, report.encode())
+        await take(eu, events, report.encode())
+        assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
+        assert synchronizer(eu).metrics.undone == 1
 
 
 def answer(number: int, part: int, parts: int, *, whole: bool = True, stamps: int = 3) -> bytes:
