@@ -230,8 +230,9 @@ def conclude_epochs(found: Sequence[FindingGroup], circumstances: Circumstances)
 
 
 def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
-    """Return whether a finding is proven: its region was not lost for good and has a complete log, and the history is
-    complete unless the logs alone prove the finding."""
+    """Return whether a finding is proven: its region has a complete log and does not remain lost, and the history is
+    complete unless the logs alone prove the finding. A lost region that starts again continues with its log; one with
+    its log in memory is a damaged region."""
     if found.region in circumstances.damaged_regions | circumstances.lost:
         return False
     return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged
