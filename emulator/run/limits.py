@@ -43,7 +43,7 @@ class Limit:
     def text(self) -> str:
         """The limit as users write it."""
         actor = f"[{self.actor}]" if self.actor else ""
-        value = f"{self.value:g}" if self.measure in COUNTS else _duration(self.value)
+        value = f"{self.value:.0f}" if self.measure in COUNTS else _duration(self.value)
         return f"{self.measure}{actor}{self.operator}{value}"
 
     def is_kept_by(self, figure: float) -> bool:
@@ -105,4 +105,6 @@ def _value(measure: str, written: str) -> float:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+    """Return the text of a duration, exact to the microsecond to which `_value` rounds."""
+    number, unit = (f"{seconds * 1000:.3f}", "ms") if seconds < 1 else (f"{seconds:.6f}", "s")
+    return number.rstrip("0").rstrip(".") + unit

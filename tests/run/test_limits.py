@@ -54,6 +54,22 @@ def test_what_is_written_is_read_again(limits: list[Limit]) -> None:
     assert parse_limits(as_text(limits)) == tuple(limits)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "unrecovered<=1000000",
+        f"redelivered<{2**53}",
+        "gap<=1000000s",
+        "outage=1234.567s",
+        "lag<=0.0000012s",
+        "stall<999.9999ms",
+    ],
+)
+def test_a_limit_with_many_digits_is_read_again_unchanged(written: str) -> None:
+    limit = parse_limit(written)
+    assert parse_limit(limit.text) == limit
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
