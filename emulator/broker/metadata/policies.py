@@ -247,6 +247,11 @@ class Policies:
         """Return the policies in the document at a path, by name, as JSON."""
         return self._documents.get(path.text, {})
 
+    def stored_value(self, path: StoredKey, policy: Policy[Any]) -> Any:
+        """Return a policy in the document at a path, as JSON; None for one that is not set, or invalid."""
+        stored = self.stored_policies(path).get(policy.name)
+        return None if _decode_value(path.text, policy, stored) is None else stored
+
     # Changes.
 
     async def set(self, path: StoredKey, policy: Policy[T], value: T | None) -> int:
@@ -357,13 +362,13 @@ def _policies_in(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decode_value(path: str, policy: Policy[T], stored: Any) -> T | None:
-    """Return the value of a policy; None, with a warning, for an invalid one, which the change then replaces."""
+    """Return the value of a policy; None, with a warning, for an invalid one."""
     if stored is None:
         return None
     try:
         return policy.codec.decode(stored)
     except ValueError as problem:
-        logger.warning("policy %s at %s is invalid and replaced: %s", policy.name, path, problem)
+        logger.warning("policy %s at %s is invalid and ignored: %s", policy.name, path, problem)
         return None
 
 

@@ -11,11 +11,12 @@ from emulator.client import ClientError, ConsumerType
 from emulator.config.region import PeerConfig
 from emulator.core.policies.declaration import Scope
 from emulator.core.policies.topic_policies import REGISTRY
-from emulator.model.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath, RegionTopicPoliciesPath
 from tests.broker.admin.served import Served, served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 NAMESPACE_PATH = NamespacePath("public/default").text
+ORDERS = "persistent://public/default/orders"
 TOPIC = "/admin/v2/persistent/public/default/orders"
 NAME = "persistent://public/default/orders"
 
@@ -103,6 +104,17 @@ def test_an_invalid_part_of_a_stored_policy_is_replaced_with_all_of_it(us: Serve
     store(us, NAMESPACE_PATH, b'{"policies": {"permissions": {"namespace_auth": 3}}}')
     assert us.ask("POST", f"{NAMESPACE}/permissions/ada", ["produce"]).status == 204
     assert us.get(f"{NAMESPACE}/permissions") == {"ada": ["produce"]}
+
+
+def test_an_invalid_stored_policy_has_no_parts(us: Served) -> None:
+    store(us, NAMESPACE_PATH, b'{"policies": {"permissions": 3, "properties": 3}}')
+    store(
+        us, RegionTopicPoliciesPath("us", ORDERS).text, b'{"policies": {"dispatch_rates_by_subscription": 3}}'
+    )
+    assert us.get(f"{NAMESPACE}/permissions") == us.get(f"{NAMESPACE}/properties") == {}
+    assert us.ask("DELETE", f"{TOPIC}/permissions/ada").status == 412
+    assert us.ask("DELETE", f"{NAMESPACE}/property/owner").status == 204
+    assert us.ask("GET", f"{TOPIC}/billing/dispatchRate").status == 204
 
 
 def test_a_list_of_regions_must_contain_the_region_of_the_request() -> None:

@@ -154,9 +154,7 @@ async def _every_topic(region: Region, namespace: str) -> list[Topic]:
 
 
 def _properties(call: AdminRequest) -> Mapping[str, str]:
-    found: Mapping[str, str] = call.region.policies.stored_policies(call.namespace_path()).get(
-        PROPERTIES.name, {}
-    )
+    found: Mapping[str, str] = call.region.policies.stored_value(call.namespace_path(), PROPERTIES) or {}
     return found
 
 

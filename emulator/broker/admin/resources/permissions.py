@@ -22,9 +22,7 @@ OF_NAMESPACE, OF_TOPIC, OF_SUBSCRIPTION = "namespace_auth", "topic_auth", "subsc
 
 
 def _grants_of(call: AdminRequest, kind: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = call.region.policies.stored_policies(call.namespace_path()).get(
-        PERMISSIONS.name, {}
-    )
+    found = call.region.policies.stored_value(call.namespace_path(), PERMISSIONS) or {}
     of_kind: Mapping[str, Any] = found.get(kind, {})
     return of_kind
 

@@ -228,11 +228,8 @@ async def get_rate(call: AdminRequest) -> Content:
         applied = policies.of_topic(call.topic_name())
         rate = applied[DISPATCH_RATES_BY_SUBSCRIPTION].get(name) or applied[SUBSCRIPTION_DISPATCH_RATE]
         return DISPATCH_RATE_FORM.encode(rate)
-    return (
-        policies.stored_policies(call.topic_policies_path())
-        .get(DISPATCH_RATES_BY_SUBSCRIPTION.name, {})
-        .get(name)
-    )
+    rates = policies.stored_value(call.topic_policies_path(), DISPATCH_RATES_BY_SUBSCRIPTION) or {}
+    return rates.get(name)
 
 
 async def set_rate(call: AdminRequest) -> None:
