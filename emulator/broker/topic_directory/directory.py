@@ -135,8 +135,13 @@ class TopicDirectory:
         return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
 
     def exists(self, name: str) -> bool:
-        """Whether a topic of this full name is stored, in memory, or being opened (and perhaps missing)."""
-        return self.state_of(name) is not LoadState.ABSENT or self._has_log(name)
+        """Whether a topic of this full name is stored, in memory, or being opened by a request that may create it."""
+        slot = self._slots.get(name)
+        if slot is None or slot.state is LoadState.ABSENT:
+            return self._has_log(name)
+        if slot.state is not LoadState.OPENING or name in self._creating or self._has_log(name):
+            return True
+        return any(mode is not OpenMode.EXISTING for mode in slot.waiters.values())
 
     def all_names(self) -> list[str]:
         """Return the full names of the persistent topics of all namespaces, sorted."""

@@ -14,6 +14,7 @@ from emulator.broker.topic_directory.stored_topics import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import STARTS_KEY, CursorKey, PendingWorkKey, parse_key
+from emulator.model.values import TopicName
 from emulator.storage.contract import Versioned
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import Regions, regions, until
@@ -55,6 +56,30 @@ async def test_a_lookup_after_the_first_producer_gets_its_topic() -> None:
         question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
         store_of(world).release()
         assert await producer is await question
+
+
+async def test_a_missing_topic_that_a_lookup_is_opening_does_not_exist() -> None:
+    """Its name was in use, so that creating the partitioned topic failed."""
+    async with regions("us") as world:
+        region = world.running["us"]
+        directory = region.directory
+        question = await soon(directory.acquire(TOPIC, OpenMode.EXISTING))
+        assert directory.state_of(TOPIC) is LoadState.OPENING
+        assert not directory.exists(TOPIC)
+        creating = await soon(region.partitioned.create(TopicName.parse(TOPIC), 2))
+        with pytest.raises(ProtocolError, match="not found"):
+            await question
+        await creating
+        assert region.partitioned.count(TopicName.parse(TOPIC)) == 2
+
+
+async def test_a_topic_that_is_being_created_exists() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        producer = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+        assert directory.state_of(TOPIC) is LoadState.OPENING
+        assert directory.exists(TOPIC)
+        await producer
 
 
 async def test_a_failure_rejects_the_waiting_requests_and_the_next_one_loads_again() -> None:
