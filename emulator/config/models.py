@@ -30,9 +30,12 @@ from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 HOUR_MS = 3_600_000
 INTEGER_MAX = 2**31 - 1
 SETTINGS_THAT_MAY_BE_ZERO = (
+    "exclusive_patience_ms",
     "failover_delay_ms",
+    "metadata_sync_clock_ahead_ms_max",
     "peer_reconnect_backoff_ms",
     "region_tail_bytes",
+    "topic_idle_ms",
     "transaction_coordinators",
     "transaction_key_labels_max",
     "transaction_outcomes_max",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,27 @@ from jsonschema import Draft202012Validator
 from emulator.config.json_schema import SCHEMAS_DIR, schemas
 
 ROOT = Path(__file__).parents[2]
+ZERO = re.compile(r"(?<![\d.,])0: ")
+"""Meaning of 0 in the description of a field."""
 
 
 @pytest.mark.parametrize("name", ["topology.schema.json", "cluster.schema.json"])
 def test_the_shipped_schema_is_current(name: str) -> None:
     assert (SCHEMAS_DIR / name).read_text() == schemas()[name], "run: python -m emulator.config.json_schema"
+
+
+def test_zero_is_valid_wherever_a_description_gives_it_a_meaning() -> None:
+    fields = [
+        (name, field)
+        for file in ("topology.schema.json", "cluster.schema.json")
+        for part in json.loads((SCHEMAS_DIR / file).read_text())["$defs"].values()
+        for name, field in part.get("properties", {}).items()
+    ]
+    described = {
+        name: field["minimum"] for name, field in fields if ZERO.search(field.get("description", ""))
+    }
+    assert {"topic_idle_ms", "exclusive_patience_ms", "transaction_coordinators"} <= described.keys()
+    assert {name: least for name, least in described.items() if least > 0} == {}
 
 
 def errors(schema: str, text: str) -> list[str]:

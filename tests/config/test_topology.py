@@ -159,6 +159,20 @@ class TestExceptions:
             for s in (region.settings for region in topology.regions)
         ] == [(1, 2, 3), (1, 2, 2), (1, 1, 1)]
 
+    def test_settings_whose_zero_has_a_meaning_may_be_zero(self, tmp_path: Path) -> None:
+        topology = load_topology(
+            write_topology(
+                tmp_path,
+                """
+                clusters: [americas]
+                settings: {topic_idle_ms: 0, exclusive_patience_ms: 0, metadata_sync_clock_ahead_ms_max: 0}
+                """,
+            )
+        )
+        settings = topology.regions[0].settings
+        assert settings.topic_idle_ms == settings.exclusive_patience_ms == 0
+        assert settings.metadata_sync_clock_ahead_ms_max == 0  # a scenario may override it with 0, too
+
     def test_anchors_and_merges_work(self, tmp_path: Path) -> None:
         topology = load_topology(
             write_topology(
