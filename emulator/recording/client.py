@@ -12,13 +12,11 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.errors import Refused
 from emulator.recording.consumer import ReceiveRecorder, RecordedConsumer, RecordedReader
-from emulator.recording.context import ClientLocation, Delegate
+from emulator.recording.context import NON_PERSISTENT_PREFIX, ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
 from emulator.recording.producer import PublishRecorder, RecordedProducer
 from emulator.recording.responses import recording_error
 
-NON_PERSISTENT_PREFIX = "non-persistent://"
-"""Prefix of topics that are not recorded: non-persistent topics guarantee no delivery."""
 PARTITION_SUFFIX = "-partition-"
 
 
@@ -44,7 +42,11 @@ class RecordingClient(Delegate):
 
     @contextlib.contextmanager
     def _record_connect_error(self, arguments: dict[str, Any]) -> Iterator[None]:
-        """Record an error of the client that occurs while the producer is opened in the `with` block."""
+        """Record an error of the client that occurs while the producer is opened in the `with` block, if its topic is
+        recorded."""
+        if arguments["topic"].startswith(NON_PERSISTENT_PREFIX):
+            yield
+            return
         fields = {"region": self._location.region, "topic": arguments["topic"]}
         name = arguments.get("producer_name") or "(named by the region)"
         with recording_error(
@@ -59,11 +61,12 @@ class RecordingClient(Delegate):
         return PublishRecorder(self._journal, self._location, producer, topic)
 
     def _new_receive_recorder(self, topic: Any, subscription: str | None) -> ReceiveRecorder | None:
-        """Return the recorder of a consumer or reader; None if the topic is not recorded. `topic` is one topic, a list
-        or a pattern."""
-        if str(topic).startswith(NON_PERSISTENT_PREFIX):
+        """Return the recorder of a consumer or reader; None if no named topic is recorded. `topic` is one topic, a
+        list or a pattern."""
+        named = _named_topics(topic)
+        if named and not persistent_topics(topic):
             return None
-        return ReceiveRecorder(self._journal, self._location, _named_topics(topic), subscription)
+        return ReceiveRecorder(self._journal, self._location, named, subscription)
 
 
 class RecordedClient(RecordingClient):

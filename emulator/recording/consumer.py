@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from emulator.model.values import TopicName
-from emulator.recording.context import ClientLocation, Delegate
+from emulator.recording.context import NON_PERSISTENT_PREFIX, ClientLocation, Delegate
 from emulator.recording.journal import ActorJournal
 from emulator.recording.responses import message_id_text, recording_error
 from emulator.run.history_events import Outcome, payload_digest
@@ -70,7 +70,7 @@ _PARTITION = re.compile(r"-partition-\d+$")
 
 
 class ReceiveRecorder:
-    """Records the operations of one consumer or reader."""
+    """Records the operations of one consumer or reader on its persistent topics."""
 
     def __init__(
         self,
@@ -170,6 +170,8 @@ class ReceiveRecorder:
         return topic
 
     def _write(self, op: str, outcome: Outcome, topic: str, **fields: Any) -> None:
+        if topic.startswith(NON_PERSISTENT_PREFIX):
+            return
         location = {"region": self._location.region, "topic": topic, "subscription": self._subscription}
         self.journal.write(op, outcome, **location, **fields)
 

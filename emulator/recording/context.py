@@ -15,6 +15,8 @@ from emulator.errors import Refused
 from emulator.net.addresses import is_loopback, is_wildcard
 from emulator.run.directory import RegionRecord, RunDirectory, find_run
 
+NON_PERSISTENT_PREFIX = "non-persistent://"
+"""Prefix of topics that are not recorded: non-persistent topics guarantee no delivery."""
 _DEFAULT_PORT = 6650
 
 

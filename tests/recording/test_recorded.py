@@ -273,6 +273,59 @@ def test_a_client_that_switches_regions_by_itself_is_recorded_no_more_and_leaves
     assert recording.lines("receive") == []
 
 
+NON_PERSISTENT = "non-persistent://public/default/{}"
+
+
+def test_topics_that_are_not_persistent_are_not_recorded_beside_a_persistent_one(
+    recording: Recording,
+) -> None:
+    other = NON_PERSISTENT.format(recording.actor)
+    consumer = recording.client.subscribe(
+        [recording.topic, other], "billing", initial_position=FROM_THE_START
+    )
+    recording.published(b"kept")
+    recording.client.create_producer(other).send(b"volatile")
+    messages = [consumer.receive(timeout_millis=RECEIVE_MS) for _ in range(2)]
+    assert {message.data() for message in messages} == {b"kept", b"volatile"}
+    for message in messages:
+        consumer.acknowledge(message)
+    consumer.unsubscribe()
+    assert recording.lines("omission") == []
+    for op, count in (("subscribe", 2), ("receive", 1), ("acknowledge", 1), ("unsubscribe", 2)):
+        assert [line["topic"] for line in recording.lines(op)] == [recording.topic] * count
+
+
+def test_topics_of_a_list_or_a_pattern_that_are_not_persistent_are_not_recorded(
+    recording: Recording,
+) -> None:
+    names = [NON_PERSISTENT.format(f"{recording.actor}-{number}") for number in range(2)]
+    producers = [recording.client.create_producer(name) for name in names]
+    consumers = [
+        recording.client.subscribe(names, "by-list"),
+        recording.client.subscribe(
+            re.compile(NON_PERSISTENT.format(f"{recording.actor}-.*")),
+            "by-pattern",
+            regex_subscription_mode=pulsar.RegexSubscriptionMode.NonPersistentOnly,
+        ),
+    ]
+    producers[0].send(b"volatile")
+    for consumer in consumers:
+        consumer.acknowledge(consumer.receive(timeout_millis=RECEIVE_MS))
+    assert {line["op"] for line in recording.lines("")} == {"head"}
+
+
+def test_a_failing_producer_of_a_topic_that_is_not_persistent_leaves_the_recording_intact(
+    recording: Recording,
+) -> None:
+    other = NON_PERSISTENT.format(recording.actor)
+    exclusive = pulsar.ProducerAccessMode.Exclusive
+    first = recording.client.create_producer(other, access_mode=exclusive)
+    with pytest.raises(pulsar.PulsarException):
+        recording.client.create_producer(other, access_mode=exclusive)
+    first.close()
+    assert recording.lines("omission") == recording.lines("connect") == []
+
+
 def test_the_recorder_rejects_a_partitioned_topic_that_the_verifier_could_not_check(
     recording: Recording,
 ) -> None:
