@@ -36,6 +36,8 @@ class Checkpoints:
         self._state = state
         self.entries_since = 0
         """Number of entries stored since the last checkpoint, those replayed after it included."""
+        self._pending: set[asyncio.Future[int]] = set()
+        """Puts without an outcome."""
         self._first_kept_part = 0
         """Part number below which parts were deleted."""
 
@@ -113,6 +115,7 @@ class Checkpoints:
         self._store.get(key)
 
         def done(put: asyncio.Future[int]) -> None:
+            self._pending.discard(put)
             failure = put.exception()
             if failure is not None:
                 logger.warning("checkpoint of topic %s could not be written: %s", self._topic, failure)
@@ -120,8 +123,15 @@ class Checkpoints:
                 report(failure is None)
 
         put = self._store.put(key, value)
+        self._pending.add(put)
         put.add_done_callback(done)
         return put
+
+    async def settled(self) -> None:
+        """After the topic was closed: wait until every pending put is durable or has failed. A row that becomes durable
+        later would outlive the deletion of the topic."""
+        if self._pending:
+            await asyncio.wait(self._pending)
 
 
 def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None:

@@ -243,8 +243,8 @@ class Topic:
             await asyncio.wait([self.publishing.last_issued])
 
     async def settled(self) -> None:
-        """After `close`: wait until every pending append and write, checkpoints excepted, is durable or has failed. A
-        topic loaded before that would miss an append that becomes durable later."""
+        """After `close`: wait until every pending append and write is durable or has failed. A topic loaded before that
+        would miss an append that becomes durable later."""
         await self.issued_so_far()
         for subscription in self.subscriptions.values():
             await subscription.settled()
@@ -253,6 +253,7 @@ class Topic:
         await self.access.settled()
         await self.compaction.settled()
         await self.retention.trimmer.settled()
+        await self.checkpoints.settled()
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
         self.publishing.issued -= 1

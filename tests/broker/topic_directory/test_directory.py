@@ -13,7 +13,7 @@ from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, LoadState,
 from emulator.broker.topic_directory.stored_topics import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
-from emulator.model.stored_keys import STARTS_KEY, CursorKey, PendingWorkKey, parse_key
+from emulator.model.stored_keys import STARTS_KEY, CheckpointKey, CursorKey, PendingWorkKey, parse_key
 from emulator.model.values import TopicName
 from emulator.storage.contract import Versioned
 from emulator.storage.memory import MemoryStore
@@ -155,6 +155,21 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
         assert [key for key in left if isinstance(key, CursorKey)] == [CursorKey(TOPIC + "-other", "s")]
         with pytest.raises(ProtocolError, match="not found"):
             await directory.delete(TOPIC, force=True)
+
+
+async def test_a_pending_checkpoint_does_not_outlive_the_deletion_of_its_topic() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        topic = await directory.acquire(TOPIC, OpenMode.CREATE)
+        store_of(world).hold()
+        topic.checkpoints.write()
+        deleting = await soon(directory.delete(TOPIC, force=True))
+        await until(lambda: directory.state_of(TOPIC) is not LoadState.SERVING)
+        await asyncio.sleep(0)
+        store_of(world).release()
+        await deleting
+        left = [parse_key(text) for text, _ in store_of(world).scan("")]
+        assert [key for key in left if isinstance(key, CheckpointKey)] == []
 
 
 @pytest.mark.parametrize("step", ["erase", "forget_owing"])
