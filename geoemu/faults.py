@@ -85,7 +85,9 @@ class Faults:
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
         """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links, and wait until
-        running regions are linked again."""
+        running regions are linked again. Raises TypeError if only one region is named."""
+        if (a is None) != (b is None):
+            raise TypeError(f"{a or b!r}: heal requires two regions, or none for all links")
         self._background.run(self._runtime.heal(a, b))
         self._record("heal", region=a, other_region=b, detail=None if a else "everything")
 

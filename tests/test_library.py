@@ -14,6 +14,7 @@ import pytest
 
 import geoemu
 from emulator.run.history_events import read_events
+from geoemu.faults import Faults
 from tests.runtimes.fixtures import end_all, living, wait_until, write_topology
 
 pytestmark = pytest.mark.real
@@ -74,6 +75,22 @@ async def test_the_library_works_inside_a_running_event_loop_and_suggests_names(
             geo.kill()
         told = geo.environment("us-west", actor="shop")
         assert told["GEOEMU_SERVICE_URL"] == told["GEOEMU_SERVICE_URL_US_WEST"] == geo.url("us-west")
+
+
+@pytest.mark.parametrize("ends", [("us-east", None), (None, "us-east")])
+def test_healing_the_links_of_one_region_is_refused_and_changes_nothing(
+    ends: tuple[str | None, str | None],
+) -> None:
+    calls: list[str] = []
+
+    class NoRuntime:
+        def __getattr__(self, name: str) -> object:
+            calls.append(name)
+            raise AssertionError(name)
+
+    with pytest.raises(TypeError, match="'us-east': heal requires two regions, or none for all links"):
+        Faults(NoRuntime()).heal(*ends)  # type: ignore[arg-type]
+    assert calls == []
 
 
 def test_what_is_wrong_with_a_topology_is_raised_before_anything_starts(folder: Path) -> None:
