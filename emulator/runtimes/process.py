@@ -114,8 +114,10 @@ class ProcessRuntime(RecordedRuntime):
         with self._directory.edit() as record:
             record.ended = True
             names = list(record.regions)
-        await self._processes.stop(names)
-        await region_kafka.stop_all(map(self._directory.region_dir, names))
+        try:
+            await self._processes.stop(names)
+        finally:
+            await region_kafka.stop_all(map(self._directory.region_dir, names))
 
     def _kafka_ports(self, names: Iterable[str]) -> dict[Path, int]:
         """Return the ports of the Kafkas that run for single regions, by region directory."""

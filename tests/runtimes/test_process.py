@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory
-from emulator.runtimes import region_processes, regions
+from emulator.runtimes import region_kafka, region_processes, regions
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -306,6 +306,25 @@ def test_a_region_that_does_not_stop_is_killed_and_reported(
             "us-west": "killed",
             "eu-central": "stopped",
         }
+
+    run_steps(tmp_path, steps, "--deaf", "us-west")
+
+
+def test_the_kafkas_of_a_run_are_stopped_although_a_region_had_to_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_processes, "STOP_SECONDS", 0.3)
+    stopped: list[str] = []
+
+    async def stop_all(region_dirs: Iterable[Path]) -> None:
+        stopped.extend(one.name for one in region_dirs)
+
+    monkeypatch.setattr(region_kafka, "stop_all", stop_all)
+
+    async def steps(runtime: ProcessRuntime) -> None:
+        with pytest.raises(RuntimeFailure, match="us-west did not end"):
+            await runtime.down()
+        assert stopped == list(REGIONS)
 
     run_steps(tmp_path, steps, "--deaf", "us-west")
 
