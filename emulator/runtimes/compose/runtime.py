@@ -126,8 +126,10 @@ class ComposeRuntime(RecordedRuntime):
 
     async def stop(self, region: str) -> None:
         refuse_unknown("region", region, self._directory.read().regions)
-        await self._stop([region])
-        await self._containers.copy_stores()
+        try:
+            await self._stop([region])
+        finally:
+            await self._containers.copy_stores()
 
     async def kill(self, region: str) -> None:
         refuse_unknown("region", region, self._directory.read().regions)
