@@ -51,7 +51,7 @@ def create_folder(region_dir: Path) -> None:
 
 async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
     """Start the Kafkas of these region directories, on their ports, and wait until all are ready. Raises RuntimeFailure
-    if one ends before, and TimeoutError after READY_SECONDS_MAX."""
+    if one ends before, or is not ready after READY_SECONDS_MAX."""
     keepers = {
         region_dir: subprocess.Popen(
             [
@@ -70,24 +70,44 @@ async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
         )
         for region_dir, port in ports.items()
     }
-    async with asyncio.timeout(READY_SECONDS_MAX):
-        for region_dir, keeper in keepers.items():
-            while not _keeper_file(region_dir).exists():
-                if keeper.poll() is not None:
-                    output = last_lines(folder_of(region_dir) / "keeper.out")
-                    raise RuntimeFailure(f"the Kafka of {region_dir.name} did not start:\n{output}")
-                await asyncio.sleep(POLL_SECONDS)
+    try:
+        async with asyncio.timeout(READY_SECONDS_MAX):
+            for region_dir, keeper in keepers.items():
+                await _wait_until_ready(region_dir, keeper)
+    except TimeoutError:
+        late = [one for one in ports if not _keeper_file(one).exists()]
+        raise RuntimeFailure(
+            f"the Kafka of {' and '.join(one.name for one in late)} is not ready after {READY_SECONDS_MAX:g} s: "
+            f"see {' and '.join(str(folder_of(one) / 'keeper.out') for one in late)}"
+        ) from None
+
+
+async def _wait_until_ready(region_dir: Path, keeper: subprocess.Popen[bytes]) -> None:
+    while not _keeper_file(region_dir).exists():
+        if keeper.poll() is not None:
+            output = last_lines(folder_of(region_dir) / "keeper.out")
+            raise RuntimeFailure(f"the Kafka of {region_dir.name} did not start:\n{output}")
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def stop_all(region_dirs: Iterable[Path]) -> None:
-    """Stop the Kafkas of these regions and wait until they have ended; regions without a Kafka are ignored."""
-    running = [keeper for region_dir in region_dirs if (keeper := _keeper(region_dir)) is not None]
-    for keeper in running:
+    """Stop the Kafkas of these regions and wait until they have ended; regions without a Kafka are ignored. Raises
+    RuntimeFailure if one has not ended 5 s after STOP_SECONDS_MAX."""
+    keepers = {one.name: keeper for one in region_dirs if (keeper := _keeper(one)) is not None}
+    for keeper in keepers.values():
         send_signal(keeper, signal.SIGTERM)
-    async with asyncio.timeout(STOP_SECONDS_MAX + 5):
-        for keeper in running:
-            while state_of(keeper) != "gone":
-                await asyncio.sleep(POLL_SECONDS)
+    seconds = STOP_SECONDS_MAX + 5
+    try:
+        async with asyncio.timeout(seconds):
+            for keeper in keepers.values():
+                while state_of(keeper) != "gone":
+                    await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        late = {name: keeper.pid for name, keeper in keepers.items() if state_of(keeper) != "gone"}
+        groups = " ".join(f"-{pid}" for pid in late.values())
+        raise RuntimeFailure(
+            f"the Kafka of {' and '.join(late)} did not end within {seconds:g} s: end it with `kill -9 -- {groups}`"
+        ) from None
 
 
 def _keeper_file(region_dir: Path) -> Path:
