@@ -1,9 +1,10 @@
 """KEY_SHARED: the messages of a key go to one consumer, in order, while consumers join and leave.
 
-An entry cannot be dispatched yet when the owner of its slot cannot receive it, when an earlier entry of its slot waits,
-when another consumer holds unacknowledged entries of the slot (draining: the slot has moved), or when no consumer owns
-the slot. Such an entry is set aside (DI1): for the owner in the first two cases, for its slot in the other two. Entries
-that are aside for a consumer with permits are read again, up to its permits, before new entries.
+An entry cannot be dispatched yet when the owner of its slot cannot receive it, when an earlier entry of its slot waits
+(or one that an aborted transaction released: its slot is unknown until it is read), when another consumer holds
+unacknowledged entries of the slot (draining: the slot has moved), or when no consumer owns the slot. Such an entry is
+set aside (DI1): for the owner in the first two cases, for its slot in the other two. Entries that are aside for a
+consumer with permits are read again, up to its permits, before new entries.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class KeyShared(MultipleConsumers):
         """Slot -> ids that wait aside, or in `replay` after they were aside or returned by a consumer."""
         self._slot_of_waiting: dict[int, int] = {}
         """Id of a waiting entry -> its slot."""
+        self._released = IdSet()
+        """Ids in `replay` that an aborted transaction released: their slots are unknown until they are read."""
         self._aside_for_consumer: dict[ConsumerState, IdSet] = {}
         """Consumer -> ids aside that wait until it can receive them, after earlier entries of their slots."""
         self._aside_for_slot: dict[int, IdSet] = {}
@@ -92,6 +95,8 @@ class KeyShared(MultipleConsumers):
         entry_id = candidate.entry_id
         if slot in self._waiting and self._is_behind(self._waiting[slot], entry_id):
             return None
+        if self._released and self._is_behind(self._released, entry_id):
+            return None  # the released entry may have the same key
         holder = self._holder_of_slot.get(slot)
         if holder is None or holder.consumer is not consumer:
             if self._is_held_by_another(slot, consumer):
@@ -102,7 +107,7 @@ class KeyShared(MultipleConsumers):
         return consumer
 
     def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
-        """Whether an earlier entry of the same slot waits."""
+        """Whether one of the waiting entries is earlier."""
         return waiting.first < entry_id
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
@@ -158,6 +163,7 @@ class KeyShared(MultipleConsumers):
         self._slot_of_waiting[entry_id] = slot
 
     def _dequeue(self, entry_id: int) -> None:
+        self._released.discard(entry_id)
         slot = self._slot_of_waiting.get(entry_id)
         if slot is None or not self._remove_waiting(slot, entry_id):
             super()._dequeue(entry_id)
@@ -167,6 +173,7 @@ class KeyShared(MultipleConsumers):
         self._forget_waiting(entry_id)
 
     def _forget_waiting(self, entry_id: int) -> None:
+        self._released.discard(entry_id)
         slot = self._slot_of_waiting.get(entry_id)
         if slot is not None:
             self._remove_waiting(slot, entry_id)
@@ -235,6 +242,9 @@ class KeyShared(MultipleConsumers):
                 self._add_waiting(holder.slot, entry_id)
                 self._release_pending(entry_id)
 
+    def _released_to_replay(self, entry_id: int) -> None:
+        self._released.add(entry_id)
+
     def moved(self) -> None:
         super().moved()
         is_acked = self.cursor.is_acked
@@ -243,6 +253,8 @@ class KeyShared(MultipleConsumers):
                 self._remove_waiting(slot, entry_id)
         for entry_id in [one for one in self._holder_of_entry if is_acked(one)]:
             self._release_pending(entry_id)
+        for entry_id in [one for one in self._released if is_acked(one)]:
+            self._released.discard(entry_id)
 
     def _forget(self, entry_id: int) -> None:
         super()._forget(entry_id)
@@ -254,6 +266,7 @@ class KeyShared(MultipleConsumers):
         self._holder_of_entry.clear()
         self._waiting.clear()
         self._slot_of_waiting.clear()
+        self._released.clear()
         self._aside_for_consumer.clear()
         self._aside_for_slot.clear()
         self._aside_count = 0

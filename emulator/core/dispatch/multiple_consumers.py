@@ -242,6 +242,10 @@ class MultipleConsumers(DispatchStrategy):
                 self._schedule_redelivery(holder, [entry_id])
             elif self.replay.add(entry_id):
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
+                self._released_to_replay(entry_id)
+
+    def _released_to_replay(self, entry_id: int) -> None:
+        """React to an entry that an aborted transaction released and that was added to `replay`."""
 
     def moved(self) -> None:
         """Remove acknowledged entries from `pending`, `replay` and `delayed`."""

@@ -10,8 +10,10 @@ from emulator.core.dispatch.consistent_hash import SLOTS, SlotOwners, hash_of, r
 from emulator.core.dispatch.dispatcher import Dispatcher
 from emulator.core.dispatch.key_shared import ASIDE_MAX, ASIDE_PER_CONSUMER
 from emulator.core.dispatch.types import ConsumerState, KeySharing, Read
+from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.hashing import murmur3
+from emulator.model.transaction_names import TxnId
 from tests.core.dispatch.playbook import (
     END,
     KEY_SHARED,
@@ -23,6 +25,7 @@ from tests.core.dispatch.playbook import (
     wanted,
 )
 
+TXN = TxnId(0, 1)
 KEYS = [f"key-{number}".encode() for number in range(50)]
 
 
@@ -164,6 +167,42 @@ def test_what_comes_back_goes_out_again_before_later_entries_of_its_key(machine:
     dispatched(machine, entries[:2])
     machine.strategy.returned(consumer, [0])
     assert dispatched(machine, entries) == [("one", 0), ("one", 2), ("one", 3)]
+
+
+def test_an_abort_during_a_read_releases_a_message_before_later_ones_of_its_key(
+    machine: Dispatcher,
+) -> None:
+    """The slot has moved meanwhile: the new consumer received the later message first (INV-69)."""
+    acks = machine.cursor.held = PendingAcks()
+    sticky(machine, "idle", (0, 0))
+    old = sticky(machine, "old", (1, SLOTS - 1))
+    entries = log(b"k", b"k", b"k", b"k")
+    assert dispatched(machine, entries[:1]) == [("old", 0)]
+    acks.acknowledge(TXN, [ClaimedAck(0)], machine.cursor)
+    machine.held(old, [0])
+    machine.strategy.left(old, 0)
+    sticky(machine, "new", (1, SLOTS - 1))
+    read = wanted(machine, len(entries))
+    acks.end(TXN)
+    machine.strategy.released([0])
+    assert machine.strategy.offer(read, found(read, entries), 0) == []
+    assert dispatched(machine, entries) == [("new", entry_id) for entry_id in range(4)]
+
+
+def test_a_released_message_that_is_acknowledged_delays_no_later_one(machine: Dispatcher) -> None:
+    acks = machine.cursor.held = PendingAcks()
+    consumer = sticky(machine, "one", (0, SLOTS - 1))
+    entries = log(b"k", b"k", b"k")
+    dispatched(machine, entries[:2])
+    acks.acknowledge(TXN, [ClaimedAck(0), ClaimedAck(1)], machine.cursor)
+    machine.held(consumer, [0, 1])
+    read = wanted(machine, len(entries))
+    acks.end(TXN)
+    machine.strategy.released([0, 1])
+    machine.acknowledge(consumer, [(0, None)], END)
+    machine.cursor.ack_cumulative_except(1, [])
+    machine.strategy.moved()
+    assert len(machine.strategy.offer(read, found(read, entries), 0)) == 1
 
 
 @pytest.mark.parametrize(
