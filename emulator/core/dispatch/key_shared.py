@@ -242,6 +242,9 @@ class KeyShared(MultipleConsumers):
                 self._add_waiting(holder.slot, entry_id)
                 self._release_pending(entry_id)
 
+    def _is_waiting(self, entry_id: int) -> bool:
+        return entry_id in self._slot_of_waiting or super()._is_waiting(entry_id)
+
     def _released_to_replay(self, entry_id: int) -> None:
         self._released.add(entry_id)
 

@@ -233,16 +233,22 @@ class MultipleConsumers(DispatchStrategy):
         self._may_have_capacity(consumer)
 
     def released(self, entry_ids: Sequence[int]) -> None:
-        """Redeliver entries that an aborted transaction had acknowledged. Unread ones are dispatched anyway."""
+        """Redeliver entries that an aborted transaction had acknowledged. Unread ones are dispatched anyway, and so are
+        batches that wait because the transaction had acknowledged only some of their messages."""
         for entry_id in entry_ids:
             if entry_id >= self._read_end or self.cursor.is_acked_or_held(entry_id):
                 continue
             holder = holder_of(entry_id, self.consumers)
             if holder is not None:  # a batch of which the consumer holds other messages
                 self._schedule_redelivery(holder, [entry_id])
-            elif self.replay.add(entry_id):
+            elif not self._is_waiting(entry_id):
+                self.replay.add(entry_id)
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
                 self._released_to_replay(entry_id)
+
+    def _is_waiting(self, entry_id: int) -> bool:
+        """Whether an entry was read and waits to be dispatched: in `replay`, in `delayed` or set aside (DI1)."""
+        return entry_id in self.replay or entry_id in self.delayed
 
     def _released_to_replay(self, entry_id: int) -> None:
         """React to an entry that an aborted transaction released and that was added to `replay`."""

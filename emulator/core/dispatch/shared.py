@@ -115,6 +115,9 @@ class Shared(MultipleConsumers):
         self.replay.update(self.chunks.left(consumer))
         super().left(consumer, now_ms)
 
+    def _is_waiting(self, entry_id: int) -> bool:
+        return self.chunks.is_waiting(entry_id) or super()._is_waiting(entry_id)
+
     def _forget(self, entry_id: int) -> None:
         if self.chunks.waiting_count:
             self.chunks.discard(entry_id)
@@ -149,6 +152,10 @@ class ChunkAffinity:
     def waiting(self) -> Iterable[int]:
         """Return the ids of all waiting chunks."""
         return (entry_id for ids in self._waiting.values() for entry_id in ids)
+
+    def is_waiting(self, entry_id: int) -> bool:
+        """Whether a chunk waits."""
+        return any(entry_id in ids for ids in self._waiting.values())
 
     def by_receiver(self) -> Iterable[tuple[ConsumerState, IdSet]]:
         """Return each consumer with the ids of the chunks that wait for it."""

@@ -168,6 +168,22 @@ def test_what_a_transaction_acknowledged_waits_no_more_and_comes_again_after_its
     assert len(receivers(given, 0, 1, 2)) == 1
 
 
+def test_an_abort_does_not_release_a_chunk_that_waits_for_its_consumer() -> None:
+    """A client can acknowledge a chunk as a batch. The chunk was in `replay`, too."""
+    machine, txn = dispatcher(), TxnId(0, 1)
+    acks = machine.cursor.held = PendingAcks()
+    one = joined(machine, "one", SHARED, permits=1)
+    dispatched(machine, LOG[:1])
+    joined(machine, "two", SHARED)
+    dispatched(machine, [chunk(0, "x"), chunk(1, "x")])
+    acks.acknowledge(txn, [ClaimedAck(1, (0b10,), 2)], machine.cursor)
+    machine.held(one, [1])
+    acks.end(txn)
+    machine.strategy.released([1])
+    assert list(machine.strategy.chunks.waiting()) == [1]
+    assert not machine.strategy.replay
+
+
 def test_chunked_messages_that_never_end_are_forgotten_some_day(machine: Dispatcher) -> None:
     one = joined(machine, "one", SHARED)
     chunks = ChunkAffinity()

@@ -12,6 +12,8 @@ from emulator.core.dispatch import multiple_consumers
 from emulator.core.dispatch.delayed import BLOCK_ENTRIES, Delayed
 from emulator.core.dispatch.dispatcher import Dispatcher
 from emulator.core.dispatch.types import DispatchLimits, Read, Wake
+from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks
+from emulator.model.transaction_names import TxnId
 from tests.core.dispatch.playbook import (
     EXCLUSIVE,
     FAILOVER,
@@ -55,6 +57,21 @@ def test_what_a_transaction_acknowledged_before_its_time_and_gives_back_is_not_d
     assert dispatched(machine, entries, wall_ms=299) == []
     assert machine.strategy.next(2, 0, 299) == Wake(1)
     assert dispatched(machine, entries, wall_ms=300) == [("a", 0)]
+
+
+@pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])
+def test_an_abort_dispatches_a_batch_that_is_not_due_once(type_):
+    """The transaction held one of its messages. It was in `replay`, too, and dispatched a second time."""
+    machine, entries, txn = dispatcher(), [Candidate(0, 2, False, 0, 300)], TxnId(0, 1)
+    acks = machine.cursor.held = PendingAcks()
+    consumer = joined(machine, "a", type_)
+    assert dispatched(machine, entries) == []
+    acks.acknowledge(txn, [ClaimedAck(0, (0b10,), 2)], machine.cursor)
+    machine.held(consumer, [0])
+    acks.end(txn)
+    machine.strategy.released([0])
+    assert dispatched(machine, entries, wall_ms=300) == [("a", 0)]
+    assert machine.delayed_entries == 0
 
 
 @pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER])

@@ -205,6 +205,25 @@ def test_a_released_message_that_is_acknowledged_delays_no_later_one(machine: Di
     assert len(machine.strategy.offer(read, found(read, entries), 0)) == 1
 
 
+def test_an_abort_dispatches_a_batch_that_is_set_aside_once(machine: Dispatcher) -> None:
+    """The transaction held one of its messages. It was in `replay`, too, and dispatched a second time."""
+    acks = machine.cursor.held = PendingAcks()
+    slow, quick = sticky(machine, "slow", (0, 30_000)), sticky(machine, "quick", (30_001, SLOTS - 1))
+    entries = [Candidate(0, 2, False, 1), Candidate(1, 1, False, 40_000)]
+    assert dispatched(machine, entries[:1]) == [("slow", 0)]
+    acks.acknowledge(TXN, [ClaimedAck(0, (0b10,), 2)], machine.cursor)
+    machine.held(slow, [0])
+    machine.strategy.returned(slow, [0])
+    slow.permits = 0
+    assert dispatched(machine, entries) == [("quick", 1)]
+    acks.end(TXN)
+    machine.strategy.released([0])
+    machine.strategy.flow(slow, 10)
+    assert dispatched(machine, entries) == [("slow", 0)]
+    machine.strategy.flow(quick, 10)
+    assert machine.strategy.next(2, 0, 0) is None
+
+
 @pytest.mark.parametrize(
     ("ranges", "rule"),
     [
