@@ -104,18 +104,19 @@ class SlotOwners:
         if len(ranges) > RANGES_MAX:
             sentence = f"a sticky consumer may name {RANGES_MAX} ranges of hashes, not {len(ranges)}"
             raise ProtocolError(ServerError.ConsumerAssignError, sentence)
-        used = [(first, last) for first, last, _ in self._ranges]
+        of_others = [(first, last) for first, last, _ in self._ranges]
+        own: list[tuple[int, int]] = []
         for first, last in ranges:
             if not 0 <= first <= last < SLOTS:
                 raise ProtocolError(
                     ServerError.ConsumerAssignError, f"range {first}..{last}: must lie in 0..{SLOTS - 1}"
                 )
-            if any(first <= other_last and other_first <= last for other_first, other_last in used):
-                raise ProtocolError(
-                    ServerError.ConsumerAssignError,
-                    f"range {first}..{last} conflicts with another consumer's",
-                )
-            used.append((first, last))
+            for used, whose in (of_others, "another consumer's"), (own, "another range of the same consumer"):
+                if any(first <= used_last and used_first <= last for used_first, used_last in used):
+                    raise ProtocolError(
+                        ServerError.ConsumerAssignError, f"range {first}..{last} conflicts with {whose}"
+                    )
+            own.append((first, last))
 
     def add(self, consumer: ConsumerState, sharing: KeySharing) -> None:
         """Add a consumer that passed `check`."""

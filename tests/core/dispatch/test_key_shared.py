@@ -231,8 +231,8 @@ def test_an_abort_dispatches_a_batch_that_is_set_aside_once(machine: Dispatcher)
         (((5, 4),), "must lie in"),
         (((0, SLOTS),), "must lie in"),
         (((-1, 3),), "must lie in"),
-        (((0, 5), (5, 9)), "conflicts"),
-        (((90, 200),), "conflicts"),
+        (((0, 5), (5, 9)), "5..9 conflicts with another range of the same consumer"),
+        (((90, 200),), "90..200 conflicts with another consumer's"),
         (tuple((at, at) for at in range(200, 1_300)), "may name 1000 ranges"),
     ],
 )
