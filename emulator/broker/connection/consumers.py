@@ -140,7 +140,8 @@ def _check_options(command: Subscribe) -> SubscriptionType:
 
 
 def _check_rate(topic: Topic, host: str, command: Subscribe) -> None:
-    """Raise ProtocolError for a consumer that subscribes too often. Rejected attempts count too."""
+    """Raise ProtocolError for a consumer that subscribes too often. An admitted attempt counts even if it is
+    rejected later; one that exceeds the rate does not."""
     rate = topic.policies[SUBSCRIBE_RATE]
     consumer = (host, command.consumer_name, command.consumer_id)
     now_ms = asyncio.get_running_loop().time() * 1000
