@@ -57,7 +57,12 @@ class DispatchLoop:
         """Dispatch entries that are in memory; start a read if the next ones are only in the store. Do nothing while a
         read, a seek or the commit of a cumulative acknowledgement is in progress."""
         subscription = self._subscription
-        if self._read_in_progress or subscription.closed or subscription.seeks or subscription.is_settling:
+        if (
+            self._read_in_progress
+            or subscription.closed
+            or subscription.seeks
+            or subscription.pauses_dispatch()
+        ):
             self._budget.leave_queue()
             return
         for _ in range(READS_PER_PUMP):

@@ -133,18 +133,28 @@ class PendingAcksOfSubscription:
 
     def is_settling(self) -> bool:
         """Return whether a cumulative acknowledgement is, or may be, committed and is not in the cursor yet. Messages
-        that it covers must not be dispatched (PA9). The commit resumes dispatch when it ends. If the transaction is
-        over, or its status is unknown, this also sets the timer that runs `end_orphans`."""
-        txn = self.acks.cumulative
-        if txn is None:
+        that it covers must not be dispatched (PA9). The commit resumes dispatch when it ends. Changes nothing: the
+        explanations use it (E3)."""
+        if self.acks.cumulative is None:
             return False
-        try:
-            status = self._subscription.topic.region.coordinators.status(txn)
-        except ProtocolError:
-            status = None
-        if status is None or status.is_over:
-            self._retry_later()
+        status = self._status(self.acks.cumulative)
         return status is None or status.is_committed
+
+    def pauses_dispatch(self) -> bool:
+        """Return `is_settling`, for the dispatch loop. If the transaction is over, or its status is unknown, also set
+        the timer that runs `end_orphans`."""
+        if self.acks.cumulative is not None:
+            status = self._status(self.acks.cumulative)
+            if status is None or status.is_over:
+                self._retry_later()
+        return self.is_settling()
+
+    def _status(self, txn: TxnId) -> TransactionStatus | None:
+        """Return the status of a transaction; None: its coordinator has forgotten it or is being loaded."""
+        try:
+            return self._subscription.topic.region.coordinators.status(txn)
+        except ProtocolError:
+            return None
 
     def why_held(self) -> Reason:
         """Return a reason that names the open transaction with the oldest pending acknowledgements."""

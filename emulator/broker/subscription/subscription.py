@@ -115,8 +115,12 @@ class Subscription:
 
     @property
     def is_settling(self) -> bool:
-        """Whether a commit pauses dispatch: see `PendingAcksOfSubscription.is_settling`."""
+        """Whether a commit is being applied: see `PendingAcksOfSubscription.is_settling`."""
         return self.pending_acks is not None and self.pending_acks.is_settling()
+
+    def pauses_dispatch(self) -> bool:
+        """Return whether a commit pauses dispatch: see `PendingAcksOfSubscription.pauses_dispatch`."""
+        return self.pending_acks is not None and self.pending_acks.pauses_dispatch()
 
     def dispatched(self) -> None:
         """Schedule a write of the cursor, which may have passed markers, and notify consumers if the topic has ended.

@@ -270,6 +270,21 @@ async def test_messages_of_a_transaction_that_its_coordinator_forgot_are_redeliv
             assert await consumer.receive(4) == [0, 2, 3, 4]
 
 
+@pytest.mark.parametrize("status", [None, TransactionStatus.COMMITTED, TransactionStatus.ABORTED])
+async def test_an_explanation_ends_no_transaction(status: TransactionStatus | None) -> None:
+    """E3. The dispatch loop retries; the explanation set its timer."""
+    async with filled() as (world, authority), consuming(world, EXCLUSIVE, 5) as consumer:
+        assert await consumer.ack(T1, [2], cumulative=True) is None
+        subscription = subscription_of(world)
+        held = subscription.pending_acks
+        assert held is not None
+        authority.known = {} if status is None else {T1: status}
+        subscription.dispatch_loop.why_not()
+        assert held._timer is None
+        subscription.dispatch_loop.pump()
+        assert held._timer is not None
+
+
 async def test_an_abort_that_a_subscription_lost_is_requested_again() -> None:
     """An abort gets its response before it is durable here. It is not over while other subscriptions need it, and none
     gets it twice."""

@@ -552,6 +552,9 @@ class Settling:
     def is_settling(self) -> bool:
         return not self.is_over
 
+    def pauses_dispatch(self) -> bool:
+        return not self.is_over
+
 
 @in_regions(Cause.SETTLING, *SUBSCRIPTION, names=("us",))
 async def settling(world: Regions, us: Client) -> Steps:
