@@ -179,7 +179,12 @@ def _fetch_jars() -> Path:
     _folder().mkdir(parents=True, exist_ok=True)
     (_folder() / "pom.xml").write_text(_POM)
     command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}.part"]
-    done = subprocess.run(command, cwd=_folder(), capture_output=True, text=True, timeout=FETCH_SECONDS)
+    try:
+        done = subprocess.run(command, cwd=_folder(), capture_output=True, text=True, timeout=FETCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Refused(
+            f"Maven did not download pulsar-admin within {FETCH_SECONDS} s: check the network and try again"
+        ) from None
     if done.returncode:
         raise Refused(f"Maven could not download pulsar-admin: {(done.stdout + done.stderr).strip()[-500:]}")
     Path(f"{jars}.part").rename(jars)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,19 @@ def test_pulsar_admin_without_maven_reports_that_maven_is_missing(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/java" if name == "java" else None)
     with pytest.raises(Refused, match=r"Maven \(mvn\) is not installed"):
+        tools.run_pulsar_admin(STATUS, "us", ["clusters", "list"])
+
+
+def test_a_download_of_pulsar_admin_that_takes_too_long_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(command: Sequence[str], **options: float) -> None:
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(Refused, match=r"Maven did not download pulsar-admin within 900 s: .*try again"):
         tools.run_pulsar_admin(STATUS, "us", ["clusters", "list"])
 
 
