@@ -161,12 +161,15 @@ class KafkaServer:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start Kafka and wait until it is ready. Raises RuntimeFailure after READY_SECONDS_MAX, or if it ends."""
+        """Start Kafka and wait until it is ready. Raises RuntimeFailure after READY_SECONDS_MAX, if it ends, or without
+        Java."""
         properties = self.prepare()
         with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                [*self._java("kafka.Kafka"), str(properties)], stdout=output, stderr=output, cwd=self._folder
-            )
+            command = [*self._java("kafka.Kafka"), str(properties)]
+            try:
+                self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self._folder)
+            except FileNotFoundError as error:
+                raise _missing_java() from error
         self._wait_until_ready()
 
     def prepare(self) -> Path:
@@ -216,7 +219,7 @@ class KafkaServer:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError as error:
-            raise RuntimeFailure("Kafka needs Java 17 or newer: `java` is not installed") from error
+            raise _missing_java() from error
         if done.returncode:
             raise RuntimeFailure(f"Kafka could not prepare its folder: {(done.stdout + done.stderr)[-500:]}")
 
@@ -244,6 +247,10 @@ class KafkaServer:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+
+def _missing_java() -> RuntimeFailure:
+    return RuntimeFailure("Kafka needs Java 17 or newer, and there is no `java` in PATH: install it")
 
 
 def is_ready(host: str, port: int) -> bool:
