@@ -7,6 +7,7 @@ killed program writes none; the user must seal its history.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -58,7 +59,7 @@ class ActorJournal:
                 self._history.write("omission", "fact", detail=why)
                 self._history.close()
             except OSError:
-                self._history.abandon()
+                self._abandon_history()
 
     def acquire(self) -> None:
         """Count a client that writes to the journal."""
@@ -77,12 +78,24 @@ class ActorJournal:
             del _journals[self._key]
         if self._is_open:
             self._is_open = False
-            self._history.close()
+            try:
+                self._history.close()
+            except OSError as problem:
+                self._abandon_history()
+                actor = self._key[1]
+                print(
+                    f"geoemu: the history of {actor} could not be closed: {problem}: run `geoemu seal {actor}`",
+                    file=sys.stderr,
+                )
 
     def abandon(self) -> None:
         """Stop writing in a forked process: the history belongs to its parent."""
         self._is_open = False
-        self._history.abandon()
+        self._abandon_history()
+
+    def _abandon_history(self) -> None:
+        with contextlib.suppress(OSError):
+            self._history.abandon()
 
 
 def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> ActorJournal:
