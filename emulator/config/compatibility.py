@@ -80,8 +80,8 @@ SWITCHES: Mapping[str, Switch] = {
             "tie the cluster whose name sorts last wins; deletions are not remembered"
         ),
         here=(
-            "the later change; for equal times that of the cluster whose name sorts first; of one cluster's, that "
-            "with the higher sequence number; deletions are remembered (PIP-136)"
+            "the later change wins; for equal times that of the cluster whose name sorts first; between two "
+            "changes of one cluster that with the higher sequence number; deletions are remembered (PIP-136)"
         ),
         why="clusters that receive changes in different orders must converge",
     ),
