@@ -1,7 +1,7 @@
 """DI1 and DI2 (docs/components/dispatch.md) under random events, against a plain model that scans everything.
 
 At most one read is under way, as in the broker. Meanwhile consumers come, go, acknowledge positively and negatively,
-other regions and seeks move cursors, and the log grows.
+transactions acknowledge and are aborted, other regions and seeks move cursors, and the log grows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import random
 import pytest
 
 from emulator.core.dispatch.types import ConsumerState, Read, SubscriptionType, Wake
+from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks
+from emulator.model.transaction_names import TxnId
 from emulator.model.values import MessageChunk
 from tests.core.dispatch.playbook import (
     EXCLUSIVE,
@@ -22,6 +24,7 @@ from tests.core.dispatch.playbook import (
     found,
 )
 
+TXN = TxnId(0, 1)
 UNACKED_MAX = 12
 HASHES = (1, 12_000, 25_000, 40_000, 52_000, 65_535)
 MANY = (SHARED, KEY_SHARED)
@@ -43,6 +46,9 @@ class Model:
         """Delivered and neither acknowledged nor returned."""
         self.acked: set[int] = set()
         """By consumers, updates and seeks."""
+        self.pending_acks = self.machine.cursor.held = PendingAcks()
+        self.in_transaction: set[int] = set()
+        """Acknowledged by the open transaction."""
         self.grow()
 
     @property
@@ -109,6 +115,20 @@ class Model:
             self.machine.acknowledge(who, [(entry_id, None)], self.end)
             self._count(entry_id, entry_id)
 
+    def acknowledge_in_transaction(self) -> None:
+        if self.type in MANY and self.held:
+            entry_id = self.chance.choice(sorted(self.held))
+            consumer = self.held.pop(entry_id)
+            self.pending_acks.acknowledge(TXN, [ClaimedAck(entry_id)], self.machine.cursor)
+            self.in_transaction.add(entry_id)
+            self.machine.held(consumer, [entry_id])
+
+    def abort(self) -> None:
+        held = self.pending_acks.end(TXN)
+        self.in_transaction.clear()
+        if held is not None:
+            self.machine.strategy.released([*held.entries])
+
     def acknowledge_cumulative(self) -> None:
         if self.type not in MANY and self.held:
             entry_id = self.chance.choice(sorted(self.held))
@@ -139,6 +159,8 @@ class Model:
         self.machine.strategy.rewound()
         self.acked = set(range(to))
         self.held.clear()
+        self.pending_acks.clear()
+        self.in_transaction.clear()
 
     def wait(self) -> None:
         self.now_ms += self.chance.randrange(60)
@@ -160,7 +182,7 @@ class Model:
         for delivery in self.machine.strategy.offer(read, candidates, self.now_ms):
             entry_id = candidates[delivery.candidate_index].entry_id
             assert entry_id not in self.held, "delivered to two at once"
-            assert entry_id not in self.acked, "delivered although it was acknowledged"
+            assert entry_id not in self.acked | self.in_transaction, "delivered although it was acknowledged"
             if self.type in MANY:
                 assert candidates[delivery.candidate_index].due_ms <= self.now_ms, "delivered early"
             if self.type is KEY_SHARED and not candidates[delivery.candidate_index].due_ms:
@@ -179,7 +201,7 @@ class Model:
             one.entry_id
             for one in self.log
             if one.key_hash == key_hash
-            and one.entry_id in self.ids - self.acked - set(self.held)
+            and one.entry_id in self.ids - self.acked - set(self.held) - self.in_transaction
             and one.due_ms <= due_ms
         ]
 
@@ -224,10 +246,10 @@ class Model:
             assert consumer.pending.messages == sum(consumer.pending.by_entry.values())
         for entry_id in range(self.end):
             holders = [one for one in consumers if entry_id in one.pending.by_entry]
-            places = len(holders) + (entry_id in replay) + cursor.is_acked(entry_id)
+            places = len(holders) + (entry_id in replay) + cursor.is_acked_or_held(entry_id)
             if self.type in MANY:
                 assert places == (
-                    entry_id < self.machine.strategy.read_entry_id or cursor.is_acked(entry_id)
+                    entry_id < self.machine.strategy.read_entry_id or cursor.is_acked_or_held(entry_id)
                 ), "R1"
                 assert holders == ([self.held[entry_id]] if entry_id in self.held else [])
             if entry_id in self.ids:
@@ -264,7 +286,7 @@ class Model:
         else:
             able = [one for one in (self.machine.strategy.active,) if one is not None and one.can_receive]
         waiting = set(self.machine.strategy.chunks.waiting()) if self.type is SHARED and able else set()
-        return bool(able and self.due_ids - self.acked - set(self.held) - waiting)
+        return bool(able and self.due_ids - self.acked - set(self.held) - self.in_transaction - waiting)
 
 
 @pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
@@ -272,11 +294,21 @@ class Model:
 def test_every_id_is_in_one_place_and_nothing_stalls(type_, seed):
     chance = random.Random(seed)
     model = Model(type_, chance)
-    often = [model.join, model.flow, model.acknowledge, model.refuse, model.wait, model.ask, model.answer]
+    often = [
+        model.join,
+        model.flow,
+        model.acknowledge,
+        model.acknowledge_in_transaction,
+        model.refuse,
+        model.wait,
+        model.ask,
+        model.answer,
+    ]
     seldom = [
         model.leave,
         model.block,
         model.acknowledge_cumulative,
+        model.abort,
         model.update,
         model.seek,
         model.grow,
@@ -284,6 +316,7 @@ def test_every_id_is_in_one_place_and_nothing_stalls(type_, seed):
     for _ in range(STEPS):
         chance.choice(often if chance.random() < 0.8 else seldom)()
         model.check()
+    model.abort()
     while model.machine.strategy.consumers:
         model.leave()
     last = ConsumerState("last", permits=10**6)
