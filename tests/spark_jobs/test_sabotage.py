@@ -432,11 +432,11 @@ SABOTAGES = [
     ),
     invalid(
         "INV-3",
-        "a restriction to regions that the client did not set, only in entries",
+        "a restriction to regions that the client did not set, added to an entry; its other copies removed",
         "restricted",
         restricted,
     ),
-    invalid("INV-2", "the same change, found by the missing remote copies", "behind", restricted),
+    invalid("INV-2", "the same change, found by the missing copies", "behind", restricted),
     invalid(
         "INV-2",
         "the beginning of a log removed",
