@@ -8,7 +8,6 @@ damage that names file, line, field and rule; the other lines remain evidence, w
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from emulator.run.history_schema import FRAME, LineCheck, Wrong
+from emulator.run.json_text import parse_json
 from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.sources.run_folder import EvidenceDamage
 
@@ -87,9 +87,11 @@ def _frame_problems(data: bytes, run: str, present: Collection[str]) -> tuple[li
     for found in _FRAMING.finditer(data):
         start, line = _line_around(data, found.start())
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
         except ValueError:
             continue  # reported when the lines are read
+        if not isinstance(fields, dict):
+            continue  # likewise
         number = counted.before(start) + 1
         match fields.get("op"):
             case "head":
@@ -116,8 +118,9 @@ def _frame_problems(data: bytes, run: str, present: Collection[str]) -> tuple[li
                 if fields.get("torn") is True:
                     torn.append(number - 1)
             case "hire":
-                if fields.get("file") not in present:
-                    problems.append(f":{number}: file: history/{fields.get('file')}.jsonl is missing")
+                file = fields.get("file")
+                if isinstance(file, str) and file not in present:
+                    problems.append(f":{number}: file: history/{file}.jsonl is missing")
     if is_open or not data:
         problems.append(
             " has no end: its program still runs, or was killed and the file was not sealed"
@@ -132,8 +135,9 @@ def _frame_problems(data: bytes, run: str, present: Collection[str]) -> tuple[li
 def _head_problems(fields: dict[str, Any], run: str, present: Collection[str]) -> Iterator[str]:
     if fields.get("run") != run:
         yield f"run: is {fields.get('run')!r}, but this is run {run!r}: the file belongs to another run"
-    for other in fields.get("others") or ():
-        if other not in present:
+    others = fields.get("others")
+    for other in others if isinstance(others, list) else ():
+        if isinstance(other, str) and other not in present:
             yield f"others: history/{other}.jsonl is missing"
 
 
@@ -202,9 +206,9 @@ class _Reader:
 
     def add(self, number: int, line: bytes) -> None:
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
         except ValueError as problem:
-            self._damage(number, f"is not JSON: {problem}")
+            self._damage(number, f"cannot be parsed: {problem}")
             return
         wrong = self._check.problem(fields) or self._problem_in_run(fields)
         if wrong is not None:

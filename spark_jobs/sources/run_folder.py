@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.model.values import TopicName
+from emulator.run.json_text import is_unicode, readable
 from emulator.run.service_contract import Contract, read_answers
 from spark_jobs.sources.policies import KEPT, Namespace, declared_namespaces, read_namespaces
 
@@ -229,9 +230,10 @@ def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[EvidenceDamage]
         return (), [
             EvidenceDamage("the folder history/ has no history: the operations of the clients are unknown")
         ]
-    # Spark treats files with such names as hidden and skips them silently.
-    hidden = [file for file in files if file.name.startswith(("_", "."))]
+    # Spark treats files with the first kind of names as hidden and skips them silently; Arrow has UTF-8 only.
+    unusable = [file for file in files if file.name.startswith(("_", ".")) or not is_unicode(file.name)]
     damages = [
-        EvidenceDamage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden
+        EvidenceDamage(f"history/{readable(file.name)} cannot be read under that name; rename it")
+        for file in unusable
     ]
-    return tuple(file for file in files if file not in hidden), damages
+    return tuple(file for file in files if file not in unusable), damages

@@ -11,13 +11,16 @@ import pytest
 
 from emulator.run.history import HistoryWriter, seal_history
 from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.frames.history import read_history
 from spark_jobs.sources.history_files import digest_number, inspect_file, read_rows
 from spark_jobs.sources.run_folder import open_run_folder
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import SampleRun
 
 REGIONS = ("a", "b")
 NAMESPACES = ("public/default",)
+HEAD = b'{"op":"head","outcome":"fact","at_ms":1,"actor":"x","format":1,"run":"",'
 
 
 def write(path: Path, messages: int = 3) -> Path:
@@ -77,7 +80,7 @@ Change = Callable[[list[str]], list[str]]
     [
         (lambda lines: lines[:-1], [" has no end"]),
         (lambda lines: lines[:4], [" has no end"]),
-        (lambda lines: [*lines[:3], lines[3][:20]], [" has no end", ":4: is not JSON"]),
+        (lambda lines: [*lines[:3], lines[3][:20]], [" has no end", ":4: cannot be parsed"]),
         (lambda lines: lines[1:], [":9: end without a head"]),
         (lambda lines: [*lines[:3], *lines[4:]], [":9: lines: is 9, but 8 lines precede it"]),
         (
@@ -125,6 +128,10 @@ def test_an_interrupted_file_that_was_sealed_is_whole(tmp_path: Path) -> None:
         ({"topic": "x/y/z"}, ":3: topic: must be in a namespace of this run (public/default), not x/y/z"),
         ({"origin_region": "b"}, ":3: origin_region: must be the region of the publish"),
         ({"sequence_id": "14"}, ":3: sequence_id: must be an integer"),
+        ({"detail": "\ud800"}, ":3: cannot be parsed: a text has the lone surrogate '\\ud800'"),
+        ({"producer": "\udfff"}, ":3: cannot be parsed: a text has the lone surrogate"),
+        ({"replicate_to": ["\ud800"]}, ":3: cannot be parsed: a text has the lone surrogate"),
+        ({"\ud800": 1}, ":3: cannot be parsed: a text has the lone surrogate"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: dict[str, object], complaint: str) -> None:
@@ -133,6 +140,42 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: dict[str, object], complain
     lines[2] = json.dumps(json.loads(lines[2]) | line)
     path.write_text("\n".join(lines) + "\n")
     assert f"history/shop.jsonl{complaint}" in " ".join(damages_of(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b'{"detail":"\xed\xa0\x80"}', ":3: cannot be parsed: a text has the lone surrogate"),
+        (b"[" * 200_000, ":3: cannot be parsed: it is nested too deeply"),
+        (b'[{"op":"end"}]', ":3: must be a JSON object"),
+        (HEAD + b'"others":["\\ud800"]}', ":3: cannot be parsed: a text has"),
+        (HEAD + b'"others":3}', ":3: others: must be a list of names"),
+        (HEAD + b'"others":[[]]}', ":3: others: must be a list of names"),
+        (b'{"op":"hire","outcome":"fact","at_ms":1,"actor":"x","file":[]}', ":3: file: must be a name"),
+    ],
+)
+def test_a_line_that_no_writer_writes_is_named(tmp_path: Path, line: bytes, complaint: str) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    lines = path.read_bytes().split(b"\n")
+    lines[2] = line
+    path.write_bytes(b"\n".join(lines))
+    assert f"history/shop.jsonl{complaint}" in " ".join(damages_of(path))
+
+
+def test_a_line_with_a_lone_surrogate_makes_the_verdict_unknown(tmp_path: Path) -> None:
+    run = SampleRun()
+    run.publish("us-east", 1, 1.0)
+    path = run.write(tmp_path / "run")
+    file = min((path / "history").glob("*.jsonl"))
+    lines = file.read_bytes().split(b"\n")
+    lines[2] = lines[2][:-1] + rb',"detail":"\ud800"}'
+    file.write_bytes(b"\n".join(lines))
+    (path / "history" / "x\udcff.jsonl").write_bytes(b"")
+    evaluation = evaluate_run(EmbeddedEngine(), path)
+    assert evaluation.verdict == "unknown"
+    sentences = " ".join(check.sentence for check in evaluation.checks)
+    assert f"history/{file.name}:3: cannot be parsed: a text has the lone surrogate" in sentences
+    assert r"history/x\udcff.jsonl cannot be read under that name" in sentences
 
 
 def test_what_is_wrong_everywhere_is_named_a_few_times_and_counted(tmp_path: Path) -> None:
