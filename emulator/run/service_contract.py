@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator.model.values import TopicName
+from emulator.run.json_text import parse_json
 
 ANSWERS_FILE = "answers.json"
 
@@ -45,7 +46,7 @@ def write_contract(run_dir: Path, contracts: Iterable[Contract]) -> None:
 def read_answers(run_dir: Path) -> tuple[Contract, ...]:
     """Read the contracts of a run; empty if none were written. Raises ValueError if the file is damaged."""
     try:
-        written = json.loads((run_dir / ANSWERS_FILE).read_text())
+        written = parse_json((run_dir / ANSWERS_FILE).read_text())
         return tuple(Contract.between(**one) for one in written)
     except FileNotFoundError:
         return ()

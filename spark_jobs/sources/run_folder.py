@@ -6,14 +6,13 @@ permission may raise PermissionError.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emulator.model.values import TopicName
-from emulator.run.json_text import is_unicode, readable
+from emulator.run.json_text import is_unicode, parse_json, readable
 from emulator.run.service_contract import Contract, read_answers
 from spark_jobs.sources.policies import KEPT, Namespace, declared_namespaces, read_namespaces
 
@@ -112,7 +111,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     topology, problems = _read_topology(path / "topology.json")
     damages += problems
     declared = topology.clusters
-    folders = sorted(folder.name for folder in (path / "regions").glob("*/"))
+    folders, problems = _region_folders(path / "regions")
+    damages += problems
     regions = [*declared, *(name for name in folders if name not in declared)]
     logs = []
     for region in regions:
@@ -143,6 +143,16 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         in_network=in_network,
         contracts=contracts,
     )
+
+
+def _region_folders(regions: Path) -> tuple[list[str], list[EvidenceDamage]]:
+    names = sorted(folder.name for folder in regions.glob("*/"))
+    damages = [
+        EvidenceDamage(f"the folder regions/{readable(name)} cannot be read under that name")
+        for name in names
+        if not is_unicode(name)
+    ]
+    return [name for name in names if is_unicode(name)], damages
 
 
 def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) -> list[EvidenceDamage]:
@@ -177,7 +187,7 @@ def _size_of(files: Iterable[Path]) -> int:
 def _read_topology(path: Path) -> tuple[_Topology, list[EvidenceDamage]]:
     """Read the output of `Topology.to_json`; the result is empty if the file is unreadable or has another shape."""
     try:
-        return _topology_of(json.loads(path.read_text())), []
+        return _topology_of(parse_json(path.read_text())), []
     except FileNotFoundError:
         reason = f"topology.json is missing from {path.parent}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
@@ -207,10 +217,10 @@ def _region_log(
 ) -> tuple[RegionLog, list[EvidenceDamage]]:
     """Return the location of a region's log. `folder`: folder of the region; `declared_backend`: as in the topology."""
     region, damages = folder.name, []
-    log: dict[str, Any] = {}
+    log: Mapping[str, Any] = {}
     try:
-        log = json.loads((folder / "region.json").read_text())["log"]
-        backend = log["backend"]
+        read = parse_json((folder / "region.json").read_text())["log"]
+        backend, log = read["backend"], read
     except (OSError, ValueError, TypeError, KeyError) as problem:
         reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
         damages.append(EvidenceDamage(f"regions/{region}/region.json {reason}", region))
@@ -219,7 +229,12 @@ def _region_log(
     servers = log.get("bootstrap_servers", "")
     # A region in a container may use an address of Kafka that is not valid on this machine.
     if not in_network and (addresses := folder / KAFKA_SERVERS_FILE).is_file():
-        servers = addresses.read_text().strip()
+        try:
+            servers = addresses.read_text().strip()
+        except ValueError as problem:
+            damages.append(
+                EvidenceDamage(f"regions/{region}/{addresses.name} cannot be read: {problem}", region)
+            )
     path = str(folder / "log.sqlite")
     return RegionLog(region, backend, path, servers, log.get("options", {})), damages
 

@@ -7,6 +7,7 @@ leaves its newest commits in the write-ahead log next to the file; SQLite reads 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -125,7 +126,7 @@ def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Co
 def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
     # Several threads read the batches of a long log, one after the other.
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
+        f"file:{quote(os.fsencode(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
     )
     resources.enter_context(contextlib.closing(connection))
     connection.execute("SELECT 1 FROM sqlite_master")  # the first statement that opens the file

@@ -143,20 +143,17 @@ def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, 
 
 
 def test_names_with_lone_surrogates_are_written_to_every_report(drill_template: Path, tmp_path: Path) -> None:
-    """JSON allows them in the name of a region, and neither UTF-8 nor XML does."""
-    path = tmp_path / "run"
+    """The path of a run may have bytes that are not UTF-8, and neither UTF-8 nor XML has lone surrogates."""
+    path = tmp_path / "run-\udcff"
     shutil.copytree(drill_template, path)
-    topology = json.loads((path / "topology.json").read_text())
-    region = {"name": "us-\ud800", "log": {"backend": "sqlite"}}
-    topology["clusters"].append({"name": "other", "regions": [region]})
-    (path / "topology.json").write_text(json.dumps(topology))
+    (path / "run.json").unlink()
     xml, table = tmp_path / "junit.xml", tmp_path / "table.md"
     done = run(path, "--engine", "embedded", "--junit", xml, "--markdown", table)
     assert done.returncode == EXIT_CODES["unknown"], done.stderr
-    assert "the folder regions/us- is missing" in xml.read_text()
+    assert f"run.json is missing from {tmp_path}/run-" in xml.read_text()
     ElementTree.parse(xml)
     for text in (done.stdout, (path / "report/report.html").read_text(), table.read_text()):
-        assert r"regions/us-\ud800 is missing" in text
+        assert rf"run.json is missing from {tmp_path}/run-\udcff" in text
 
 
 def test_a_cluster_is_not_the_embedded_engines(tmp_path: Path) -> None:

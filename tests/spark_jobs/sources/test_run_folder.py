@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.sources.policies import Namespace
 from spark_jobs.sources.run_folder import open_run_folder
+from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import SampleRun
 
 
@@ -51,7 +53,7 @@ def test_what_is_missing_is_named(run: Path, gone: str, sentence: str, region: s
 
 
 @pytest.mark.parametrize("name", ["topology.json", "regions/us-west/region.json"])
-@pytest.mark.parametrize("text", ["", "{", "[]", '"text"', '{"clusters": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '"text"', '{"clusters": 3}', "[" * 200_000])
 def test_unreadable_files_are_named(run: Path, name: str, text: str) -> None:
     (run / name).write_text(text)
     (damage,) = open_run_folder(run).damages
@@ -93,3 +95,50 @@ def test_files_that_spark_would_pass_over_in_silence(run: Path) -> None:
     (run / "history" / "_hidden.jsonl").touch()
     (damage,) = open_run_folder(run).damages
     assert "_hidden.jsonl cannot be read under that name" in damage.sentence
+
+
+LONE = "\ud800"
+"""A lone surrogate: JSON allows it, and neither UTF-8 nor Arrow does."""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("regions/us-west/region.json", {"log": {"backend": LONE}}, "the lone surrogate"),
+        (
+            "regions/us-west/region.json",
+            {"log": {"backend": "kafka", "bootstrap_servers": LONE, "options": {"topic_prefix": LONE}}},
+            "the lone surrogate",
+        ),
+        ("regions/us-west/region.json", {"log": "sqlite"}, "string indices"),
+        ("answers.json", [{"subscription": LONE, "of": "orders", "on": "invoices"}], "the lone surrogate"),
+        ("answers.json", [{"subscription": "s", "of": "orders", "on": f"a/b/{LONE}"}], "the lone surrogate"),
+    ],
+)
+def test_texts_that_cannot_be_encoded_are_damage(run: Path, name: str, content: object, reason: str) -> None:
+    (run / name).write_text(json.dumps(content))
+    (damage,) = open_run_folder(run).damages
+    assert "cannot be read" in damage.sentence
+    assert reason in damage.sentence
+    assert evaluate_run(EmbeddedEngine(), run).verdict == "unknown"
+
+
+@pytest.mark.parametrize("field", ["name", "regions"])
+def test_a_namespace_that_cannot_be_encoded_is_damage(run: Path, field: str) -> None:
+    topology = json.loads((run / "topology.json").read_text())
+    topology["namespaces"][0][field] = LONE if field == "name" else ["us-east", LONE]
+    (run / "topology.json").write_text(json.dumps(topology))
+    (damage,) = open_run_folder(run).damages
+    assert "topology.json cannot be read: a text has the lone surrogate" in damage.sentence
+    assert evaluate_run(EmbeddedEngine(), run).verdict == "unknown"
+
+
+def test_bytes_that_are_not_utf_8_are_damage(run: Path) -> None:
+    (run / "regions" / "us-west" / "kafka_servers").write_bytes(b"\xff")
+    (run / "regions" / "x\udcff").mkdir()
+    folder = open_run_folder(run)
+    assert folder.regions == ("us-east", "us-west", "eu-central")
+    name, servers = folder.damages
+    assert name.sentence == r"the folder regions/x\udcff cannot be read under that name"
+    assert servers.sentence.startswith("regions/us-west/kafka_servers cannot be read")
+    assert evaluate_run(EmbeddedEngine(), run).verdict == "unknown"
