@@ -14,13 +14,19 @@ def parse_json(text: str | bytes) -> Any:
     try:
         value = json.loads(text)
         if _may_have_surrogates(text):
-            json.dumps(value, ensure_ascii=False).encode()
+            require_unicode(value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    return value
+
+
+def require_unicode(value: Any) -> None:
+    """Raise ValueError if a text in a parsed document has a lone surrogate."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as problem:
         found = ascii(problem.object[problem.start])
         raise ValueError(f"a text has the lone surrogate {found}, which UTF-8 cannot encode") from None
-    return value
 
 
 def _may_have_surrogates(text: str | bytes) -> bool:

@@ -28,6 +28,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import TopicName
+from emulator.run.json_text import parse_json, require_unicode
 
 DELIVERIES_FILE = "metadata.jsonl"
 CLUSTERS = "replication_clusters"
@@ -127,7 +128,7 @@ def read_namespaces(run: Path, declared: Mapping[str, Namespace]) -> tuple[dict[
         region = file.parent.name
         try:
             received[region] = list(_read(file))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             unreadable.append(f"regions/{region}/{DELIVERIES_FILE} cannot be read: {problem!r}")
     keys = {key for of_region in received.values() for key, _ in of_region}
     for name in sorted(key.name for key in keys if isinstance(key, NamespacePath)):
@@ -151,7 +152,7 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Received]]:
     text = file.read_text()
     # The region did not apply the change of a torn last line.
     for line in text[: text.rfind("\n") + 1].splitlines():
-        change = json.loads(line)
+        change = parse_json(line)
         if "away" in change:
             continue  # an outage of the store, not a change
         key = parse_path(change["path"])
@@ -159,6 +160,8 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Received]]:
             value = {} if change["value"] is None else json.loads(change["value"])
             # The value of a path of another kind may be a list.
             policies = value.get("policies", {}) if isinstance(value, dict) else {}
+            if isinstance(policies, dict):  # the frames have no other texts of a document
+                require_unicode(policies.get(CLUSTERS))
             first[change["revision"]] = key, (float(change["at_ms"]), policies)
     return [first[revision] for revision in sorted(first)]
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
+import pytest
+
 from emulator.model.stored_keys import (
     NamespacePath,
     RegionTopicPoliciesPath,
@@ -15,6 +17,7 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.sources.policies import (
     NEVER_MS,
@@ -145,6 +148,36 @@ def test_a_torn_last_line_is_skipped_and_a_damaged_line_is_reported(tmp_path: Pa
     file.write_text('{"at_ms":1\n' + file.read_text())
     (sentence,) = read_namespaces(tmp_path, {})[1]
     assert sentence.startswith("regions/us-east/metadata.jsonl cannot be read")
+
+
+def test_other_texts_of_a_document_may_have_lone_surrogates(tmp_path: Path) -> None:
+    document = {
+        "policies": {"replication_clusters": ALL, "deduplication": True},
+        "properties": {"a": "\ud800"},
+    }
+    receive(tmp_path, "us-east", 10.0, 2, SPACE, json.dumps(document))
+    assert changes(tmp_path) == Namespace(tuple(sorted(ALL)), True)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (SPACE.text, json.dumps({"policies": {"replication_clusters": ["us-east", "\ud800"]}})),
+        ("namespace/\ud800", json.dumps({"policies": {"replication_clusters": ["us-east"]}})),
+        (f"topic-policies/{TOPIC}\ud800".replace("/", "%2F"), "{}"),
+        (SPACE.text, "[" * 200_000),
+    ],
+)
+def test_a_change_with_a_lone_surrogate_is_damage(tmp_path: Path, path: str, value: str) -> None:
+    sample = SampleRun()
+    sample.publish("us-east", 0, 1.0)
+    run = sample.write(tmp_path / "run")
+    line = {"at_ms": 1.0, "region": "us-east", "revision": 1, "path": path, "value": value}
+    (run / "regions" / "us-east" / "metadata.jsonl").write_text(json.dumps(line) + "\n")
+    evaluation = evaluate_run(EmbeddedEngine(), run)
+    assert evaluation.verdict == "unknown"
+    sentences = " ".join(check.sentence for check in evaluation.checks)
+    assert "regions/us-east/metadata.jsonl cannot be read" in sentences
 
 
 def test_a_namespace_created_during_the_run_belongs_to_it(tmp_path: Path) -> None:
