@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
@@ -45,7 +46,7 @@ def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
             " ORDER BY entry_groups.rowid",
             (rows.start, rows.stop),
         ):
-            yield Group(*row)
+            yield Group(*_typed(row, _GROUP))
 
 
 def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
@@ -56,13 +57,14 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
             " FROM logs JOIN entry_groups USING (log_id) WHERE name = ? ORDER BY entry_groups.first_entry_id",
             (topic,),
         ):
-            yield Group(*row)
+            yield Group(*_typed(row, _GROUP))
 
 
 def read_heads(log: RegionLog) -> list[LogHead]:
     """Return the head of each topic's log."""
     with _opened(log) as connection:
-        return [LogHead(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
+        rows = connection.execute("SELECT name, log_id, first_entry_id FROM logs")
+        return [LogHead(*_typed(row, _HEAD)) for row in rows]
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:
@@ -78,7 +80,21 @@ def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
             return []
         query = "SELECT key, value FROM key_values WHERE key LIKE ? OR key LIKE ? OR key LIKE ? ORDER BY key"
         kinds = [kind.prefix() + "%" for kind in (CursorKey, CursorPartKey, GrantKey)]
-        return [(key, bytes(value)) for key, value in connection.execute(query, kinds)]
+        rows = connection.execute(query, kinds)
+        return [(key, value) for key, value in (_typed(row, _VALUE) for row in rows)]
+
+
+_GROUP, _HEAD, _VALUE = (str, int, int, int, bytes), (str, int, int), (str, bytes)
+"""Types of the columns that the queries select. In SQLite a damaged row may have others."""
+
+
+def _typed(row: tuple[Any, ...], types: tuple[type, ...]) -> tuple[Any, ...]:
+    """Return a row whose columns have these types. Raises sqlite3.DataError for another one."""
+    found = tuple(map(type, row))
+    if found != types:
+        names = ", ".join(one.__name__ for one in found)
+        raise sqlite3.DataError(f"a row has columns of the types {names}")
+    return row
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -154,3 +155,32 @@ class TestDamage:
         Path(f"{stopped}-shm").touch()
         with pytest.raises(LogDamaged, match="newest commits"):
             sqlite.plan(log_at(stopped))
+
+    @pytest.mark.parametrize(
+        ("change", "problem"),
+        [
+            ("UPDATE logs SET name = CAST(x'70ff' AS TEXT)", "Could not decode to UTF-8"),
+            ("UPDATE logs SET name = CAST(name AS BLOB)", "columns of the types bytes, int"),
+        ],
+    )
+    def test_a_name_that_is_no_text(self, stopped: Path, change: str, problem: str) -> None:
+        with contextlib.closing(sqlite3.connect(stopped)) as connection, connection:
+            connection.execute(change)
+        with pytest.raises(LogDamaged, match=problem):
+            read(stopped)
+        with pytest.raises(LogDamaged, match=problem):
+            sqlite.read_heads(log_at(stopped))
+
+    @pytest.mark.parametrize(
+        ("key", "value", "problem"),
+        [
+            ("CAST(x'6772616e742fff' AS TEXT)", "x'00'", "Could not decode to UTF-8"),
+            ("'grant/a/0'", "'text'", "columns of the types str, str"),
+            ("'grant/a/0'", "NULL", "columns of the types str, NoneType"),
+        ],
+    )
+    def test_a_stored_value_of_another_type(self, stopped: Path, key: str, value: str, problem: str) -> None:
+        with contextlib.closing(sqlite3.connect(stopped)) as connection, connection:
+            connection.execute(f"INSERT INTO key_values VALUES ({key}, {value}, 0)")
+        with pytest.raises(LogDamaged, match=problem):
+            sqlite.read_values(log_at(stopped))
