@@ -6,13 +6,13 @@ entry ids each; parts of another generation than the head's are ignored. A head 
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
+from emulator.run.json_text import parse_json
 
 PART_IDS = 4096
 _PART = struct.Struct(">BQqBB")
@@ -86,7 +86,7 @@ def _grouped(rows: Iterable[tuple[StoredKey | None, bytes]]) -> list[tuple[Curso
 
 def read_cursor(head: bytes, parts: Parts) -> DecodedCursor:
     """Decode a cursor of the current format. ValueError for another one."""
-    state = json.loads(head)
+    state = parse_json(head)
     if state["format"] != 2:
         raise ValueError(f"cursor of format {state['format']!r}; the checks read 2")
     acked: dict[int, int] = {}
@@ -102,7 +102,7 @@ def consumed_ranges(head: bytes, parts: Parts) -> list[Range]:
     """Return the ranges of entry ids that a stored cursor counts as completely acknowledged; ranges of different parts
     are not merged. ValueError if the values are not a cursor."""
     try:
-        state = json.loads(head)
+        state = parse_json(head)
         ranges = [(0, int(state["mark_delete"]))]
         match state["format"]:
             case 1:

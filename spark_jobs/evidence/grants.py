@@ -7,12 +7,12 @@ grant. If the next grant is missing, that range is unknown.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from emulator.model.stored_keys import GrantKey, parse_key
+from emulator.run.json_text import parse_json
 
 UNREADABLE, MISSING, FALLING, OVERLAPPING = (
     "unreadable grant",
@@ -52,7 +52,7 @@ def stored_grants(values: Iterable[tuple[str, tuple[str, bytes]]]) -> list[list[
 
 def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant:
     try:
-        row = json.loads(value)
+        row = parse_json(value)
         end = None if row["end_entry"] is None else int(row["end_entry"])
         grant = StoredGrant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
         return grant if int(row["epoch"]) == epoch else replace(grant, problem=FALLING)

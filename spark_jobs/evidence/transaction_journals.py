@@ -8,9 +8,10 @@ and entries before it may have been trimmed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from emulator.run.json_text import parse_json
 
 BEGAN, DECIDED, GRANTED, DELETED, FLOOR = "began", "decided", "granted", "deleted", "floor"
 
@@ -27,7 +28,7 @@ def rows_of(region: str, name: str, entries: Iterable[CoordinatorEntry]) -> Iter
     coordinator, generation = int(name.rpartition("_")[2]), 0
     for _, _, number, data in entries:
         try:
-            what, *rest = json.loads(data)
+            what, *rest = parse_json(data)
             row = _parsed(coordinator, what, rest)
         except (ValueError, TypeError) as problem:
             raise ValueError(f"entry {number} cannot be read: {problem}") from None

@@ -15,7 +15,7 @@ from emulator.model.transaction_names import TransactionStatus
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.check import Check, Circumstances
-from spark_jobs.evidence.transaction_journals import CoordinatorEntry
+from spark_jobs.evidence.transaction_journals import CoordinatorEntry, rows_of
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, event, expect, result_of, stored
 
@@ -53,6 +53,12 @@ def ended(
 
 def kinds(result: CheckResult) -> list[str]:
     return [str(one["kind"]) for one in result.witness]
+
+
+@pytest.mark.parametrize("data", [rb'["granted", "", "\ud800", 1, "p", 0]', b"[" * 200_000])
+def test_an_entry_with_a_text_that_cannot_be_encoded_cannot_be_read(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"entry 7 cannot be read: .*(lone surrogate|nested)"):
+        list(rows_of("a", KEY_LOG, [("a", KEY_LOG, 7, data)]))
 
 
 @pytest.mark.parametrize("check", [keys.FENCED, keys.EPOCHS, processed.CHECK])
