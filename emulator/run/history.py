@@ -304,7 +304,7 @@ def run_name(run_dir: Path) -> str:
     """Return the creation time of a run, which identifies it even if its folder is moved; empty if unknown."""
     try:
         return str(json.loads((run_dir / "run.json").read_text()).get("created_at", ""))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
 
 

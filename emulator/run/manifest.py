@@ -48,5 +48,5 @@ def read_made_by(run_dir: Path) -> MadeBy | None:
     try:
         raw: dict[str, Any] = json.loads((run_dir / MADE_BY_FILE).read_text())
         return MadeBy(**{**raw, "steps": tuple(raw.get("steps", ()))})
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None

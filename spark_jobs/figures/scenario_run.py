@@ -123,5 +123,5 @@ def _clusters(folder: RunFolder) -> str:
 def _json_text(file: Path, key: str) -> str:
     try:
         return str(json.loads(file.read_text()).get(key, ""))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""

@@ -242,7 +242,7 @@ def _lines(file: Path) -> list[dict[str, float]]:
     try:
         text = file.read_text()
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
 
 

@@ -98,7 +98,7 @@ def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
     """Return the settings of each cluster that shares metadata. Other readers report unreadable files."""
     found: dict[str, ClusterSync] = {}
     for region, cluster in folder.clusters.items():
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             config = json.loads((folder.path / "regions" / region / "region.json").read_text())
             topic = config["settings"]["configuration_metadata_sync_event_topic"]
             if topic:
@@ -126,7 +126,7 @@ def read_store(run: Path, cluster: str) -> ClusterStore:
             return _store(cluster, [(key, bytes(value)) for key, value in rows if value is not None])
     except FileNotFoundError:
         raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} is missing") from None
-    except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as problem:
+    except (sqlite3.Error, OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} cannot be read: {problem}") from problem
 
 

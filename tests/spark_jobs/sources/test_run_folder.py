@@ -142,3 +142,21 @@ def test_bytes_that_are_not_utf_8_are_damage(run: Path) -> None:
     assert name.sentence == r"the folder regions/x\udcff cannot be read under that name"
     assert servers.sentence.startswith("regions/us-west/kafka_servers cannot be read")
     assert evaluate_run(EmbeddedEngine(), run).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "answers.json",
+        "made_by.json",
+        "regions/us-west/metadata.jsonl",
+        "regions/us-west/region.json",
+        "run.json",
+        "topology.json",
+    ],
+)
+def test_files_that_are_nested_too_deeply_are_unreadable(run: Path, name: str) -> None:
+    (run / name).write_text("[" * 200_000 + "\n")
+    is_unreadable = name not in ("made_by.json", "run.json")  # nothing is checked against them
+    assert is_unreadable == bool(open_run_folder(run).damages)
+    evaluate_run(EmbeddedEngine(), run)
