@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from emulator.run.history_schema import FRAME, LineCheck, Wrong
+from emulator.run.history_schema import FRAME, INT64_MAX, LineCheck, Wrong
 from emulator.run.json_text import parse_json
 from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.sources.run_folder import EvidenceDamage
@@ -40,6 +40,10 @@ SLICE_BYTES = 16 * 1024 * 1024
 """Approximate size of the slice that one task reads."""
 DAMAGES_MAX = 20
 """Maximum number of damages reported per slice; further ones are only counted."""
+
+AT_MS_END = 2**53
+"""The first integer after those that a column of doubles represents exactly."""
+INT64_DIGITS = len(str(INT64_MAX))
 
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 
@@ -239,6 +243,11 @@ class _Reader:
                 known = self._topics[topic] = self._check_topic(topic)
             if isinstance(known, Wrong):
                 return known
+        if fields["at_ms"] >= AT_MS_END:
+            return Wrong("at_ms", "must be less than 2^53")
+        message_id = fields.get("message_id", "")
+        if len(message_id) > INT64_DIGITS and max(map(int, message_id.split(":"))) > INT64_MAX:
+            return Wrong("message_id", f"its numbers must be at most 2^63-1, not {message_id}")
         op = fields["op"]
         if op == "omission":
             return Wrong(None, f"the program did not record what followed: {fields['detail']}")

@@ -20,6 +20,7 @@ from tests.spark_jobs.sample_run import SampleRun
 
 REGIONS = ("a", "b")
 NAMESPACES = ("public/default",)
+READ = b'{"op":"read","outcome":"ok","at_ms":1,"actor":"x","region":"a","topic":"orders",'
 HEAD = b'{"op":"head","outcome":"fact","at_ms":1,"actor":"x","format":1,"run":"",'
 
 
@@ -128,6 +129,8 @@ def test_an_interrupted_file_that_was_sealed_is_whole(tmp_path: Path) -> None:
         ({"topic": "x/y/z"}, ":3: topic: must be in a namespace of this run (public/default), not x/y/z"),
         ({"origin_region": "b"}, ":3: origin_region: must be the region of the publish"),
         ({"sequence_id": "14"}, ":3: sequence_id: must be an integer"),
+        ({"at_ms": 2**60 + 1}, ":3: at_ms: must be less than 2^53"),
+        ({"at_ms": 10**400}, ":3: at_ms: must be less than 2^53"),
         ({"detail": "\ud800"}, ":3: cannot be parsed: a text has the lone surrogate '\\ud800'"),
         ({"producer": "\udfff"}, ":3: cannot be parsed: a text has the lone surrogate"),
         ({"replicate_to": ["\ud800"]}, ":3: cannot be parsed: a text has the lone surrogate"),
@@ -147,6 +150,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: dict[str, object], complain
     [
         (b'{"detail":"\xed\xa0\x80"}', ":3: cannot be parsed: a text has the lone surrogate"),
         (b"[" * 200_000, ":3: cannot be parsed: it is nested too deeply"),
+        (READ + b'"message_id":"9223372036854775808:1:-1"}', ":3: message_id: its numbers must be at most"),
         (b'[{"op":"end"}]', ":3: must be a JSON object"),
         (HEAD + b'"others":["\\ud800"]}', ":3: cannot be parsed: a text has"),
         (HEAD + b'"others":3}', ":3: others: must be a list of names"),
