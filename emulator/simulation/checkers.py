@@ -1,10 +1,8 @@
 """The invariants of every simulated run, checked from outside the brokers: docs/INVARIANTS.md.
 
-Each check reads the evidence and returns a verdict, the first violation that it found, and its witness. `unknown` means
-that the check does not apply to the evidence. While faults are active, only safety is checked. Checks with
-`only_healed` (liveness) run after the repair, when the regions have had time to converge.
-
-To add a check, write a generator of violations here, and add an `InvariantCheck` to CHECKS.
+A check is a generator of violations and an `InvariantCheck` in CHECKS. Its result is a verdict with the first violation
+and its witness. `unknown`: the check does not apply to the evidence. While faults are active, only safety is checked.
+Checks with `only_healed` (liveness) run after the repair, when the regions have had time to converge.
 """
 
 from __future__ import annotations
@@ -60,8 +58,7 @@ def witness_of(stored: StoredMessage) -> dict[str, str]:
 
 
 def acknowledged_stored(evidence: RunEvidence) -> Found:
-    """Every acknowledged message is stored in the region that acknowledged it, at the message id that its client
-    received."""
+    """Every acknowledged message is stored in its region at the message id that its client received."""
     for origin, attempts in evidence.published.items():
         acknowledged = [attempt for attempt in attempts.values() if attempt.acknowledged]
         if not acknowledged:
@@ -104,8 +101,7 @@ def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[StoredMessa
 
 
 def stored_once(evidence: RunEvidence) -> Found:
-    """With deduplication, no region stores a message twice. Without it, no region stores a message more often than the
-    region of its origin does."""
+    """No region stores a message twice, or without deduplication more often than its origin region does."""
     for region in sorted({region for region, _ in evidence.logs}):
         for origin, copies in _copies(evidence, region).items():
             if len(copies) < 2:
@@ -124,8 +120,7 @@ def stored_once(evidence: RunEvidence) -> Found:
 
 
 def replicated_everywhere(evidence: RunEvidence) -> Found:
-    """After healing, each message that is stored in its origin region is stored in all its replication regions, except
-    lost regions."""
+    """After healing, each message of an origin region is stored in all its replication regions that are not lost."""
     for (region, _), view in sorted(evidence.logs.items()):
         for one in view.messages:
             if one.origin.region != region or region in evidence.lost:
@@ -161,8 +156,7 @@ def only_published_stored(evidence: RunEvidence) -> Found:
 
 
 def order_of_each_origin(evidence: RunEvidence) -> Found:
-    """Each log holds the messages of one producer in the order of their sequence ids. Another check finds
-    duplicates."""
+    """Each log holds the messages of one producer in the order of their sequence ids; duplicates do not count."""
     for (region, topic), view in sorted(evidence.logs.items()):
         highest: dict[tuple[str, str], StoredMessage] = {}
         seen: set[Origin] = set()
@@ -222,8 +216,7 @@ def readers_received_everything(evidence: RunEvidence) -> Found:
 
 
 def regions_converge(evidence: RunEvidence) -> Found:
-    """After healing, every region stores the messages of each origin that the origin stores for it, in the same order.
-    If one of the two regions was lost, a prefix of these messages suffices."""
+    """After healing, each region stores an origin's messages in its order; of a lost region a prefix suffices."""
     for topic in evidence.topics:
         regions = evidence.replication_rules.regions(topic)
         for origin in regions:
@@ -296,8 +289,7 @@ def mark_delete_forward(evidence: RunEvidence) -> Found:
 
 
 def confirmed_durable(evidence: RunEvidence) -> Found:
-    """The stored cursor contains every acknowledgement that a client received a response for, except those in
-    transactions and those sent before a seek ended."""
+    """The stored cursor contains each confirmed acknowledgement not in a transaction nor sent before a seek ended."""
     requested_at: dict[tuple[str, str | None], float] = {}
     for event in evidence.events:
         if event.op == "acknowledge" and event.outcome == "asked":
@@ -305,9 +297,8 @@ def confirmed_durable(evidence: RunEvidence) -> Found:
         if event.op != "acknowledge" or event.outcome != "ok" or event.transaction is not None:
             continue  # An acknowledgement in a transaction takes effect when the transaction commits.
         region, topic, subscription = event.region or "", full(event.topic), event.subscription or ""
-        if requested_at[event.actor, event.message_id] <= evidence.windows.last_end(
-            region, topic, subscription
-        ):
+        seek_end = evidence.windows.last_end(region, topic, subscription)
+        if requested_at[event.actor, event.message_id] <= seek_end:
             continue  # A seek may undo acknowledgements that were sent before it ended.
         cursor = evidence.cursors.get((region, topic, subscription))
         _, entry, batch_index = (int(part) for part in (event.message_id or "").split(":"))
@@ -350,8 +341,7 @@ def received_is_stored(evidence: RunEvidence) -> Found:
 
 
 def consumers_received_everything(evidence: RunEvidence) -> Found:
-    """After healing, every subscription has received all messages of its topic in each region where it has
-    consumers."""
+    """After healing, every subscription has received all messages in each region where it has consumers."""
     for (topic, subscription), regions in sorted(evidence.subscribed.items()):
         for region in regions:
             if region in evidence.lost:

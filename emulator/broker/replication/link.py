@@ -86,8 +86,7 @@ class LinkRequests:
         return request_id
 
     def pop_producer_request(self, request_id: int) -> int | None:
-        """Remove a request that has a response and return its producer; None if the request was dropped, or was not for
-        a producer."""
+        """Remove a request that has a response. Return its producer; None if it was dropped or had none."""
         producer_id = self._producers.pop(request_id, None)
         if producer_id is not None:
             del self._newest[producer_id]
@@ -172,8 +171,7 @@ class PeerLink(asyncio.Protocol):
             self.write(commands.CloseProducer(self.requests.new_id(), user.producer_id).encode())
 
     def open_producer(self, user: LinkUser, topic: str) -> None:
-        """Request a producer from the peer, while the link is established; the response calls `producer_ready` or
-        `refused`."""
+        """Request a producer from the peer of an established link. The response calls `producer_ready` or `refused`."""
         request_id = self.requests.new_producer_request(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
         self.write(create_producer(request_id, topic, user.producer_id, name).encode())
@@ -281,8 +279,7 @@ class PeerLink(asyncio.Protocol):
         self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
 
     def _check_alive(self) -> None:
-        """Send a PING, or abort the connection if the peer was silent for too long: half-open connections are detected
-        only this way."""
+        """Send a PING, or abort the connection if the peer was silent for too long (a half-open connection)."""
         if self._transport is None:
             return
         if self._failure_detector.interval_over():

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from emulator.core.dispatch.types import ConsumerState, Delivery, Read
+from emulator.core.dispatch.types import ConsumerState, Delivery, Read, SubscriptionType
 from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.errors import StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.view import TopicView
     from emulator.core.flow.rate_limit import QueuedTask
 
+_MULTIPLE_CONSUMER_TYPES: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 READ_BYTES = 4_194_304
 READS_PER_PUMP = 8
 """Maximum number of batches that a subscription dispatches before other tasks of the event loop run."""
@@ -48,6 +49,12 @@ class DispatchLoop:
         if not self._is_scheduled and not self._subscription.closed:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run_scheduled)
+
+    def schedule_if_unblocked(self) -> None:
+        """Resume dispatch after an acknowledgement. It can unblock a consumer at its limit, all consumers at the
+        subscription's limit, and keys of a KEY_SHARED subscription that other consumers wait for."""
+        if self._subscription.dispatcher.type in _MULTIPLE_CONSUMER_TYPES:
+            self.schedule()
 
     def _run_scheduled(self) -> None:
         self._is_scheduled = False

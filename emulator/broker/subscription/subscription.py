@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from emulator.broker.topic.reading import Readable
     from emulator.broker.topic.view import TopicView
 
-_MULTIPLE_CONSUMER_TYPES: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 USUAL_WORDS: Final = 16
 """Words of an ack set up to which the entry's batch size is not looked up: enough for clients' default batches (1,000
 messages)."""
@@ -176,7 +175,7 @@ class Subscription:
         else:
             self.dispatcher.acknowledge(consumer.state, acked, end_entry_id)
         self.stored_cursor.changed(now_ms)
-        self._pump_if_unblocked()
+        self.dispatch_loop.schedule_if_unblocked()
         if self.topic.is_over:
             self.notify_end_of_topic()
 
@@ -215,7 +214,7 @@ class Subscription:
             )
         elif claims:
             self.pending_acks.acknowledge_cumulative(txn, furthest(claims))
-        self._pump_if_unblocked()
+        self.dispatch_loop.schedule_if_unblocked()
 
     async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
         """Apply the acknowledgements of a committed transaction, durably when it returns, or redeliver the messages of
@@ -225,12 +224,6 @@ class Subscription:
         if self.pending_acks is not None:
             await self.pending_acks.end(txn, committed=committed)
             self.pending_acks.end_orphans_up_to(txn.most, low_watermark)
-
-    def _pump_if_unblocked(self) -> None:
-        """Resume dispatch after an acknowledgement. It can unblock a consumer at its limit, all consumers at the
-        subscription's limit, and keys of a KEY_SHARED subscription that other consumers wait for."""
-        if self.dispatcher.type in _MULTIPLE_CONSUMER_TYPES:
-            self.dispatch_loop.schedule()
 
     def redeliver(
         self, consumer: ConnectedConsumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None

@@ -67,8 +67,7 @@ class TopicOpener(Protocol):
         ...
 
     async def erase(self, name: str, *, for_good: bool) -> None:
-        """Remove all stored data of a topic. `for_good`: replication from other regions must not create it again.
-        StorageError when that fails; the caller may retry."""
+        """Remove all stored data of a topic. `for_good`: replication must not create it again. StorageError: retry."""
         ...
 
 
@@ -80,8 +79,7 @@ class CreationRules(Protocol):
         ...
 
     def was_deleted(self, topic: TopicName) -> bool:
-        """Whether a user deleted the topic and no client has used it here since. If so, replication from another region
-        does not create it."""
+        """Whether a user deleted the topic and no client used it here since: replication does not create it."""
         ...
 
 
@@ -342,8 +340,7 @@ class TopicDirectory:
         await asyncio.gather(*map(load, names))
 
     async def load_with_retries(self, name: str) -> None:
-        """Load a topic; retry while its store fails. A missing topic, any other ProtocolError and damaged state end the
-        retries."""
+        """Load a topic; retry while its store fails. A ProtocolError (also: not found) or damaged state ends that."""
         delay_seconds = RETRY_SECONDS
         while not self._closed:
             try:
@@ -360,8 +357,7 @@ class TopicDirectory:
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
 
     def is_unused_since(self, topic: Topic, loop_time: float) -> bool:
-        """Return whether a loaded topic has had no `acquire` after `loop_time`, has no clients and no replicators of
-        other regions, and has no pending work (D3)."""
+        """Whether a topic had no `acquire` after `loop_time` and has no client, replicator and pending work (D3)."""
         requested_at = self._slots[topic.full_name].requested_at
         return requested_at <= loop_time and not topic.is_used and not self._opener.owes(topic)
 
@@ -383,8 +379,7 @@ class TopicDirectory:
 async def _run_detached(
     spawn: Callable[[Coroutine[Any, Any, Any]], None], work: Coroutine[Any, Any, None]
 ) -> None:
-    """Run work that continues even if the caller is cancelled, and wait for it. Failures other than GeoemuError, and
-    the end of the region, become StorageError."""
+    """Run work even if the caller is cancelled. Unexpected errors and the region's end become StorageError."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run() -> None:

@@ -90,7 +90,7 @@ class KeyShared(MultipleConsumers):
     def _assign_receiver(self, candidate: Candidate) -> ConsumerState | None:
         slot = self.slot_owners.slot_of(candidate.key_hash)
         consumer = self.slot_owners.owner_of(slot)
-        if consumer is None or not self._may_serve(consumer):
+        if consumer is None or not self.limits.may_serve(consumer):
             return None
         entry_id = candidate.entry_id
         if slot in self._waiting and self._is_behind(self._waiting[slot], entry_id):
@@ -132,7 +132,7 @@ class KeyShared(MultipleConsumers):
         read = super()._reread(end_entry_id, permits)
         if read is None:
             for consumer, ids in self._aside_for_consumer.items():
-                if self._may_serve(consumer):
+                if self.limits.may_serve(consumer):
                     return self._read_of(ids, end_entry_id, consumer.permits)
         return read
 
@@ -141,7 +141,7 @@ class KeyShared(MultipleConsumers):
             return True
         slot = self._slot_of_waiting.get(entry_id)
         consumer = None if slot is None else self.slot_owners.owner_of(slot)
-        if consumer is None or not self._may_serve(consumer):
+        if consumer is None or not self.limits.may_serve(consumer):
             return False
         aside = self._aside_for_consumer.get(consumer)
         return aside is not None and entry_id in aside
@@ -149,7 +149,8 @@ class KeyShared(MultipleConsumers):
     def _set_aside(self, candidate: Candidate) -> bool:
         entry_id, slot = candidate.entry_id, self.slot_owners.slot_of(candidate.key_hash)
         self._dequeue(entry_id)
-        self._add_waiting(slot, entry_id)
+        self._waiting.setdefault(slot, IdSet()).add(entry_id)
+        self._slot_of_waiting[entry_id] = slot
         consumer = self.slot_owners.owner_of(slot)
         if consumer is None or self._is_held_by_another(slot, consumer):
             aside = self._aside_for_slot.setdefault(slot, IdSet())
@@ -157,10 +158,6 @@ class KeyShared(MultipleConsumers):
             aside = self._aside_for_consumer.setdefault(consumer, IdSet())
         self._aside_count += aside.add(entry_id)
         return True
-
-    def _add_waiting(self, slot: int, entry_id: int) -> None:
-        self._waiting.setdefault(slot, IdSet()).add(entry_id)
-        self._slot_of_waiting[entry_id] = slot
 
     def _dequeue(self, entry_id: int) -> None:
         self._released.discard(entry_id)
@@ -239,14 +236,15 @@ class KeyShared(MultipleConsumers):
             holder = self._holder_of_entry.get(entry_id)
             super()._schedule_redelivery(consumer, [entry_id])
             if holder is not None:
-                self._add_waiting(holder.slot, entry_id)
+                self._waiting.setdefault(holder.slot, IdSet()).add(entry_id)
+                self._slot_of_waiting[entry_id] = holder.slot
                 self._release_pending(entry_id)
 
-    def _is_waiting(self, entry_id: int) -> bool:
-        return entry_id in self._slot_of_waiting or super()._is_waiting(entry_id)
-
-    def _released_to_replay(self, entry_id: int) -> None:
+    def _replay_released(self, entry_id: int) -> bool:
+        if entry_id in self._slot_of_waiting or not super()._replay_released(entry_id):
+            return False
         self._released.add(entry_id)
+        return True
 
     def moved(self) -> None:
         super().moved()

@@ -60,7 +60,7 @@ class MultipleConsumers(DispatchStrategy):
         permits = held = 0
         for consumer in self.consumers:
             held += consumer.pending.messages
-            if self._may_serve(consumer):
+            if self.limits.may_serve(consumer):
                 permits += consumer.permits
         if permits <= 0 or held >= self.limits.unacked_messages_max:
             return None
@@ -86,11 +86,6 @@ class MultipleConsumers(DispatchStrategy):
     def _reread(self, end_entry_id: int, permits: int) -> Read | None:
         """Return a read of entries that were read before, are not delayed and can be dispatched; None: none can."""
         return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
-
-    def _may_serve(self, consumer: ConsumerState) -> bool:
-        return (
-            consumer.can_receive and consumer.pending.messages < self.limits.unacked_messages_per_consumer_max
-        )
 
     # Why messages wait.
 
@@ -241,17 +236,17 @@ class MultipleConsumers(DispatchStrategy):
             holder = holder_of(entry_id, self.consumers)
             if holder is not None:  # a batch of which the consumer holds other messages
                 self._schedule_redelivery(holder, [entry_id])
-            elif not self._is_waiting(entry_id):
-                self.replay.add(entry_id)
-                self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
-                self._released_to_replay(entry_id)
+            else:
+                self._replay_released(entry_id)
 
-    def _is_waiting(self, entry_id: int) -> bool:
-        """Whether an entry was read and waits to be dispatched: in `replay`, in `delayed` or set aside (DI1)."""
-        return entry_id in self.replay or entry_id in self.delayed
-
-    def _released_to_replay(self, entry_id: int) -> None:
-        """React to an entry that an aborted transaction released and that was added to `replay`."""
+    def _replay_released(self, entry_id: int) -> bool:
+        """Add an entry that an aborted transaction released to `replay`. Returns False if it waits already to be
+        dispatched: in `replay`, in `delayed` or set aside (DI1)."""
+        if entry_id in self.replay or entry_id in self.delayed:
+            return False
+        self.replay.add(entry_id)
+        self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
+        return True
 
     def moved(self) -> None:
         """Remove acknowledged entries from `pending`, `replay` and `delayed`."""

@@ -61,7 +61,7 @@ class Shared(MultipleConsumers):
             receiver = self.chunks.receiver_of(chunk)
             if receiver is None:
                 receiver = self._take_turn()
-            elif self.chunks.must_wait(receiver) or not self._may_serve(receiver):
+            elif self.chunks.must_wait(receiver) or not self.limits.may_serve(receiver):
                 return None
             if receiver is not None:
                 self.chunks.record_dispatch(chunk, receiver)
@@ -81,7 +81,7 @@ class Shared(MultipleConsumers):
         """Count an entry in the present turn, or begin the next consumer's. Returns the consumer; None: no consumer can
         receive messages."""
         consumer = self._in_turn
-        if consumer is None or self._run >= RUN_ENTRIES or not self._may_serve(consumer):
+        if consumer is None or self._run >= RUN_ENTRIES or not self.limits.may_serve(consumer):
             consumer, self._run = self._next_in_turn(), 0
             self._in_turn = consumer
         self._run += 1
@@ -89,7 +89,7 @@ class Shared(MultipleConsumers):
 
     def _next_in_turn(self) -> ConsumerState | None:
         """Advance to the next consumer, round robin among those of the best priority that can receive messages."""
-        able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
+        able = [consumer for consumer in self.consumers if self.limits.may_serve(consumer)]
         if not able:
             return None
         best = min(consumer.priority for consumer in able)
@@ -108,15 +108,15 @@ class Shared(MultipleConsumers):
         self._may_have_capacity(consumer)
 
     def _may_have_capacity(self, consumer: ConsumerState) -> None:
-        if self.chunks.waiting_count and self._may_serve(consumer):
+        if self.chunks.waiting_count and self.limits.may_serve(consumer):
             self.replay.update(self.chunks.release(consumer))
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         self.replay.update(self.chunks.left(consumer))
         super().left(consumer, now_ms)
 
-    def _is_waiting(self, entry_id: int) -> bool:
-        return self.chunks.is_waiting(entry_id) or super()._is_waiting(entry_id)
+    def _replay_released(self, entry_id: int) -> bool:
+        return not self.chunks.is_waiting(entry_id) and super()._replay_released(entry_id)
 
     def _forget(self, entry_id: int) -> None:
         if self.chunks.waiting_count:

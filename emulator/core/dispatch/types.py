@@ -44,6 +44,10 @@ class DispatchLimits:
         """Return the latest delivery time of messages that are dispatched now."""
         return wall_ms // self.tick_ms * self.tick_ms if self.delays else LATEST_MS
 
+    def may_serve(self, consumer: ConsumerState) -> bool:
+        """Whether a consumer of SHARED can receive messages now."""
+        return consumer.can_receive and consumer.pending.messages < self.unacked_messages_per_consumer_max
+
 
 class Read(NamedTuple):
     """A request to read up to `entries_max` entries. The caller then calls `offer` with the read and the entries."""

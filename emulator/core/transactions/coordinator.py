@@ -103,8 +103,7 @@ class LiveTransaction:
 
 
 class Deadlines:
-    """Deadlines of open transactions, the earliest first. Those of decided and ended transactions are removed later:
-    when they are reached, or there are too many."""
+    """Deadlines of open transactions, the earliest first. Those of others are removed when reached, or if too many."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
@@ -217,8 +216,7 @@ class Coordinator:
             raise ProtocolError(ServerError.TooManyRequests, sentence)
 
     def add_partitions(self, least: int, topics: Iterable[str]) -> PartitionsAdded | None:
-        """Add topics to a transaction. None: it has them all already. Raises ProtocolError when the transaction is not
-        open, or would have too many participants."""
+        """Add topics to a transaction; None: it has them all. ProtocolError: not open, or too many participants."""
         transaction = self.transaction(least)
         new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
         self._check_participants(transaction, len(new), _topics_bytes(new))
@@ -248,8 +246,7 @@ class Coordinator:
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     def decide(self, least: int, *, commit: bool, why: str) -> Decided | None:
-        """Commit or abort a transaction. None: it has that outcome already. Raises ProtocolError when the other outcome
-        was decided (TX3), or the transaction is not known."""
+        """Commit or abort a transaction; None: it has that outcome. ProtocolError: it has the other one (TX3)."""
         wanted = TransactionStatus.COMMITTING if commit else TransactionStatus.ABORTING
         status = self.status(least)
         if status in (wanted, FOLLOWS[wanted]):
@@ -298,8 +295,7 @@ class Coordinator:
         return entry
 
     def apply(self, entry: JournalEntry, now_ms: float) -> None:
-        """Apply an entry to the state, whether it is new or was read from the log. Raises KeyError for an addition or
-        decision of a transaction that is not live."""
+        """Apply a new or stored entry to the state. KeyError: an addition or decision for no live transaction."""
         match entry:
             case Began():
                 self._apply_began(entry, now_ms)

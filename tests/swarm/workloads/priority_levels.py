@@ -219,7 +219,7 @@ class _PriorityLevelsIgnored(Shared):
     """A Shared subscription dispatches round-robin to all consumers, regardless of their priority levels."""
 
     def _next_in_turn(self) -> ConsumerState | None:
-        able = [consumer for consumer in self.consumers if self._may_serve(consumer)]
+        able = [consumer for consumer in self.consumers if self.limits.may_serve(consumer)]
         self._turn += 1
         return able[self._turn % len(able)] if able else None
 
