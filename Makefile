@@ -24,7 +24,7 @@ VENV := .venv/bin
 
 help:
 	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
-	@echo "make test     run the quick tests, about 4 minutes (ARGS=...)"
+	@echo "make test     run the quick tests, about 5 minutes (ARGS=...)"
 	@echo "make test-all run the tests of every commit, including containers, Kafka and Spark, as .ci/run does (ARGS=...)"
 	@echo "make test-long run what .ci/run leaves out: all clients, all mutants, 2,000 seeds, 200 moments of kill -9 (hours)"
 	@echo "make swarm    run generated workloads and faults in virtual time (SEEDS=200 FROM=1 JOBS=2, or SEED=n; WORKLOAD=, WITHOUT=, SHRINK=1; ARGS=--list)"
