@@ -14,6 +14,11 @@ from itertools import groupby
 from emulator.model.stored_keys import GrantKey, parse_key
 from emulator.run.json_text import parse_json
 
+NUMBER_MAX = 2**63 - 1
+"""Highest epoch and entry id that the tables can hold; a row with a higher one is unreadable."""
+MISSING_MAX = 1000
+"""Maximum number of missing epochs that are listed before one grant: a manipulated key may name any epoch."""
+
 UNREADABLE, MISSING, FALLING, OVERLAPPING = (
     "unreadable grant",
     "missing grant",
@@ -45,9 +50,16 @@ def stored_grants(values: Iterable[tuple[str, tuple[str, bytes]]]) -> list[list[
     for region, (text, value) in values:
         key = parse_key(text)
         if isinstance(key, GrantKey) and key.epoch.isdecimal():
-            grants.append(read_grant(region, key.topic, int(key.epoch), value))
+            grants.append(_grant_of(region, key, value))
     grants.sort(key=lambda one: (one.region, one.topic, one.epoch))
     return [list(group) for _, group in groupby(grants, key=lambda one: (one.region, one.topic))]
+
+
+def _grant_of(region: str, key: GrantKey, value: bytes) -> StoredGrant:
+    digits = key.epoch.lstrip("0") or "0"  # the key pads its epoch with zeros
+    if len(digits) > len(str(NUMBER_MAX)) or int(digits) > NUMBER_MAX:
+        return StoredGrant(region, key.topic, NUMBER_MAX, problem=UNREADABLE)
+    return read_grant(region, key.topic, int(digits), value)
 
 
 def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant:
@@ -55,17 +67,19 @@ def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant
         row = parse_json(value)
         end = None if row["end_entry"] is None else int(row["end_entry"])
         grant = StoredGrant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
+        if max(abs(grant.first_entry), abs(end or 0)) > NUMBER_MAX:
+            raise ValueError("an entry id is too large")
         return grant if int(row["epoch"]) == epoch else replace(grant, problem=FALLING)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return StoredGrant(region, topic, epoch, problem=UNREADABLE)
 
 
 def checked(grants: Sequence[StoredGrant]) -> Iterable[StoredGrant]:
     """Yield the grants of one topic of one region, each with its range and problem, and one for each missing epoch
-    before or between them; epochs begin at 0."""
+    before or between them, at most MISSING_MAX at a time; epochs begin at 0."""
     expected = 0
     for number, grant in enumerate(grants):
-        for epoch in range(expected, grant.epoch):
+        for epoch in range(expected, min(grant.epoch, expected + MISSING_MAX)):
             yield StoredGrant(grant.region, grant.topic, epoch, is_bounded=True, problem=MISSING)
         expected = grant.epoch + 1
         yield _with_reach(grant, grants[number + 1] if number + 1 < len(grants) else None)

@@ -245,10 +245,12 @@ def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[EvidenceDamage]
         return (), [
             EvidenceDamage("the folder history/ has no history: the operations of the clients are unknown")
         ]
+    folders = [file for file in files if not file.is_file()]
     # Spark treats files with the first kind of names as hidden and skips them silently; Arrow has UTF-8 only.
     unusable = [file for file in files if file.name.startswith(("_", ".")) or not is_unicode(file.name)]
     damages = [
         EvidenceDamage(f"history/{readable(file.name)} cannot be read under that name; rename it")
         for file in unusable
     ]
-    return tuple(file for file in files if file not in unusable), damages
+    damages += [EvidenceDamage(f"history/{readable(file.name)} is not a file") for file in folders]
+    return tuple(file for file in files if file not in [*unusable, *folders]), damages

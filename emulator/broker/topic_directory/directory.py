@@ -390,7 +390,9 @@ async def _run_detached(
                 done.set_exception(failure)
         except BaseException as failure:
             if not done.done():
-                done.set_exception(StorageError(f"unloading was interrupted: {failure!r}", definite=False))
+                done.set_exception(
+                    StorageError(f"the unload or deletion was interrupted: {failure!r}", definite=False)
+                )
             raise
         else:
             if not done.done():

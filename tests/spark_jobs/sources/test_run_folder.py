@@ -97,6 +97,12 @@ def test_files_that_spark_would_pass_over_in_silence(run: Path) -> None:
     assert "_hidden.jsonl cannot be read under that name" in damage.sentence
 
 
+def test_a_folder_with_the_name_of_a_history_is_a_damage(run: Path) -> None:
+    (run / "history" / "billing-2.jsonl").mkdir()
+    (damage,) = open_run_folder(run).damages
+    assert damage.sentence == "history/billing-2.jsonl is not a file"
+
+
 LONE = "\ud800"
 """A lone surrogate: JSON allows it, and neither UTF-8 nor Arrow does."""
 
