@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.components import SHIPPED, Components
 from emulator.broker.memory_budgets import MemoryBudget
+from emulator.broker.protocol_events import ProtocolEvents
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
@@ -72,6 +73,8 @@ class RegionResources:
         """The newest entries that were sent to other regions, in their replicated form."""
         self.access_figures = AccessFigures()
         """Counters of exclusive producers, for metrics."""
+        self.protocol_events = ProtocolEvents()
+        """Counters of protocol events, for requests that wait for a count."""
 
 
 class PoliciesObserver(Protocol):

@@ -30,7 +30,7 @@ from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
 from emulator.model.stored_keys import CursorKey, CursorPartKey
-from emulator.net.http import HttpResponse, call
+from emulator.net.http import RESPONSE_SECONDS, HttpResponse, call
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import ReplicationRules
@@ -230,15 +230,22 @@ class World:
         )
 
     async def ask_admin(
-        self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
+        self,
+        region: str,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        host: Host | None = None,
+        seconds: float = RESPONSE_SECONDS,
     ) -> HttpResponse:
         """Call a region's HTTP port from `host`, by default from a new one beside it. Raises NoHttpResponse if the
-        region is down or does not respond in time."""
+        region is down or does not respond within `seconds`."""
         if host is None:
             self._clients += 1
             host = self.client_host(f"admin-{self._clients}", region)
             host.network.loop = self.simulation.host(DRIVER).loop
-        return await call(host.network, region, ADMIN_PORT, method, target, body)
+        return await call(host.network, region, ADMIN_PORT, method, target, body, seconds=seconds)
 
     # Waiting.
 

@@ -78,6 +78,7 @@ class EventPublisher:
     async def _publish_prepared(self, channel: EventTopic, events: list[SyncEvent]) -> None:
         try:
             await channel.publish([_encode(events, self._losses)])
+            self._host.resources.protocol_events.note("metadata_event_published", times=len(events))
         except (StorageError, ProtocolError) as problem:
             # Withdraw only a change that is certainly not published; the sync leader finishes the others.
             if isinstance(problem, ProtocolError) or problem.definite:
@@ -160,7 +161,9 @@ class LocalChanges:
         )
         await self._channel.publish([messages.encode(message) for message in unpublished])
         outbox.sent(unpublished, map(state.record, due))
-        self._metrics.sent += sum(len(message.events) for message in unpublished)
+        sent = sum(len(message.events) for message in unpublished)
+        self._metrics.sent += sent
+        self._metrics.events.note("metadata_event_published", times=sent)
 
     def _may_publish(self) -> bool:
         """Whether to publish unpublished changes now; starts the time for them. If changes are published before they

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, cast
 
+from emulator.broker.environment import RegionResources
 from emulator.broker.incarnation import Incarnation
 from emulator.broker.metadata_sync.settings import SUBSCRIPTION
 from emulator.broker.subscription.consumer import ConnectedConsumer
@@ -48,6 +49,7 @@ class EventTopicHost(Protocol):
 
     directory: TopicDirectory
     incarnation: Incarnation
+    resources: RegionResources
 
 
 class EventTopic:

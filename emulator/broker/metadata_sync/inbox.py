@@ -11,6 +11,7 @@ from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.event_topic import ReceivedEvent
 from emulator.broker.metadata_sync.settings import LostClusters, SyncSettings, note_seen
+from emulator.broker.protocol_events import ProtocolEvents
 from emulator.core.metadata.event import SyncEvent, SyncStamp
 from emulator.core.metadata.merge import MergeCounts, MetadataTransaction
 from emulator.core.metadata.messages import (
@@ -55,6 +56,8 @@ class SyncMetrics:
     """Steps that ended with an unexpected error."""
     answers: int = 0
     """Answers sent to clusters that requested missing events."""
+    events: ProtocolEvents = field(default_factory=ProtocolEvents)
+    """The region's counters of protocol events."""
 
 
 @dataclass(slots=True)
@@ -199,6 +202,7 @@ class EventInbox:
         """Add the results of a transaction to the metrics. A replaced change counts as undone if the replacing cluster
         had not received it, by the reports before this transaction."""
         self._metrics.won += counts.won
+        self._metrics.events.note("metadata_event_applied", times=counts.won)
         self._metrics.lost += counts.lost
         self._metrics.from_the_future += len(counts.from_the_future)
         for event in counts.from_the_future[:10]:

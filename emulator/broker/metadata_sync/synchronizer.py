@@ -35,7 +35,7 @@ class Synchronizer:
     def __init__(self, host: SyncHost, settings: SyncSettings) -> None:
         self._host = host
         self.settings = settings
-        self.metrics = SyncMetrics()
+        self.metrics = SyncMetrics(events=host.resources.protocol_events)
         self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
         self.losses = LostClusters(host.metadata, settings)
         self.damage = DamagedRows(host.metadata, settings)

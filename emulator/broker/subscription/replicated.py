@@ -172,6 +172,8 @@ class ReplicatedSubscriptions:
                     self.snapshots.marker_stored(entry, entry.marker)
                 elif entry.info.replicated_from is not None:
                     self._update_stored(entry.marker, entry.info.replicated_from)
+                else:
+                    self._note("update_sent")
         self._pass_trailing_markers()
         self.snapshots.schedule()
 
@@ -230,6 +232,11 @@ class ReplicatedSubscriptions:
         )
         if applied is Applied.REFUSED:
             logger.warning("%s: update of %s refused: %s", self._topic.full_name, source, applied.value)
+        else:
+            self._note("update_applied")
+
+    def _note(self, event: str) -> None:
+        self._topic.region.resources.protocol_events.note(event, self._topic.full_name)
 
     def _pass_trailing_markers(self) -> None:
         """Move subscriptions without consumers here past markers after mark-delete, so that these do not count as

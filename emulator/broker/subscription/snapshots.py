@@ -11,7 +11,14 @@ from emulator.broker.topic.pending_publish import limits_of
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import OwnRegion, Publisher, check
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.replication.snapshot_types import Effect, Observed, OfferSnapshot, Skip, WriteMarker
+from emulator.core.replication.snapshot_types import (
+    SECOND_ROUND_SUFFIX,
+    Effect,
+    Observed,
+    OfferSnapshot,
+    Skip,
+    WriteMarker,
+)
 from emulator.core.replication.subscription_updates import SnapshotCache
 from emulator.errors import StorageError
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
@@ -141,14 +148,26 @@ class TopicSnapshots:
 
     def marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
         """Process a durable snapshot marker. Called once for each marker, in log order."""
+        controller, counters = self.controller, self.controller.counters
+        completed, ignored = counters.completed, counters.ignored_answers
+        effects: Sequence[Effect] = ()
         match marker:
-            case SnapshotRequest():
-                self._perform(self.controller.request_stored(marker, self._topic.reading.last_position))
+            case SnapshotRequest(snapshot_id=snapshot_id, source_region=source):
+                effects = controller.request_stored(marker, self._topic.reading.last_position)
+                is_first_round = not snapshot_id.endswith(SECOND_ROUND_SUFFIX)
+                self._note("snapshot_started", source == controller.region and is_first_round)
             case SnapshotResponse():
                 position = Position(self._topic.ledger_id, entry.entry_id)
-                self._perform(self.controller.response_stored(marker, position, _now_ms()))
+                effects = controller.response_stored(marker, position, _now_ms())
+                is_of_remote = marker.region != controller.region
+                self._note("snapshot_response", is_of_remote and counters.ignored_answers == ignored)
             case Snapshot() if entry.info.replicated_from is None:
-                self._perform(self.controller.snapshot_stored(marker, _now_ms()))
+                effects = controller.snapshot_stored(marker, _now_ms())
+                self._note("snapshot_round", counters.completed - completed)
+        self._perform(effects)
+
+    def _note(self, event: str, times: int) -> None:
+        self._topic.region.resources.protocol_events.note(event, self._topic.full_name, times)
 
     # Snapshots from before the topic was loaded.
 

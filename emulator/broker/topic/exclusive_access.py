@@ -253,6 +253,7 @@ class TopicAccess:
     def _note_change(self, change: GrantChange, grant: AccessGrant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
         if change.step is GrantStep.GRANT:
+            self._topic.region.resources.protocol_events.note("takeover", self._topic.full_name)
             self._abort_transactions_of_former_owner(owner, epoch)
             self.ownership.changed(f"{owner!r} became the owner in epoch {epoch}, because {why}")
         elif change.step is GrantStep.FENCE:

@@ -19,7 +19,13 @@ from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
-from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
+from emulator.core.transactions.journal_format import (
+    Began,
+    Decided,
+    Holder,
+    JournalEntry,
+    TransactionEnded,
+)
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
 
@@ -322,12 +328,25 @@ class RunningCoordinator:
         if failure is None:
             for entry in entries:
                 self.core.mark_durable(entry)
+                self._note(entry)
             for entry in entries:
                 if type(entry) is Decided and not self.over:
                     self.notifier.notify(self.core.live[entry.least])
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
+
+    def _note(self, entry: JournalEntry) -> None:
+        """Count a durable entry as a protocol event."""
+        events = self._region.resources.protocol_events
+        match entry:
+            case Began():
+                events.note("transaction_opened")
+            case Decided():
+                committing = entry.status is TransactionStatus.COMMITTING
+                events.note("transaction_committing" if committing else "transaction_aborting")
+            case TransactionEnded():
+                events.note("transaction_ended")
 
 
 def _now_ms() -> float:
