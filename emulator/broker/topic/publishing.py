@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
+from weakref import WeakKeyDictionary
 
 from emulator.broker.topic.pending_publish import PendingPublish, limits_of
 from emulator.broker.topic.producer import ConnectedProducer
@@ -17,6 +18,7 @@ from emulator.core.policies.topics import DEDUPLICATION, KEEP_ALIVE_INTERVAL
 from emulator.errors import StorageError
 
 if TYPE_CHECKING:
+    from emulator.broker.connection.flow_control import FlowControl
     from emulator.broker.topic.exclusive_access import TopicAccess
     from emulator.broker.topic.view import TopicView
 
@@ -40,6 +42,8 @@ class TopicPublishing:
         """Number of issued batches whose outcome is not known yet."""
         self.last_issued: asyncio.Future[int] | None = None
         self._throttle: Throttle | None = None
+        self._delayed: WeakKeyDictionary[FlowControl, None] = WeakKeyDictionary()
+        """Connections from which reading was delayed for the publish rate, since it was set."""
         self._switching_deduplication = asyncio.Lock()
         """Serialises changes of deduplication; the last one wins."""
 
@@ -57,8 +61,7 @@ class TopicPublishing:
         if new.differs(old, PUBLISH_RATE):
             now_ms = asyncio.get_running_loop().time() * 1000
             self._throttle = topic.region.environment.components.topics.throttle_of(new[PUBLISH_RATE], now_ms)
-            for producer in self.producers.values():
-                producer.connection.flow_control.speed_up()
+            self._end_delays()
         wanted = new[DEDUPLICATION]
         switches = topic.state.deduplicates != wanted if old is None else new.differs(old, DEDUPLICATION)
         if topic.keeps_messages and switches:
@@ -112,12 +115,33 @@ class TopicPublishing:
         published = [cast(ConnectedProducer, one.attachment) for one in clients]
         self._delay_reading(dict.fromkeys((*self.producers.values(), *published)))
 
+    @property
+    def rate_wait_ms(self) -> float:
+        """Time until the publish rate allows another message; 0: one is allowed now."""
+        return (
+            0.0
+            if self._throttle is None
+            else self._throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
+        )
+
     def _delay_reading(self, producers: Iterable[ConnectedProducer]) -> None:
         """Delay reading from these producers' clients until the publish rate allows more."""
         if self._throttle is None:
             return
-        wait_ms = self._throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
+        wait_ms = self.rate_wait_ms
         if wait_ms > 0:
             for producer in producers:
                 if type(producer.publisher) is ClientProducer:
                     producer.slow_down(wait_ms / 1000)
+                    self._delayed[producer.connection.flow_control] = None
+
+    def _end_delays(self) -> None:
+        """Read again from all clients that the publish rate has delayed, even if their producers were closed since."""
+        for delayed in list(self._delayed):
+            delayed.speed_up()
+        self._delayed.clear()
+
+    def close(self) -> None:
+        """End the delays: the topic is unloaded, and its producers are gone."""
+        self._throttle = None
+        self._end_delays()

@@ -336,6 +336,7 @@ class Topic:
         self.closed = True
         logger.info("topic %s closed: %s", self.full_name, why)
         self.access.close()
+        self.publishing.close()
         self.transactions.close()
         for replicator in self.replicators.values():
             replicator.close()

@@ -190,8 +190,8 @@ class Housekeeper:
         return tracked is not None and tracked.has_policies and tracked.has_work
 
     async def _before_producers(self, tracked: TrackedTopic) -> None:
-        """Enforce the quotas before a producer attaches, not only in the next round."""
-        if tracked.topic.policies[BACKLOG_QUOTAS] and not tracked.topic.closed:
+        """Enforce the quotas, or notice that they were removed, before a producer attaches."""
+        if not tracked.topic.closed:
             await tracked.check_quotas(self._now_ms())
 
     def _now_ms(self) -> int:

@@ -24,6 +24,7 @@ class Question(Enum):
     DELIVERY = "why messages of a subscription are not consumed"
     TOPIC = "why a topic is not served, or its entries are not in every region"
     VISIBILITY = "why stored messages are not readable yet"
+    PUBLISHING = "why clients cannot publish to a topic now"
     ACCESS = "why a producer waits for exclusive access"
     METADATA = "why a path of the configuration store has its value, and why it may be older than elsewhere"
     TRANSACTION = "why a transaction has not ended"

@@ -9,6 +9,7 @@ from emulator.model.reasons.row import Question, ReasonRow
 _delivery = partial(ReasonRow, Question.DELIVERY)
 _topic = partial(ReasonRow, Question.TOPIC)
 _visibility = partial(ReasonRow, Question.VISIBILITY)
+_publishing = partial(ReasonRow, Question.PUBLISHING)
 _access = partial(ReasonRow, Question.ACCESS)
 
 
@@ -127,6 +128,20 @@ class TopicCauses:
         " has been open for {seconds:.1f} s{holder}",
         "a transaction published here and has neither been committed nor aborted",
         ("transaction {transaction}",),
+    )
+
+    # Limits of publishing clients.
+
+    QUOTA_EXCEEDED = _publishing(
+        "producers of clients are refused: {message}",
+        "a backlog quota with `producer_request_hold` or `producer_exception` is exceeded; other regions still"
+        " replicate to the topic",
+        ("the backlog to shrink, or the backlog quota to be raised or removed",),
+    )
+    PUBLISH_RATE = _publishing(
+        "publish_rate is exhausted",
+        "the broker does not read from clients that publish to the topic; other regions still replicate to it",
+        ("the rate limit, in {wait_ms} ms",),
     )
 
     # Exclusive producers.

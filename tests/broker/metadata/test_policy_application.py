@@ -32,6 +32,7 @@ from emulator.model.stored_keys import NamespacePath, StoredKey, TopicPoliciesPa
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_header
 from emulator.wire.entry import build_entry, plain_entry
+from emulator.wire.frames import simple_frame
 from tests.broker.connection.raw import RawClient, entry, raw_client
 from tests.broker.regions import regions, until
 
@@ -180,6 +181,31 @@ async def test_a_pause_of_years_does_not_keep_a_closed_connection_in_memory(then
             await set_policy(us, PUBLISH_RATE, None)
             assert (await client.next()).send_receipt.sequence_id == 1
             await client.open_producer(2, name="other")
+
+
+@pytest.mark.parametrize("then", ["the rate is removed", "the topic is unloaded", "the topic is deleted"])
+async def test_a_client_whose_fast_producer_has_closed_is_read_again_when_the_rate_ends(then: str) -> None:
+    """The connection, which no longer had a producer of the topic, stayed paused for days."""
+    async with regions("us") as world, raw_client(world) as client:
+        us = world.running["us"]
+        await set_policy(us, PUBLISH_RATE, RateLimit(0, 1, 1))
+        await client.open_producer(1)
+        (connection,) = us.clients.connections
+        closing = pb.CommandCloseProducer(producer_id=1, request_id=7)
+        data = entry(bytes(1_000))
+        frame = simple_frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=closing))
+        client.writer.write(send_header(1, 0, data_length=len(data)) + data + frame)
+        assert (await client.next()).send_receipt.sequence_id == 0
+        assert (await client.next()).success.request_id == 7
+        assert not us.directory.serving[TOPIC].producers
+        assert PauseReason.RATE in connection.flow_control.reasons
+        if then == "the rate is removed":
+            await set_policy(us, PUBLISH_RATE, None)
+        elif then == "the topic is unloaded":
+            await us.directory.unload(TOPIC, "a test")
+        else:
+            await us.directory.delete(TOPIC, force=False)
+        await client.open_producer(2, topic="bills", name="other")
 
 
 async def test_the_message_size_limit_does_not_limit_batches() -> None:

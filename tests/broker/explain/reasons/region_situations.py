@@ -20,6 +20,8 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
 from emulator.core.flow.rate_limit import UNLIMITED, RateLimit
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
+from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.explanations import with_conflicts
@@ -628,6 +630,27 @@ async def region_lacks(world: Regions, us: Client) -> Steps:
     await producer.send(b"next")
     yield
     world.heal("us", "eu")
+
+
+@in_regions(Cause.QUOTA_EXCEEDED, *ORDERS, names=("us",), housekeeping_interval_ms=5)
+async def quota_exceeded(world: Regions, us: Client) -> Steps:
+    await (await us.subscribe(TOPIC, "s")).close()
+    quota = Quota(100, -1, QuotaAction.HOLD)
+    await (await us.producer(TOPIC)).send(bytes(1_000))
+    await world.running["us"].policies.set(NAMESPACE, BACKLOG_QUOTAS, {QuotaKind.SIZE: quota})
+    yield None
+    await world.running["us"].policies.set(NAMESPACE, BACKLOG_QUOTAS, None)
+    yield None
+
+
+@in_regions(Cause.PUBLISH_RATE, *ORDERS, names=("us",))
+async def publish_rate(world: Regions, us: Client) -> Steps:
+    producer = await us.producer(TOPIC)
+    await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, RateLimit(0, 1, 1))
+    await producer.send(bytes(1_000))
+    yield None
+    await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, None)
+    yield None
 
 
 @in_regions(Cause.TRANSACTION_OPEN, *ORDERS, names=("us",))
