@@ -23,7 +23,8 @@ from emulator.broker.admin.resource import Operation
 from emulator.broker.admin.resources import SUBJECTS
 from emulator.cli.verbs import app
 from emulator.client import InitialPosition
-from emulator.config.region import BrokerSettings
+from emulator.config import link_profiles, shapes
+from emulator.config.region import BrokerSettings, LinkShape
 from emulator.config.topology import ClusterSpec
 from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of
@@ -118,9 +119,38 @@ def _argument(parameter: Any) -> str:
 
 
 def _topology() -> Iterator[str]:
-    """Return the keys of the topology file and of the cluster file, without repeating their common definitions."""
+    """Return the keys of the topology file and of the cluster file, without repeating their common definitions, and the
+    values that `profile` and `shape` stand for."""
     known = _document("topology")["$defs"]
-    return chain(_schema("topology"), _schema("cluster", known=known))
+    return chain(_schema("topology"), _schema("cluster", known=known), _link_profiles(), _shapes())
+
+
+def _link_profiles() -> Iterator[str]:
+    yield from [
+        "## Link profiles",
+        "",
+        "One direction of a link. Latencies are half of the published round trip.",
+        "",
+    ]
+    rows = (
+        (f"`{name}`", profile.meaning, *_link_values(profile.shape), profile.source)
+        for name, profile in link_profiles.PROFILES.items()
+    )
+    yield from _table(
+        "`profile`", "link", "latency", "jitter", "bandwidth", "source of the values", rows=rows
+    )
+
+
+def _link_values(shape: LinkShape) -> Iterator[str]:
+    limit = shape.bandwidth_bytes_per_second
+    yield from (f"{shape.latency_ms:g} ms", f"up to {shape.jitter_ms:g} ms")
+    yield "unlimited" if limit is None else f"{limit * 8 / 1e6:g} Mbit/s"
+
+
+def _shapes() -> Iterator[str]:
+    yield from ["## Shapes", "", *(shapes.__doc__ or "").split("\n\n")[1:]]
+    rows = ((f"`{name}`", shape.links, shape.use) for name, shape in shapes.SHAPES.items())
+    yield from _table("`shape`", "direct links, and routes of the others", "use", rows=rows)
 
 
 def _document(name: str) -> dict[str, Any]:

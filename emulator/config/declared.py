@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.config.link_profiles import PROFILES, ProfileName
 from emulator.config.models import (
     ALL,
     ClusterFile,
@@ -25,6 +26,7 @@ from emulator.config.models import (
     TopologyFile,
 )
 from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
+from emulator.config.shapes import ShapeName, hops, joined, routes
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.config.yaml_errors import KeyPath
 from emulator.config.yaml_source import YamlFile, read_yaml
@@ -139,7 +141,8 @@ def with_defaults(declared: DeclaredTopology, content: TopologyFile, path: Path)
         path=path.resolve(),
         runtime=content.runtime,
         clusters=tuple(_cluster(cluster, content) for cluster in declared.clusters),
-        links=tuple(_links(content.links or LinksPart(), names)),
+        shape=content.shape,
+        links=tuple(_links(content.links or LinksPart(), names, content.shape)),
         tenants=tenants_of(content),
         namespaces=tuple(namespaces_of(content, names)),
         pulsar_peers=tuple(
@@ -180,18 +183,21 @@ def _log(part: LogPart) -> LogConfig:
     )
 
 
-def _links(part: LinksPart, names: list[str]) -> Iterator[LinkSpec]:
-    default = LinkShape(**link_fields_of(part.defaults or LinkFields()))
+def _links(part: LinksPart, names: list[str], topology_shape: ShapeName) -> Iterator[LinkSpec]:
+    default = LinkShape(**(_profile_fields(part.profile) | link_fields_of(part.defaults or LinkFields())))
     shapes: dict[tuple[str, str], LinkShape] = {}
     one_way_last = sorted(part.exceptions or [], key=lambda exception: exception.between is None)
     for exception in one_way_last:
         for direction in directions(exception):
             shape = shapes.get(direction, default)
             shapes[direction] = dataclasses.replace(shape, **link_fields_of(exception))
+    via = {link: () if link in shapes else route for link, route in routes(topology_shape, names).items()}
     for source in names:
         for target in names:
             if source != target:
-                yield LinkSpec(source, target, shapes.get((source, target), default))
+                route = via[source, target]
+                shape = joined([shapes.get(hop, default) for hop in hops((source, target), route)])
+                yield LinkSpec(source, target, shape, route)
 
 
 def with_settings(base: BrokerSettings, *parts: RegionSettings | None) -> BrokerSettings:
@@ -216,10 +222,23 @@ def directions(exception: LinkException) -> list[tuple[str, str]]:
 
 
 def link_fields_of(part: LinkFields) -> dict[str, Any]:
-    """Return the fields of a link that a part sets. An empty `bandwidth_bytes_per_second:` sets it to unlimited; other
-    empty fields are not set."""
-    fields = {key: getattr(part, key) for key in LinkFields.model_fields if key in part.model_fields_set}
-    return {key: value for key, value in fields.items() if value is not None or key.startswith("bandwidth")}
+    """Return the fields of a link that a part sets, itself or by its profile. An empty `bandwidth_bytes_per_second:`
+    sets it to unlimited; other empty fields are not set."""
+    keys = part.model_fields_set & LinkFields.model_fields.keys() - {"profile"}
+    fields = {key: getattr(part, key) for key in keys}
+    written = {
+        key: value for key, value in fields.items() if value is not None or key.startswith("bandwidth")
+    }
+    return _profile_fields(part.profile) | written
+
+
+def _profile_fields(profile: ProfileName | None) -> dict[str, Any]:
+    """Return the fields of a link that a profile sets: all but its state."""
+    if profile is None:
+        return {}
+    fields = dataclasses.asdict(PROFILES[profile].shape)
+    del fields["state"]
+    return fields
 
 
 def tenants_of(content: TopologyFile) -> tuple[str, ...]:
@@ -234,12 +253,13 @@ def namespaces_of(content: TopologyFile, names: list[str]) -> Iterator[Namespace
     for name, part in written.items():
         part = part or NamespacePart()
         regions = names if part.regions == ALL else part.regions
+        active = names[0] if content.shape == "active-standby" and names and names[0] in regions else ""
         yield NamespaceConfig(
             name,
             tuple(regions),
             part.deduplication,
             part.keep_alive_interval_ms,
-            part.exclusive_home,
+            part.exclusive_home or active,
             part.retention_minutes,
             part.retention_megabytes,
             part.message_ttl_seconds,

@@ -22,7 +22,9 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.config.link_profiles import ProfileName
 from emulator.config.region import BrokerSettings
+from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
@@ -176,6 +178,8 @@ class LogPart(ConfigModel):
 class LinkFields(ConfigModel):
     """Properties of a link in one direction."""
 
+    profile: ProfileName | None = None
+    """Named link whose values apply; the other fields override single values. See Link profiles."""
     latency_ms: Milliseconds | None = None
     """One-way latency. Default 0."""
     jitter_ms: Milliseconds | None = None
@@ -201,6 +205,8 @@ class LinkException(LinkFields):
 class LinksPart(ConfigModel):
     """Every ordered pair of regions has a link."""
 
+    profile: ProfileName | None = None
+    """Profile of all links; `defaults` override single values."""
     defaults: LinkFields | None = None
     """Defaults of all links."""
     exceptions: list[LinkException] | None = None
@@ -285,6 +291,8 @@ class TopologyFile(ConfigModel):
     """Runtime of the regions: processes of this machine, or containers."""
     clusters: list[FileName] = Field(min_length=1)
     """The clusters; each has its own file, clusters/<name>.yaml beside this one."""
+    shape: ShapeName = "mesh"
+    """Which regions have a direct link, and the region in which clients publish. See Shapes."""
     links: LinksPart | None = None
     """Links between regions. Default: no latency."""
     tenants: list[TenantName] | None = None

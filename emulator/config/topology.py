@@ -23,6 +23,7 @@ from emulator.config.region import (
     PulsarPeerConfig,
     RegionConfig,
 )
+from emulator.config.shapes import ShapeName
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
@@ -77,6 +78,8 @@ class LinkSpec:
     source: str
     target: str
     shape: LinkShape
+    via: tuple[str, ...] = ()
+    """Regions whose networks the route passes, in order; none: a direct link. See `shapes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class Topology:
     compatibility: dict[str, str] = field(default_factory=dict)
     admin_hosts: tuple[str, ...] = ()
     """Additional host names under which the regions' HTTP ports accept changes."""
+    shape: ShapeName = "mesh"
 
     @property
     def regions(self) -> tuple[RegionSpec, ...]:
@@ -271,7 +275,7 @@ def _log_config(log: LogConfig, region_dir: Path, bootstrap_servers: str | None)
 
 
 def _link_from_json(raw: dict[str, Any]) -> LinkSpec:
-    return LinkSpec(raw["source"], raw["target"], LinkShape(**raw["shape"]))
+    return LinkSpec(raw["source"], raw["target"], LinkShape(**raw["shape"]), tuple(raw.get("via", ())))
 
 
 def _cluster_from_json(raw: dict[str, Any]) -> ClusterSpec:

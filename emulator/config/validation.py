@@ -25,6 +25,7 @@ from emulator.net.addresses import LOOPBACK, is_wildcard
 
 def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:
     """Report all problems between the valid parts of all files."""
+    _check_shape(declared, content)
     _check_links(declared, content)
     _check_tenants(declared, content)
     _check_namespaces(declared, content)
@@ -37,7 +38,19 @@ def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:
     _check_pulsar_peers(declared, content)
 
 
+def _check_shape(declared: DeclaredTopology, content: TopologyFile) -> None:
+    names = declared.region_names()
+    if content.shape != "mesh" and len(names) == 1 and not declared.clusters_missing:
+        declared.file.report(("shape",), f"must be mesh or omitted, because there is one region, {names[0]}")
+
+
 def _check_links(declared: DeclaredTopology, content: TopologyFile) -> None:
+    links = content.links
+    if links and links.profile and links.defaults and links.defaults.profile:
+        rule = (
+            f"must be given once; links.profile is already on line {declared.file.line(('links', 'profile'))}"
+        )
+        declared.file.report(("links", "defaults", "profile"), rule)
     seen: dict[tuple[bool, str, str], KeyPath] = {}
     for path, exception in _link_exceptions(declared, content):
         if not _check_ends(declared, path, exception):

@@ -37,7 +37,7 @@ CASES = [
         tenats: [public]
         """,
         """
-        topology.yaml:3: tenats: is not a key here; there are name, runtime, clusters, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts (did you mean 'tenants'?)
+        topology.yaml:3: tenats: is not a key here; there are name, runtime, clusters, shape, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts (did you mean 'tenants'?)
         """,
     ),
     Case(
@@ -122,9 +122,38 @@ CASES = [
         topology.yaml:7: links.exceptions[2].between: ["us-east"]: must name two regions
         topology.yaml:8: links.exceptions[3]: {"from": "us-east", "latency_ms": 1}: must contain either between: [a, b] or from: a and to: b
         topology.yaml:9: links.exceptions[4]: {"between": ["us-east", "us-west"], "from": "us-east", "to"…: must contain either between: [a, b] or from: a and to: b
-        topology.yaml:10: links.exceptions[5]: {"between": ["us-east", "eu-central"]}: must change something: give latency_ms, jitter_ms or bandwidth_bytes_per_second
+        topology.yaml:10: links.exceptions[5]: {"between": ["us-east", "eu-central"]}: must change something: give profile, latency_ms, jitter_ms or bandwidth_bytes_per_second
         topology.yaml:11: links.exceptions[6]: 7: must be a mapping
         topology.yaml:12: links.exceptions[7].between[1]: 7: must be text
+        """,
+    ),
+    Case(
+        "profiles that do not exist, and two for all links",
+        """
+        clusters: [americas, europe]
+        shape: rng
+        links:
+          profile: transatlantic
+          defaults: {profile: satellite}
+          exceptions:
+            - {between: [us-east, us-west], profile: satelite}
+            - {between: [us-east, eu-central], profile: 7}
+        """,
+        """
+        topology.yaml:3: shape: "rng": must be mesh, ring, hub, chain or active-standby (did you mean 'ring'?)
+        topology.yaml:6: links.defaults.profile: "satellite": must be given once; links.profile is already on line 5
+        topology.yaml:8: links.exceptions[0].profile: "satelite": must be same-continent, transatlantic, satellite or lossy-wifi (did you mean 'satellite'?)
+        topology.yaml:9: links.exceptions[1].profile: 7: must be same-continent, transatlantic, satellite or lossy-wifi
+        """,
+    ),
+    Case(
+        "a shape of one region",
+        """
+        clusters: [europe]
+        shape: ring
+        """,
+        """
+        topology.yaml:3: shape: "ring": must be mesh or omitted, because there is one region, eu-central
         """,
     ),
     Case(

@@ -1,0 +1,66 @@
+"""Named link profiles: the shapes of typical links between data centres, with the sources of their values.
+
+A topology (`profile: satellite`) and the verb `profile` name them. The reference page of topologies prints the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from emulator.config.region import LinkShape
+
+ProfileName = Literal["same-continent", "transatlantic", "satellite", "lossy-wifi"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """The shape of one direction of a typical link."""
+
+    shape: LinkShape
+    meaning: str
+    """The link that it stands for."""
+    source: str
+    """The published measurements from which the values are derived, and what was assumed."""
+
+
+CLOUD_BYTES_PER_SECOND = 625_000_000
+"""Limit of one TCP connection between two regions of Amazon EC2: 5 Gbit/s (EC2 user guide, "Amazon EC2 instance network
+bandwidth")."""
+
+PROFILES: dict[ProfileName, LinkProfile] = {
+    "same-continent": LinkProfile(
+        LinkShape(latency_ms=10, jitter_ms=1, bandwidth_bytes_per_second=CLOUD_BYTES_PER_SECOND),
+        "two cloud regions of one continent, such as Ireland and Frankfurt",
+        "Round trips of 19.6 ms between the AWS regions Ireland and Frankfurt, and of 19.4 ms between Northern "
+        "California and Oregon (A Computer Scientist Learns AWS, 2017). 5 Gbit/s for one connection (EC2 user guide). "
+        "The jitter is assumed.",
+    ),
+    "transatlantic": LinkProfile(
+        LinkShape(latency_ms=44, jitter_ms=2, bandwidth_bytes_per_second=CLOUD_BYTES_PER_SECOND),
+        "two cloud regions on both sides of the Atlantic, such as Northern Virginia and Frankfurt",
+        "Round trips of 88.6 ms between the AWS regions Northern Virginia and Frankfurt (A Computer Scientist Learns "
+        "AWS, 2017); Verizon guarantees 90 ms between New York and London. 5 Gbit/s for one connection (EC2 user "
+        "guide). The jitter is assumed.",
+    ),
+    "satellite": LinkProfile(
+        LinkShape(latency_ms=300, jitter_ms=70, bandwidth_bytes_per_second=1_250_000),
+        "a link over a geostationary satellite",
+        "Round trips of about 600 ms (Huston, APNIC 2022), of which propagation is up to 558 ms (RFC 2488). A mean "
+        "jitter of 35 ms, half of the maximum (measurements of the Polish regulator UKE, 2011). 10 Mbit/s (Tooway on "
+        "KA-SAT).",
+    ),
+    "lossy-wifi": LinkProfile(
+        LinkShape(latency_ms=1, jitter_ms=18),
+        "a wireless link that loses packets. TCP sends them again: no byte is lost, but bytes arrive late",
+        "More than half of the TCP packets at 47 access points waited longer than 20 ms for the Wi-Fi hop, which is a "
+        "round trip (Pei et al., INFOCOM 2016).",
+    ),
+}
+"""Profile by name. Latencies are one-way: half of the published round trip."""
+
+
+def profile_of(shape: LinkShape) -> ProfileName | None:
+    """Return the name of the profile with exactly these values, whatever the state of the link; None: there is none."""
+    up = replace(shape, state="up")
+    return next((name for name, profile in PROFILES.items() if profile.shape == up), None)
