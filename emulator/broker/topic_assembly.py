@@ -170,8 +170,9 @@ class Assembly:
             return False
         # Entries that became durable after the topic was closed count too: they have no receipt, but are in the log.
         last = max(topic.log.next_entry_id, topic.state.stored_end) - 1
-        if any(replicator.progress.confirmed < last for replicator in topic.replicators.values()):
-            return True
+        for replicator in topic.replicators.values():
+            if replicator.progress.confirmed < last or replicator.announces_partition:
+                return True
         # A replicated subscription requires snapshots, and sends its position to other regions.
         return any(one.cursor.replicated for one in topic.subscriptions.values())
 

@@ -63,6 +63,11 @@ class Replicator:
         they are skipped."""
         return max(0, self.topic.state.replicable_end - 1 - self.progress.confirmed)
 
+    @property
+    def announces_partition(self) -> bool:
+        """Whether the topic is a partition that the remote region may not know yet."""
+        return self.topic.name.partitioned is not None and not self._stored.is_known_there
+
     # Events of the link.
 
     def link_up(self) -> None:
@@ -78,6 +83,7 @@ class Replicator:
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
+        self._stored.opened()
         self.pump()
         self.topic.subscriptions.links_changed()
 

@@ -33,6 +33,8 @@ class StoredProgress:
         self._topic = topic
         self._remote = remote
         key = ProgressKey(topic.full_name, remote).text
+        self.is_known_there = topic.region.store.get(key) is not None
+        """Whether the remote region has opened the topic for this region once, so that it knows it."""
         self.progress: ReplicationProgress = components.replication.replication_progress(
             self._read_confirmed(key),
             entries_max=settings.replication_window_entries,
@@ -62,6 +64,14 @@ class StoredProgress:
 
     def _encode(self) -> bytes:
         return str(Position(self._topic.ledger_id, self.progress.confirmed)).encode()
+
+    def opened(self) -> None:
+        """Note that the remote region opened the topic. Of a partition this is stored: until then it must be loaded,
+        because the remote region learns from it that the topic has grown, even if no message is published to it."""
+        if not self.is_known_there:
+            self.is_known_there = True
+            if self._topic.name.partitioned is not None:
+                self.changed()
 
     def changed(self) -> None:
         """Store the progress soon."""
