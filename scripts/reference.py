@@ -29,6 +29,7 @@ from emulator.config.topology import ClusterSpec
 from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of
 from emulator.simulation.world import World, simple_topology
+from scripts import scenario_table
 
 ROOT: Final = Path(__file__).parent.parent
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -50,6 +51,7 @@ def pages() -> dict[str, str]:
     return {
         "command-line.md": _page("Command line", _command_line()),
         "scenario.md": _page("Keys of a scenario file", _schema("scenario")),
+        "scenarios.md": _page("Shipped scenarios", scenario_table.lines()),
         "topology.md": _page("Keys of a topology", _topology()),
         "admin-api.md": _page("Paths of the admin API", _admin_api()),
         "metrics.md": _page("Metrics", _metrics()),

@@ -40,7 +40,9 @@ class OneTopologyOfContainers(LoadFileScheduling):
     """Distribute tests by file, but all files whose tests start containers to one worker: a second topology with its
     Kafkas would take the processors from the first one, whose scenarios have deadlines."""
 
-    _CONTAINERS = re.compile(r"tests/(drills/test_(containers|lost_region)|runtimes/test_compose\w*)\.py$")
+    _CONTAINERS = re.compile(
+        r"tests/(drills/test_(containers|lost_region|scenarios_on_compose)|runtimes/test_compose\w*)\.py$"
+    )
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)

@@ -74,8 +74,9 @@ async def unmet_condition(
 
 
 def _contains(returned: Any, expected: Any) -> bool:
+    """Return whether the values are equal; of objects, at any depth, only the fields of `expected` are compared."""
     if isinstance(returned, dict) and isinstance(expected, dict):
-        return all(name in returned and returned[name] == value for name, value in expected.items())
+        return all(name in returned and _contains(returned[name], value) for name, value in expected.items())
     return bool(returned == expected)
 
 

@@ -59,6 +59,8 @@ class Scenario:
     """Broker settings that the scenario overrides."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """Number of partitions of each partitioned topic."""
+    proves: str = ""
+    """What a valid run proves; empty: the file does not say."""
 
     def part(self, name: str) -> ActorSpec:
         return next(part for part in self.parts if part.name == name)
@@ -127,6 +129,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         contract,
         written.settings,
         written.partitions,
+        written.proves,
     )
 
 

@@ -1,19 +1,63 @@
-"""The examples of docs/SCENARIOS.md are right, and it names every scenario that ships."""
+"""The examples of docs/SCENARIOS.md are right, and docs/reference/scenarios.md has a row for every shipped scenario."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-from emulator.scenarios.scenario import parse_scenario, shipped_scenarios
+import pytest
+
+from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario, shipped_scenarios
+from scripts.scenario_table import COVERAGE, PRODUCTION, Coverage, recovery_time
 
 from .virtual import TOPOLOGY
 
-PAGE = (Path(__file__).parents[2] / "docs" / "SCENARIOS.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "SCENARIOS.md").read_text()
+TABLE = (ROOT / "docs" / "reference" / "scenarios.md").read_text()
 
 
-def test_every_scenario_that_comes_with_geoemu_is_documented() -> None:
-    assert all(f"`{name}.yaml`" in PAGE for name in shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_a_shipped_scenario_has_a_row_that_says_what_it_proves(name: str) -> None:
+    (row,) = [line for line in TABLE.splitlines() if f"| `{name}` |" in line]
+    proves = " ".join(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY).proves.split())
+    assert len(proves) > 20
+    assert f"| {proves} |" in row
+
+
+@pytest.mark.parametrize("coverage", COVERAGE, ids=lambda one: one.title)
+def test_each_yes_of_the_table_is_a_test_and_each_other_cell_a_reason(coverage: Coverage) -> None:
+    path = coverage.test.partition("::")[0]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-m",
+        "",
+        "-p",
+        "no:cacheprovider",
+        path,
+    ]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in shipped_scenarios():
+        if coverage.cell(name).startswith("[yes]"):
+            assert f"{coverage.test}[{name}]" in collected.splitlines()
+        else:
+            assert len(coverage.not_covered[name]) > 20
+    assert coverage.not_covered.keys() <= set(shipped_scenarios())
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_a_scenario_of_production_limits_the_time_without_service_of_consumers_and_producers(
+    name: str,
+) -> None:
+    bounds = recovery_time(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY))
+    assert re.search(r"\b(gap|stall) \d", bounds)
+    assert re.search(r"\boutage \d", bounds)
 
 
 def test_the_example_is_right() -> None:

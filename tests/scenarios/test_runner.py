@@ -422,6 +422,19 @@ def test_steps_set_clocks_and_send_admin_requests_to_regions(harness: ScenarioHa
     ]
 
 
+def test_a_wait_compares_only_the_named_fields_of_objects_at_any_depth(harness: ScenarioHarness) -> None:
+    harness.answers = lambda region, method: (
+        200,
+        b'{"replication": {"us-west": {"replicationBacklog": 0, "connected": true}}, "msgInCounter": 7}',
+    )
+    stats = "{replication: {us-west: {replicationBacklog: %s}}}"
+    result = harness.run(f"wait_until: {{region: us-east, get: /stats, is: {stats % 0}}}")
+    assert result.failure is None
+    for other in (stats % 1, "{replication: {eu-central: {replicationBacklog: 0}}}", "{replication: 7}"):
+        waiting = harness.run(f"wait_until: {{region: us-east, get: /stats, is: {other}, within: 1s}}")
+        assert ": us-east returned 200 {" in failure_of(waiting)
+
+
 def test_an_answer_that_is_not_welcome_fails_its_step(harness: ScenarioHarness) -> None:
     harness.answers = lambda region, method: (409, b"older than what is there")
     result = harness.run("""

@@ -149,7 +149,7 @@ class AdminCondition(Deadline):
     region: Region
     get: AdminPath
     value: Any = Field(alias="is")
-    """Expected response, as JSON. Of an object only the named fields are compared."""
+    """Expected response, as JSON. Of an object, at any depth, only the named fields are compared."""
 
 
 _CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "task", "topics", "get")

@@ -119,7 +119,9 @@ class ScenarioFile(FormatModel):
     name: NewActorName
     """Short name, shown in progress and report."""
     description: str = ""
-    """What the scenario shows."""
+    """What happens."""
+    proves: str = ""
+    """What a valid run proves."""
     topic: Topic
     """Default topic of all actors."""
     partitions: Annotated[dict[Topic, Partitions], Field(default_factory=dict)]
