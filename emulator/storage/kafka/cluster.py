@@ -43,6 +43,8 @@ BACKOFF_SECONDS = 0.01
 BACKOFF_SECONDS_MAX = 0.5
 _TRANSACTION_TIMEOUT_MS = 60_000
 """Timeout of transactions, of which none is ever begun."""
+_NO_BROKER_YET = ("All brokers are currently fenced", "larger than available brokers: 0")
+"""Messages of Kafka with KRaft and with ZooKeeper."""
 _FETCH_BYTES_MAX = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -58,7 +60,10 @@ class Fetched(NamedTuple):
 
 def is_retriable(error: BaseException) -> bool:
     """Return whether the same request may succeed later."""
-    # A broker that is stopping responds with UnknownError.
+    # A broker that is stopping responds with UnknownError. A broker that has just started is fenced until the
+    # controller has its first heartbeat; until then no topic can be created.
+    if isinstance(error, kafka.errors.InvalidReplicationFactorError):
+        return any(message in str(error) for message in _NO_BROKER_YET)
     return isinstance(error, (NoResponse, kafka.errors.UnknownError)) or bool(
         getattr(error, "retriable", False)
     )
