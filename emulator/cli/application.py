@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -137,3 +137,12 @@ def interruption() -> Iterator[Interruption]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+
+
+async def done_or_interrupted(task: asyncio.Task[Any], signals: Interruption, times: int = 1) -> None:
+    """Wait until the task is done or this process received `times` signals. The task is not cancelled."""
+    interrupted = asyncio.create_task(signals.wait(times))
+    try:
+        await asyncio.wait({task, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        interrupted.cancel()

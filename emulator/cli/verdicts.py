@@ -13,7 +13,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 import typer
 
 from emulator import __version__
-from emulator.cli.application import INTERRUPTED_EXIT_CODE, app, interruption
+from emulator.cli.application import (
+    INTERRUPTED_EXIT_CODE,
+    Interruption,
+    app,
+    done_or_interrupted,
+    interruption,
+)
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
@@ -41,6 +47,7 @@ from emulator.runtimes.verifier import VerifierResult, WaitingVerifier, verify_c
 
 if TYPE_CHECKING:
     from emulator.config.topology import Topology
+    from emulator.scenarios.run_context import ScenarioEnvironment
     from emulator.scenarios.scenario import Scenario
 
 
@@ -168,7 +175,7 @@ class RunCommand:
     async def perform(self) -> int:
         """Run the scenario, print the verdict and return the exit code. After an error all regions are stopped."""
         topology, scenario = self._read()
-        engine = _choose_engine(self.engine)
+        engine = choose_engine(self.engine)
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)
         self._write_limits(run, scenario)
         write_manifest(
@@ -181,9 +188,7 @@ class RunCommand:
         )
         with interruption() as signals:
             execution = asyncio.create_task(self._run_on(run, scenario, engine))
-            interrupted = asyncio.create_task(signals.wait())
-            await asyncio.wait({execution, interrupted}, return_when=asyncio.FIRST_COMPLETED)
-            interrupted.cancel()
+            await self._until_done_or_interrupted(execution, signals)
             if execution.done():
                 return self._print_verdict(await execution)
             self._print_line("interrupted: stopping all regions")
@@ -192,6 +197,11 @@ class RunCommand:
                 await execution
             self._print_line(f"all regions and actors have stopped; the recorded history is in {run.run_dir}")
             return INTERRUPTED_EXIT_CODE
+
+    async def _until_done_or_interrupted(
+        self, execution: asyncio.Task[VerifierResult], signals: Interruption
+    ) -> None:
+        await done_or_interrupted(execution, signals)
 
     def _read(self) -> tuple[Topology, Scenario]:
         from emulator.config.loading import load_topology
@@ -260,9 +270,14 @@ class RunCommand:
 
         progress = progress_for(Console(file=self._progress_stream))
         try:
-            await execute_scenario(scenario, run, progress)
+            await execute_scenario(scenario, run, progress, self._environment(run))
         finally:
             progress.close()
+
+    def _environment(self, run: Runtime) -> ScenarioEnvironment:
+        from emulator.scenarios.run_context import real_environment
+
+        return real_environment(run)
 
     def _print_verdict(self, verdict: VerifierResult) -> int:
         print(verdict.output, end="", flush=True)
@@ -279,7 +294,7 @@ class RunCommand:
             print(text, file=self._progress_stream, flush=True)
 
 
-def _choose_engine(name: Literal["spark", "embedded"] | None) -> str:
+def choose_engine(name: Literal["spark", "embedded"] | None) -> str:
     """Return the engine that computes the verdict, and print a remark on a default. Raises Refused if the engine is not
     available."""
     from spark_jobs.engines.starting import choose, why_not

@@ -91,6 +91,8 @@ class TopicStatus:
     """For each subscription, its backlog in messages."""
     why_not_replicated: Mapping[str, str]
     """For each subscription whose position is not replicated, the reason as a sentence."""
+    last_entry: int = -1
+    """Entry id of the last entry of the log; -1: there is none."""
 
 
 ReadTopics = Callable[[RegionStatus], Awaitable[list[TopicStatus]]]
@@ -117,6 +119,7 @@ def topic_status(row: Mapping[str, Any]) -> TopicStatus:
             for name, each in subscriptions.items()
             if each.get("why_not_replicated")
         },
+        last_entry=int(row["last_position"].rpartition(":")[2]),
     )
 
 

@@ -19,6 +19,20 @@ class RegionSteps:
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
+    async def apply(self, verb: str, action: OnRegion | OnLink | Latency | Heal | Skew) -> None:
+        """Apply a step whose `OnRegion` names regions or a cluster."""
+        match action:
+            case OnRegion():
+                await self.change_region(verb, action)
+            case Latency():
+                await self.change_latency(action)
+            case OnLink():
+                await self.change_link(verb, action)
+            case Heal():
+                await self.heal(action)
+            case Skew():
+                await self.skew(action)
+
     async def change_region(self, verb: str, change: OnRegion) -> None:
         verbs = {
             "kill": self._context.runtime.kill,

@@ -93,7 +93,7 @@ class Rehearsal:
                     self._file.report(path, "no host has begun here")
             case Drain():
                 self._check_no_endless_publisher(path)
-        return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
+        return Step(index + 1, verb, action, step_text(self._file.values["steps"][index]), actors)
 
     def _begin(self, path: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
         waiting = [name for name in self._parts if name not in self._begun]
@@ -154,7 +154,7 @@ class Rehearsal:
                 self._file.report(path, f"{name} publishes without end; put `finish: {name}` before")
 
 
-def _on_one_line(step: Any) -> str:
+def step_text(step: Any) -> str:
     """Return a step in the syntax of a scenario file, without the outermost braces."""
     text = yaml.safe_dump(step, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
     return text.strip()[1:-1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -19,6 +20,7 @@ from emulator.scenarios.actors.specs import (
     CreateActor,
     ProgramSpec,
 )
+from emulator.scenarios.chaos.control import ChaosControl
 from emulator.scenarios.format.conditions import ProgramCondition
 from emulator.scenarios.region_queries import CallRegion, ReadTopics, call_over_http, read_topics_over_http
 from emulator.scenarios.rehearsal import Step
@@ -44,11 +46,19 @@ class RunContext:
         self.environment = environment
         self.actors: dict[str, Actor] = {}
         """The actors that have begun, by name, in the order of their steps."""
+        self.failed_faults: list[str] = []
+        """A sentence for each random fault of a `chaos` step that failed."""
         self.finished: set[str] = set()
         """Names of the actors that received the command `finish`."""
         self.remaining_steps: Sequence[Step] = scenario.steps
         """The current step and all later steps."""
         self.history = environment.open_history(runtime.run_dir)
+
+    def without_actors(self) -> RunContext:
+        """Return a context of the same run whose waits do not end when an actor ends, for repairs."""
+        other = copy(self)
+        other.actors = {}
+        return other
 
     def fact(self, op: str, **fields: Any) -> None:
         """Write a fact to the scenario's history."""
@@ -105,7 +115,7 @@ class RunContext:
             await asyncio.gather(timer, return_exceptions=True)
 
     async def in_time(
-        self, seconds: float, work: Awaitable[None], describe_progress: Callable[[], str]
+        self, seconds: float, work: Awaitable[object], describe_progress: Callable[[], str]
     ) -> None:
         """Await `work`. After `seconds`, or when an actor ends unexpectedly, cancel it and raise StepFailed."""
         task = asyncio.ensure_future(work)
@@ -120,7 +130,7 @@ class RunContext:
             deadline.cancel()
             await asyncio.gather(task, deadline, return_exceptions=True)
 
-    async def _wait_or_problem(self, *tasks: asyncio.Future[None]) -> str | None:
+    async def _wait_or_problem(self, *tasks: asyncio.Future[Any]) -> str | None:
         """Wait until one of `tasks` is done, or an actor ends unexpectedly. Return the reason in the second case."""
         watching = asyncio.ensure_future(self._first_problem())
         waiting: list[asyncio.Future[Any]] = [*tasks, watching]
@@ -189,9 +199,11 @@ class ScenarioEnvironment:
         run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
     """Opens the history of the scenario's own facts; its argument is the run directory."""
+    chaos: ChaosControl = field(default_factory=ChaosControl)
+    """Seed, observer and early end of the scenario's random faults."""
 
 
-def real_environment(runtime: Runtime) -> ScenarioEnvironment:
+def real_environment(runtime: Runtime, chaos: ChaosControl | None = None) -> ScenarioEnvironment:
     """Return the environment of a run with real clients and programs, each in a separate process."""
     from emulator.scenarios.actors.processes import actor_process
     from emulator.scenarios.actors.program import ProgramProcess
@@ -204,7 +216,7 @@ def real_environment(runtime: Runtime) -> ScenarioEnvironment:
             return ProgramProcess(part, runtime.run_dir, get_regions)
         return actor_process(part, runtime.run_dir)
 
-    return ScenarioEnvironment(create_actor=create_actor)
+    return ScenarioEnvironment(create_actor=create_actor, chaos=chaos or ChaosControl())
 
 
 AFTER_LAST_STEP = "after the last step"

@@ -22,6 +22,7 @@ from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
 from emulator.scenarios.actor_steps import ActorSteps
 from emulator.scenarios.actors.specs import ActorFailure
+from emulator.scenarios.chaos.step import ChaosStep
 from emulator.scenarios.format.conditions import (
     AdminCondition,
     HostCondition,
@@ -35,6 +36,7 @@ from emulator.scenarios.format.conditions import (
 from emulator.scenarios.format.steps import (
     AdminCalls,
     Begin,
+    Chaos,
     Drain,
     Finish,
     Heal,
@@ -86,6 +88,7 @@ class _Execution:
         self._regions = RegionSteps(context)
         self._conditions = WaitSteps(context)
         self._drain_step = DrainStep(context)
+        self._chaos = ChaosStep(context)
         self._steps_done = 0
 
     async def perform(self) -> ScenarioResult:
@@ -137,15 +140,19 @@ class _Execution:
         return None
 
     def _failure_at_the_end(self) -> str | None:
-        """Return the failure of an actor after every step completed, as a sentence, and record it as a fact; None if no
-        actor failed."""
+        """Return the failure of an actor or of random faults after every step completed, as a sentence, and record it
+        as a fact; None if there is none."""
         self._context.remaining_steps = ()
-        problem = self._context.problem()
+        problem = self._context.problem() or self._failed_faults()
         if problem is None:
             return None
         failure = f"{AFTER_LAST_STEP}: {problem}"
         self._context.fact("step", detail=AFTER_LAST_STEP, error=failure)
         return failure
+
+    def _failed_faults(self) -> str | None:
+        failed = self._context.failed_faults
+        return f"{len(failed)} random faults failed, the first: {failed[0]}" if failed else None
 
     async def _attempt(self, step: Step) -> str | None:
         try:
@@ -172,14 +179,8 @@ class _Execution:
                 await self._actors.change_program(step.verb, program, change.within)
             case OnRegion(host=tuple(names)) | OnRegion(task=tuple(names)) as change:
                 await self._actors.change_actors(step.verb, names, change.within)
-            case OnRegion() as change:
-                await self._regions.change_region(step.verb, change)
-            case Latency() as change:
-                await self._regions.change_latency(change)
-            case OnLink() as change:
-                await self._regions.change_link(step.verb, change)
-            case Heal() as heal:
-                await self._regions.heal(heal)
+            case OnRegion() | Latency() | OnLink() | Heal() | Skew() as change:
+                await self._regions.apply(step.verb, change)
             case PublishedCondition() | ReceivedCondition() as condition:
                 await self._conditions.wait_for_count(condition)
             case ProgramCondition() as condition:
@@ -192,12 +193,12 @@ class _Execution:
                 await self._conditions.wait_for_task(condition)
             case TopicsOwnedCondition(within=seconds):
                 await self._conditions.wait_for_owners(seconds)
-            case Skew() as skew:
-                await self._regions.skew(skew)
             case AdminCalls(calls=calls):
                 await self._regions.call(calls)
             case AdminCondition() as condition:
                 await self._conditions.wait_for_admin_value(condition)
+            case Chaos() as chaos:
+                await self._chaos.inject(chaos)
             case Drain(within=seconds):
                 await self._drain_step.drain(seconds)
             case unknown:

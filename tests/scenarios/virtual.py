@@ -23,6 +23,7 @@ from emulator.scenarios.actors.specs import (
     ProducerSpec,
     ProgramSpec,
 )
+from emulator.scenarios.chaos.control import ChaosControl
 from emulator.scenarios.region_queries import TopicStatus
 from emulator.scenarios.rehearsal import Step
 from emulator.scenarios.run_context import (
@@ -332,7 +333,7 @@ class ScenarioHarness:
         self.requests.append((now(), f"{region.name} {method} {path} {body}"))
         return self.answers(region.name, method)
 
-    def run(self, steps: str, *, partitions: str = "{}") -> ScenarioResult:
+    def run(self, steps: str, *, partitions: str = "{}", chaos: ChaosControl | None = None) -> ScenarioResult:
         text = scenario_text(steps).replace("topic: orders\n", f"topic: orders\npartitions: {partitions}\n")
         scenario = parse_scenario(text, TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
@@ -343,6 +344,7 @@ class ScenarioHarness:
             open_history=lambda run_dir: HistoryWriter(
                 run_dir / "history" / "scenario.jsonl", "scenario", wall_clock_ms
             ),
+            chaos=chaos or ChaosControl(),
         )
         return in_virtual_time(execute_scenario(scenario, self.runtime, self.watcher, environment))
 

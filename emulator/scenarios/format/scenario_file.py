@@ -7,7 +7,7 @@ A scenario has actors (producers, consumers and others) and steps, run in order.
     of hosts      kill  stop  start  pause  resume
     of links      cut  hold  latency  heal
     of time       wait  wait_until  drain
-    of the scenario  phase
+    of the scenario  phase  chaos
 
 A step completes when its condition holds, or fails at its deadline (`within`); then the run ends.
 

@@ -11,6 +11,7 @@ from pydantic import (
 )
 
 from emulator.config.yaml_errors import rule
+from emulator.scenarios.chaos.plan import SECONDS_MAX, SECONDS_MIN, ProfileName
 from emulator.scenarios.format.conditions import (
     AdminCondition,
     Condition,
@@ -207,6 +208,25 @@ class Wait(FormatModel):
     time: TimeSpan
 
 
+class Chaos(FormatModel):
+    """Inject random faults; afterwards regions run, links and clocks are as declared."""
+
+    duration: Annotated[TimeSpan, Field(alias="for")]
+    """Time that the faults take together, from 2 seconds to 7 days."""
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """Number that decides the faults and their times; default: the seed of `geoemu simulate`, otherwise 1."""
+    profile: ProfileName = "mild"
+    """`mild`: one fault at a time. `harsh`: several at a time, several regions at once, wrong clocks."""
+    lose: bool = False
+    """Whether one region is lost for good, with the messages that only it stored."""
+
+    @model_validator(mode="after")
+    def _has_time_for_a_fault(self) -> Self:
+        if not SECONDS_MIN <= self.duration <= SECONDS_MAX:
+            raise rule("`for` must be between 2s and 10080m (7 days)")
+        return self
+
+
 class Drain(Deadline):
     """Wait until replication has caught up and consumers have acknowledged every message."""
 
@@ -233,6 +253,7 @@ Action = (
     | TaskCondition
     | TopicsOwnedCondition
     | AdminCondition
+    | Chaos
     | Drain
 )
 
@@ -280,6 +301,8 @@ class StepEntry(FormatModel):
     """Let time pass."""
     wait_until: Condition | None = None
     """Wait until a condition holds."""
+    chaos: Chaos | None = None
+    """Inject random faults for some time."""
     drain: Drain | None = None
     """Wait until replication has caught up and consumers have acknowledged every message."""
 

@@ -24,6 +24,7 @@ from emulator.errors import ConfigurationError, Problem
 from emulator.model.values import TopicName
 from emulator.net.http import NoHttpResponse, call
 from emulator.scenarios.actors.specs import ConsumerSpec, ProgramSpec, TaskSpec
+from emulator.scenarios.chaos.control import ChaosControl
 from emulator.scenarios.format.steps import Drain, Phase
 from emulator.scenarios.region_queries import TopicStatus, topic_status
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioObserver, ScenarioResult
@@ -105,7 +106,7 @@ def run_scenario(
         without_gc_and_logging(),
         World(topology, disks=disks, simulation=simulation, overrides=overrides) as world,
     ):
-        run = _Run(simulated, world)
+        run = _Run(simulated, world, seed)
         program_failure = run_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return SimulationOutcome(
             name=simulated.scenario.name,
@@ -165,8 +166,9 @@ class _ScenarioHistory:
 class _Run:
     """The run of one seed."""
 
-    def __init__(self, simulated: SimulatedScenario, world: World) -> None:
+    def __init__(self, simulated: SimulatedScenario, world: World, seed: int) -> None:
         self.simulated = simulated
+        self.seed = seed
         self.world = world
         self.history = SimulatedHistory(lambda: world.simulation.now)
         self.disks = Disks({name: region.medium for name, region in world.regions.items()})
@@ -191,6 +193,7 @@ class _Run:
             read_topics=self._read_topics,
             call_region=self._call_region,
             open_history=lambda _: _ScenarioHistory(self.history),
+            chaos=ChaosControl(seed=self.seed),
         )
         self.result = await execute_scenario(
             self.simulated.scenario, runtime, ScenarioObserver(), environment

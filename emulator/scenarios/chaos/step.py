@@ -1,0 +1,61 @@
+"""The step `chaos` of a scenario: draw the plan of its seed, and inject the faults as the steps of a scenario do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from emulator.config.topology import Topology
+from emulator.scenarios.chaos.execution import ApplyStep, ChaosResult, run_chaos
+from emulator.scenarios.chaos.plan import ChaosPlan, plan_chaos
+from emulator.scenarios.format.steps import Chaos, StepEntry
+from emulator.scenarios.format.types import KnownNames
+from emulator.scenarios.region_steps import RegionSteps
+from emulator.scenarios.run_context import RunContext
+
+OVERTIME_SECONDS = 300.0
+"""Time that ends of faults and repairs may take after the planned end."""
+
+
+class ChaosStep:
+    """The random faults of one run of a scenario."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._apply = step_applier(RegionSteps(context.without_actors()), context.runtime.topology)
+
+    async def inject(self, chaos: Chaos) -> None:
+        """Inject the faults of the step's seed. Failed faults are recorded and end nothing. Raises StepFailed when an
+        actor ends unexpectedly."""
+        control = self._context.environment.chaos
+        seed = control.seed if chaos.seed is None else chaos.seed
+        plan = plan_chaos(
+            self._context.runtime.topology, seed, chaos.profile, chaos.duration, lose=chaos.lose
+        )
+        await self._context.in_time(
+            chaos.duration + OVERTIME_SECONDS, self.run(plan), lambda: "the faults have not ended"
+        )
+
+    async def run(self, plan: ChaosPlan) -> ChaosResult:
+        """Inject the faults of a plan, and return the result."""
+        control = self._context.environment.chaos
+
+        def observe(seconds: float, text: str, failure: str | None) -> None:
+            if failure is not None:
+                self._context.failed_faults.append(f"{text}: {failure}")
+                self._context.fact("note", detail=f"a random fault failed: {text}", error=failure)
+            control.observe(seconds, text, failure)
+
+        return await run_chaos(plan, self._context.runtime, self._apply, control.stop, observe)
+
+
+def step_applier(regions: RegionSteps, topology: Topology) -> ApplyStep:
+    """Return a function that applies a step, given as in a scenario file, to the regions of a run."""
+    known = KnownNames(topology.region_names, [cluster.name for cluster in topology.clusters])
+
+    async def apply(step: Mapping[str, Any]) -> None:
+        entry = StepEntry.model_validate(dict(step), context=known)
+        assert entry.action is not None
+        await regions.apply(entry.verb, entry.action)  # type: ignore[arg-type]
+
+    return apply
