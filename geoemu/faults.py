@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from emulator.model.values import seconds_in
-from emulator.run.history_events import latency_detail
+from emulator.model.values import bytes_per_second_in, fraction_in, seconds_in
 from emulator.runtimes.contract import Runtime
+from emulator.runtimes.faults import Fault, LinkFault, link_fault, link_pairs
 from emulator.runtimes.opening import operator_history, select_regions
 
 T = TypeVar("T")
@@ -61,15 +61,16 @@ class Faults:
 
     # --- links --------------------------------------------------------------------------------------------
 
+    # Each end of a link is a region, several with commas, a pattern such as `eu-*`, or `clients`: the clients of the
+    # regions at the other end. All methods raise Refused, a RuntimeFailure, for unknown ends.
+
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Drop all traffic from `a` to `b`, and back unless `one_way`. New connections fail; open ones stall."""
-        self._background.run(self._runtime.cut(a, b, one_way=one_way))
-        self._record("cut", region=a, other_region=b, detail=_direction_text(one_way))
+        self._change_links("cut", a, b, one_way)
 
     def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Queue traffic from `a` to `b`, and back unless `one_way`, until `heal` delivers it in order."""
-        self._background.run(self._runtime.hold(a, b, one_way=one_way))
-        self._record("hold", region=a, other_region=b, detail=_direction_text(one_way))
+        self._change_links("hold", a, b, one_way)
 
     def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
         """Set the one-way latency from `a` to `b`, and back unless `one_way`.
@@ -77,19 +78,54 @@ class Faults:
         `time` is a duration with its unit, such as `200ms`. `jitter` is the maximum random addition, also a duration;
         None: unchanged. Raises ValueError if a duration is invalid.
         """
-        milliseconds = seconds_in(time) * 1000
         jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
-        self._background.run(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
-        detail = latency_detail(milliseconds, one_way=one_way)
-        self._record("latency", region=a, other_region=b, detail=detail)
+        latency_ms = seconds_in(time) * 1000
+        self._change_links("latency", a, b, one_way, latency_ms=latency_ms, jitter_ms=jitter_ms)
+
+    def bandwidth(self, a: str, b: str, limit: str, *, one_way: bool = False) -> None:
+        """Limit the bandwidth from `a` to `b`, and back unless `one_way`, to a value such as `500KB/s` or `unlimited`.
+        From a region to `clients`, its clients read slowly. Raises ValueError if the value is invalid."""
+        self._change_links("bandwidth", a, b, one_way, bytes_per_second=bytes_per_second_in(limit))
+
+    def stall(self, a: str, b: str, time: str, *, every: str, one_way: bool = False) -> None:
+        """Stall a link for `time` at intervals of `every`; both are durations, and `time` is the shorter one. Raises
+        ValueError if a duration is invalid."""
+        every_ms, stall_ms = seconds_in(every) * 1000, seconds_in(time) * 1000
+        self._change_links("stall", a, b, one_way, every_ms=every_ms, stall_ms=stall_ms)
+
+    def flap(self, a: str, b: str, *, period: str, up: str = "50%", one_way: bool = False) -> None:
+        """Cut a link for a part of each period: it is up for `up` of the period, at its beginning. Raises ValueError if
+        a value is invalid."""
+        self._change_links("flap", a, b, one_way, period_ms=seconds_in(period) * 1000, up=fraction_in(up))
+
+    def reset(self, a: str, b: str) -> None:
+        """Reset all open connections of a link (TCP RST); new ones work."""
+        self._change_links("reset", a, b, False)
+
+    def half_open(self, a: str, b: str) -> None:
+        """Let the open connections of a link stay open and carry nothing any more; new ones work. `heal` resets
+        them."""
+        self._change_links("half_open", a, b, False)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links, and wait until
-        running regions are linked again. Raises TypeError if only one region is named."""
+        """Undo all faults of links between two ends in both directions, or of all links, and wait until running regions
+        are linked again. Raises TypeError if only one end is named."""
         if (a is None) != (b is None):
-            raise TypeError(f"{a or b!r}: heal requires two regions, or none for all links")
-        self._background.run(self._runtime.heal(a, b))
-        self._record("heal", region=a, other_region=b, detail=None if a else "everything")
+            raise TypeError(f"{a or b!r}: heal requires two ends of a link, or none for all links")
+        if a is None or b is None:
+            self._background.run(self._runtime.heal())
+            self._record("heal", detail="everything")
+        else:
+            self._begin(LinkFault("heal", link_pairs(self._runtime.topology.region_names, a, b)))
+
+    def _change_links(self, verb: str, a: str, b: str, one_way: bool, **values: Any) -> None:
+        regions = self._runtime.topology.region_names
+        self._begin(link_fault(verb, regions, a, b, one_way=one_way, **values))
+
+    def _begin(self, fault: Fault) -> None:
+        self._background.run(fault.begin(self._runtime))
+        for fact in fault.facts():
+            self._record(fact.op, **fact.fields())
 
     def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
         selected = select_regions(self._runtime.topology, list(regions), cluster)
@@ -114,10 +150,6 @@ async def all_of(works: Iterable[object]) -> None:
     for failure in outcomes:
         if isinstance(failure, BaseException):
             raise failure
-
-
-def _direction_text(one_way: bool) -> str:
-    return "one way" if one_way else "both ways"
 
 
 class Background:

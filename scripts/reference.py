@@ -28,6 +28,7 @@ from emulator.config.region import BrokerSettings, LinkShape
 from emulator.config.topology import ClusterSpec
 from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of
+from emulator.runtimes.faults import FAULTS, RUNTIME_NAMES
 from emulator.simulation.world import World, simple_topology
 from scripts import scenario_table
 
@@ -55,6 +56,7 @@ def pages() -> dict[str, str]:
         "topology.md": _page("Keys of a topology", _topology()),
         "admin-api.md": _page("Paths of the admin API", _admin_api()),
         "metrics.md": _page("Metrics", _metrics()),
+        "faults.md": _page("Faults", _faults()),
         "reasons.md": _page("Reasons", _reasons()),
         "errors.md": _page("Error codes of the binary protocol", _errors()),
     }
@@ -312,6 +314,24 @@ async def _families(simulated: World) -> list[MetricFamily]:
 
 def _labels(family: MetricFamily) -> list[str]:
     return list(dict.fromkeys(name for labels, _, _ in family.samples for name, _ in labels))
+
+
+def _faults() -> Iterator[str]:
+    """Yield the table fault x runtime: the test that shows the fault there, or the reason why it has none."""
+    yield "Each fault is a scenario step, a command, and a method of the Python API."
+    yield "Ends of links are regions, lists, patterns such as `eu-*`, or `clients`."
+    yield ""
+    yield f"| fault | effect | ended by | {' | '.join(RUNTIME_NAMES)} |"
+    yield "|---|---|---|" + "---|" * len(RUNTIME_NAMES)
+    for verb, row in FAULTS.items():
+        cells = " | ".join(_fault_cell(row.cells[runtime]) for runtime in RUNTIME_NAMES)
+        yield f"| `{verb}` | {row.summary} | {f'`{row.ended_by}`' if row.ended_by else ''} | {cells} |"
+
+
+def _fault_cell(cell: str) -> str:
+    """Return a link to the test, or the reason."""
+    path, _, name = cell.partition("::")
+    return f"[test](../../{path} '{name}')" if name else cell
 
 
 def _reasons() -> Iterator[str]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.components import SHIPPED, Components
+from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.protocol_events import ProtocolEvents
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
-from emulator.config.region import RegionConfig
+from emulator.config.region import LinkShape, RegionConfig
 from emulator.net.network import Network
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
@@ -55,6 +56,10 @@ class Environment:
     """The region's store, already open; the broker closes it."""
     configuration: ConfigurationMedium
     """Configuration store of the region's cluster, already open; the broker closes it."""
+    client_link: EmulatedLink = field(
+        default_factory=lambda: EmulatedLink(LinkShape(), LinkShape(), random.Random(0))
+    )
+    """The link between the region and its clients."""
     components: Components = SHIPPED
     """The replaceable components of the broker."""
 

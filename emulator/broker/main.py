@@ -23,13 +23,14 @@ from pathlib import Path
 
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment, ShiftedClock
+from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.log_output import FORMATS, set_format, silence_kafka_client
 from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import EmulatedLink, EmulatedNetwork
 from emulator.config.region import RegionConfig
 from emulator.errors import GeoemuError
 from emulator.model.stored_keys import CONFIGURATION_KEY
+from emulator.model.values import CLIENTS
 from emulator.net.addresses import in_url
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.contract import ConfigurationMedium
@@ -93,6 +94,7 @@ async def run(config: RegionConfig) -> int:
     network = SocketNetwork()
     rng = random.Random()
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
+    client_link = EmulatedLink(config.to_clients, config.from_clients, rng)
     store = await open_store(config)
     links_by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
     environment = Environment(
@@ -102,9 +104,10 @@ async def run(config: RegionConfig) -> int:
         peer_network=EmulatedNetwork(network, links_by_address),
         store=store,
         configuration=await open_configuration(config, store),
+        client_link=client_link,
     )
     region = Region(config, environment)
-    admin = Admin(region, links)
+    admin = Admin(region, {**links, CLIENTS: client_link})
     try:
         await region.start()
         if config.configuration.deliveries:

@@ -14,6 +14,7 @@ import typer
 from emulator import __version__
 from emulator.errors import Refused
 from emulator.runtimes.contract import RegionState, RunStatus, Runtime
+from emulator.runtimes.faults import Fault
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, make one fail, and get a verified report.",
@@ -64,6 +65,24 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
     asyncio.run(perform())
     with closing(operator_history(run)) as history:
         history.write(verb, "fact", **fact)
+
+
+def inject(run_dir: Path | None, fault_of: Callable[[Runtime], Fault]) -> None:
+    """Begin a fault of a run, then record it in the operator's history. Raises Refused if the run has ended, or for
+    names that are not in it."""
+    from emulator.runtimes.opening import operator_history
+
+    run = open_run_of(run_dir)
+    fault = fault_of(run)
+
+    async def perform() -> None:
+        refuse_ended(await run.status())
+        await fault.begin(run)
+
+    asyncio.run(perform())
+    with closing(operator_history(run)) as history:
+        for fact in fault.facts():
+            history.write(fact.op, "fact", **fact.fields())
 
 
 _UNCHANGED_STATES: dict[str, frozenset[RegionState]] = {

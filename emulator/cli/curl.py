@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emulator.cli.application import open_run_of
 from emulator.config.region import LinkShape
-from emulator.errors import Refused
-from emulator.run.directory import LinkStatus
-from emulator.runtimes.admin_client import link_request
-from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.run.directory import LinkStatus, links_of
+from emulator.runtimes.admin_client import break_request, link_request
+from emulator.runtimes.contract import Link, RegionStatus, RunStatus, Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +50,32 @@ def print_curl(run_dir: Path | None, request: CurlRequest, regions: Iterable[str
 
 
 def print_link_curls(
-    run_dir: Path | None,
-    ends: tuple[str, str] | None,
-    *,
-    one_way: bool,
-    new_shape: Callable[[LinkStatus], LinkShape],
+    run_dir: Path | None, links: Sequence[Link] | None, *, new_shape: Callable[[LinkStatus], LinkShape]
 ) -> None:
-    """Print the commands that change links: one for each end of each link. `ends` None: all links. Raises Refused if
-    there is no such link."""
+    """Print the commands that change these directions of links, or all that are changed: one for each end that is a
+    region."""
     status = asyncio.run(open_run_of(run_dir).status())
+    known = {(link.source, link.target): link for link in status.links}
+    for link in known if links is None else links:
+        found = known.get(link) or LinkStatus(
+            *link, LinkShape(), LinkShape()
+        )  # a link of clients without a fault
+        _print_for_ends(status, link, CurlRequest(*link_request(link, new_shape(found))))
+
+
+def print_break_curls(run_dir: Path | None, links: Sequence[Link] | None, connections: str) -> None:
+    """Print the commands that break the open connections of these links, or of all: one for each end that is a
+    region."""
+    run = open_run_of(run_dir)
+    for link in {frozenset(link): link for link in links or links_of(run.topology)}.values():
+        request = CurlRequest(*break_request(link, connections))
+        _print_for_ends(asyncio.run(run.status()), link, request)
+
+
+def _print_for_ends(status: RunStatus, link: Link, request: CurlRequest) -> None:
     regions = {region.name: region for region in status.regions}
-    wanted = None if ends is None else {ends} if one_way else {ends, ends[::-1]}
-    links = [link for link in status.links if wanted is None or (link.source, link.target) in wanted]
-    if not links:
-        raise Refused(f"there is no link {' -> '.join(ends or ())} in this run")
-    for link in links:
-        request = CurlRequest(*link_request((link.source, link.target), new_shape(link)))
-        for end in (link.source, link.target):
+    for end in link:
+        if end in regions:
             print(_line(regions[end], request))
 
 

@@ -1,4 +1,4 @@
-"""Verbs that change links between regions, and the clocks of regions."""
+"""Verbs that change links between regions, links of clients, and the clocks of regions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from emulator.cli.application import Change, act, app
-from emulator.cli.curl import CurlRequest, print_curl, print_link_curls
+from emulator.cli.application import act, app, inject, open_run_of
+from emulator.cli.curl import CurlRequest, print_break_curls, print_curl, print_link_curls
 from emulator.cli.options import (
     AsCurl,
+    BytesPerSecond,
+    FlapPeriod,
     JitterMilliseconds,
     LinkEnd,
     Milliseconds,
@@ -23,34 +26,35 @@ from emulator.cli.options import (
     Region,
     RunDir,
     SignedMilliseconds,
+    StallInterval,
+    StallMilliseconds,
+    UpFraction,
 )
 from emulator.config.region import LinkShape
 from emulator.run.directory import LinkStatus
-from emulator.run.history_events import latency_detail, skew_detail
+from emulator.run.history_events import skew_detail
+from emulator.runtimes.contract import BREAKS, Runtime
+from emulator.runtimes.faults import LinkFault, link_fault, link_pairs
 
 NOT_RECORDED = "changes by curl are not recorded in the run's history and end when the region restarts"
 
 
-@app.command(epilog="Example: geoemu cut us-east eu-central --one-way")
+@app.command(
+    epilog="Example: geoemu cut us-east eu-central --one-way; several: geoemu cut us-east,us-west 'eu-*'"
+)
 def cut(
     a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, as_curl: AsCurl = False, run_dir: RunDir = None
 ) -> None:
-    """Drop all traffic between two regions. New connections fail; open ones stall."""
-    if as_curl:
-        _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, state="cut"))
-        return
-    _change_link(run_dir, (a, b), one_way, "cut", lambda run: run.cut(a, b, one_way=one_way), "is cut")
+    """Drop all traffic of a link. New connections fail; open ones stall."""
+    _change_link(run_dir, "cut", (a, b), one_way, as_curl, "is cut")
 
 
 @app.command(epilog="Example: geoemu hold us-east eu-central")
 def hold(
     a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, as_curl: AsCurl = False, run_dir: RunDir = None
 ) -> None:
-    """Queue traffic between two regions until `heal`, then deliver it in order."""
-    if as_curl:
-        _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, state="held"))
-        return
-    _change_link(run_dir, (a, b), one_way, "hold", lambda run: run.hold(a, b, one_way=one_way), "is held")
+    """Queue traffic of a link until `heal`, then deliver it in order."""
+    _change_link(run_dir, "hold", (a, b), one_way, as_curl, "is held")
 
 
 @app.command(epilog="Example: geoemu latency us-east eu-central 200ms --jitter 20ms")
@@ -64,19 +68,68 @@ def latency(
     run_dir: RunDir = None,
 ) -> None:
     """Set the one-way latency of a link; `heal` restores what the topology declares."""
-    if as_curl:
-        changes = {"latency_ms": time} | ({} if jitter is None else {"jitter_ms": jitter})
-        _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, **changes))  # type: ignore[arg-type]
-        return
-    act(
-        run_dir,
-        "latency",
-        lambda run: run.latency(a, b, time, jitter_ms=jitter, one_way=one_way),
-        region=a,
-        other_region=b,
-        detail=latency_detail(time, one_way=one_way),
-    )
-    print(f"{a} {'->' if one_way else '<->'} {b} has a latency of {time:g} ms")
+    outcome = f"has a latency of {time:g} ms"
+    _change_link(run_dir, "latency", (a, b), one_way, as_curl, outcome, latency_ms=time, jitter_ms=jitter)
+
+
+@app.command(
+    epilog="Example: geoemu bandwidth us-east eu-central 500KB/s; slow readers: geoemu bandwidth us-east clients 9KB/s"
+)
+def bandwidth(
+    a: LinkEnd,
+    b: OtherLinkEnd,
+    limit: BytesPerSecond,
+    one_way: OneWay = False,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Limit the bandwidth of a link; `heal` restores what the topology declares."""
+    outcome = f"has a bandwidth of {limit} bytes/s" if limit else "has no limit of bandwidth"
+    _change_link(run_dir, "bandwidth", (a, b), one_way, as_curl, outcome, bytes_per_second=limit or None)
+
+
+@app.command(epilog="Example: geoemu stall us-east eu-central 500ms --every 5s")
+def stall(
+    a: LinkEnd,
+    b: OtherLinkEnd,
+    time: StallMilliseconds,
+    every: StallInterval,
+    one_way: OneWay = False,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Stall a link at regular intervals, as packet loss does to TCP; `heal` ends it."""
+    outcome = f"stalls for {time:g} ms every {every:g} ms"
+    _change_link(run_dir, "stall", (a, b), one_way, as_curl, outcome, every_ms=every, stall_ms=time)
+
+
+@app.command(epilog="Example: geoemu flap us-east eu-central --period 4s --up 50%")
+def flap(
+    a: LinkEnd,
+    b: OtherLinkEnd,
+    period: FlapPeriod,
+    up: UpFraction = 0.5,
+    one_way: OneWay = False,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Cut a link for a part of each period; `heal` ends it."""
+    outcome = f"is up {up * 100:g} % of every {period:g} ms"
+    _change_link(run_dir, "flap", (a, b), one_way, as_curl, outcome, period_ms=period, up=up)
+
+
+@app.command(
+    epilog="Example: geoemu reset us-east eu-central; the clients of a region: geoemu reset clients us-east"
+)
+def reset(a: LinkEnd, b: OtherLinkEnd, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
+    """Reset all open connections of a link (TCP RST); new ones work."""
+    _change_link(run_dir, "reset", (a, b), False, as_curl, "was reset")
+
+
+@app.command(name="half-open", epilog="Example: geoemu half-open clients us-east")
+def half_open(a: LinkEnd, b: OtherLinkEnd, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
+    """Let the open connections of a link stay open and carry nothing any more; new ones work. `heal` resets them."""
+    _change_link(run_dir, "half_open", (a, b), False, as_curl, "has half-open connections")
 
 
 @app.command(epilog="Example: geoemu skew us-east +250ms", context_settings={"ignore_unknown_options": True})
@@ -99,34 +152,51 @@ def heal(
     as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
-    """Undo `cut`, `hold` and `latency` between two regions, or everywhere, and wait until links are
-    established."""
+    """Undo all faults of a link, or of all links, and wait until links are established."""
     if a is not None and b is None:
-        raise typer.BadParameter("name two regions, or none to heal everything", param_hint="B")
+        raise typer.BadParameter("name two ends of a link, or none to heal everything", param_hint="B")
     if as_curl:
-        ends = None if a is None or b is None else (a, b)
-        _print_curls(run_dir, ends, False, lambda link: replace(link.declared, state="up"))
-        return
-    if a is None or b is None:
+        links = (
+            None if a is None or b is None else LinkFault("heal", _pairs(open_run_of(run_dir), a, b)).links
+        )
+        print(NOT_RECORDED, file=sys.stderr)
+        print_link_curls(run_dir, links, new_shape=lambda link: replace(link.declared, state="up"))
+        print_break_curls(run_dir, links, "normal")
+    elif a is None or b is None:
         act(run_dir, "heal", lambda run: run.heal(), detail="everything")
         print("all links are up")
     else:
-        _change_link(run_dir, (a, b), False, "heal", lambda run: run.heal(a, b), "is up")
+        inject(run_dir, lambda run: LinkFault("heal", _pairs(run, a, b)))
+        print(f"{a} <-> {b} is up")
+
+
+def _pairs(run: Runtime, a: str, b: str) -> tuple[tuple[str, str], ...]:
+    return link_pairs(run.topology.region_names, a, b)
 
 
 def _change_link(
-    run_dir: Path | None, ends: tuple[str, str], one_way: bool, verb: str, change: Change, outcome: str
+    run_dir: Path | None,
+    verb: str,
+    ends: tuple[str, str],
+    one_way: bool,
+    as_curl: bool,
+    outcome: str,
+    **values: Any,
 ) -> None:
-    way = "one way" if one_way else "both ways"
-    act(run_dir, verb, change, region=ends[0], other_region=ends[1], detail=way)
+    def fault_of(run: Runtime) -> LinkFault:
+        return link_fault(verb, run.topology.region_names, *ends, one_way=one_way, **values)
+
+    if as_curl:
+        _print_curls(run_dir, fault_of(open_run_of(run_dir)))
+        return
+    inject(run_dir, fault_of)
     print(f"{ends[0]} {'->' if one_way else '<->'} {ends[1]} {outcome}")
 
 
-def _print_curls(
-    run_dir: Path | None,
-    ends: tuple[str, str] | None,
-    one_way: bool,
-    new_shape: Callable[[LinkStatus], LinkShape],
-) -> None:
+def _print_curls(run_dir: Path | None, fault: LinkFault) -> None:
     print(NOT_RECORDED, file=sys.stderr)
-    print_link_curls(run_dir, ends, one_way=one_way, new_shape=new_shape)
+    if fault.verb in BREAKS:
+        print_break_curls(run_dir, fault.links, fault.verb.replace("_", "-"))
+        return
+    change: Callable[[LinkStatus], LinkShape] = lambda link: replace(link.shape, **fault.changes)  # noqa: E731
+    print_link_curls(run_dir, fault.links, new_shape=change)

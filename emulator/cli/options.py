@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from emulator.errors import GeoemuError
-from emulator.model.values import seconds_in
+from emulator.model.values import bytes_per_second_in, fraction_in, seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
 from emulator.runtimes.opening import RUNTIMES
@@ -121,20 +121,21 @@ WithStore = Annotated[
         ),
     ),
 ]
+_LINK_END = "A region, several with commas, a pattern like 'eu-*', or `clients`: those of the regions at the other end."
 LinkEnd = Annotated[
-    str, typer.Argument(metavar="A", help="A region.", autocompletion=_complete_region, show_default=False)
+    str, typer.Argument(metavar="A", help=_LINK_END, autocompletion=_complete_region, show_default=False)
 ]
 OtherLinkEnd = Annotated[
     str,
-    typer.Argument(metavar="B", help="Another region.", autocompletion=_complete_region, show_default=False),
+    typer.Argument(metavar="B", help="The other end.", autocompletion=_complete_region, show_default=False),
 ]
 OptionalLinkEnd = Annotated[
     str | None,
-    typer.Argument(metavar="A", help="A region.", autocompletion=_complete_region, show_default=False),
+    typer.Argument(metavar="A", help=_LINK_END, autocompletion=_complete_region, show_default=False),
 ]
 OptionalOtherLinkEnd = Annotated[
     str | None,
-    typer.Argument(metavar="B", help="Another region.", autocompletion=_complete_region, show_default=False),
+    typer.Argument(metavar="B", help="The other end.", autocompletion=_complete_region, show_default=False),
 ]
 
 
@@ -160,6 +161,64 @@ Milliseconds = Annotated[
         parser=_milliseconds,
         help="One-way latency, such as 200ms or 1.5s.",
         show_default=False,
+    ),
+]
+
+
+def _bytes_per_second(text: str) -> int:
+    """Return 0 for `unlimited`."""
+    try:
+        return bytes_per_second_in(text) or 0
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
+
+def _fraction(text: str) -> float:
+    try:
+        return fraction_in(text)
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
+
+BytesPerSecond = Annotated[
+    int,
+    typer.Argument(
+        metavar="BANDWIDTH",
+        parser=_bytes_per_second,
+        help="Bandwidth in one direction, such as 500KB/s or 1MB/s, or `unlimited`.",
+        show_default=False,
+    ),
+]
+StallMilliseconds = Annotated[
+    float,
+    typer.Argument(
+        metavar="TIME", parser=_milliseconds, help="Length of each stall, such as 500ms.", show_default=False
+    ),
+]
+StallInterval = Annotated[
+    float,
+    typer.Option(
+        "--every",
+        metavar="TIME",
+        parser=_milliseconds,
+        help="Interval between the beginnings of two stalls.",
+        show_default=False,
+    ),
+]
+FlapPeriod = Annotated[
+    float,
+    typer.Option(
+        "--period", metavar="TIME", parser=_milliseconds, help="Length of a period.", show_default=False
+    ),
+]
+UpFraction = Annotated[
+    float,
+    typer.Option(
+        "--up",
+        metavar="PERCENT",
+        parser=_fraction,
+        help="Part of each period, at its beginning, in which the link is up.",
+        show_default="50%",
     ),
 ]
 

@@ -86,7 +86,14 @@ def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = (
 
 def _speed(shape: LinkShape) -> str:
     jitter = f" + up to {shape.jitter_ms:g} ms" if shape.jitter_ms else ""
-    return f"latency {shape.latency_ms:g} ms{jitter}"
+    parts = [f"latency {shape.latency_ms:g} ms{jitter}"]
+    if shape.bandwidth_bytes_per_second is not None:
+        parts.append(f"bandwidth {shape.bandwidth_bytes_per_second} bytes/s")
+    if shape.stall_ms:
+        parts.append(f"stalls for {shape.stall_ms:g} ms every {shape.stall_every_ms:g} ms")
+    if shape.flap_period_ms:
+        parts.append(f"up {shape.flap_up * 100:g} % of every {shape.flap_period_ms:g} ms")
+    return ", ".join(parts)
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -26,7 +26,7 @@ from emulator.config.link_profiles import ProfileName
 from emulator.config.region import BrokerSettings
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
-from emulator.model.values import is_valid_name
+from emulator.model.values import CLIENTS, is_valid_name
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
 HOUR_MS = 3_600_000
@@ -89,6 +89,7 @@ FileName = Annotated[str, _IS_FILE_NAME, _text_like(_FILE_NAME)]
 RegionName = Annotated[
     str,
     _must(lambda text: text != ALL, "must not be a region's name: all means every region"),
+    _must(lambda text: text != CLIENTS, "must not be a region's name: clients means the clients of a region"),
     _IS_FILE_NAME,
     _text_like(_FILE_NAME),
 ]

@@ -31,6 +31,21 @@ class LinkShape:
     """None: unlimited."""
     state: str = "up"
     """up: traffic passes. held: traffic and connection attempts wait. cut: traffic is dropped, attempts fail."""
+    stall_every_ms: float = 0.0
+    """Interval between the beginnings of two stalls; more than `stall_ms`. 0: no stalls."""
+    stall_ms: float = 0.0
+    """Length of each stall, during which bytes and connection attempts wait."""
+    flap_period_ms: float = 0.0
+    """Period of a flapping link. 0: the link does not flap."""
+    flap_up: float = 1.0
+    """Part of each period, above 0, at whose beginning the link is up; it is cut for the rest."""
+
+    def check(self) -> None:
+        """Raise ValueError if stalls leave no time between them."""
+        if self.stall_ms and self.stall_ms >= self.stall_every_ms:
+            raise ValueError(
+                f"a stall of {self.stall_ms:g} ms every {self.stall_every_ms:g} ms leaves no time between stalls"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +233,10 @@ class RegionConfig:
     """Initial tenants of a new configuration store, which the first region of the cluster writes with `namespaces`."""
     namespaces: tuple[NamespaceConfig, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
+    to_clients: LinkShape = LinkShape()
+    """Link from this region to its clients."""
+    from_clients: LinkShape = LinkShape()
+    """Link from its clients to this region."""
     pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
     run_secret: str = ""
     """Secret with which the regions of a run authenticate each other. Empty: they cannot."""
@@ -260,6 +279,8 @@ class RegionConfig:
                     "namespaces": tuple(map(NamespaceConfig.from_json, raw["namespaces"])),
                     "pulsar_peers": tuple(map(PulsarPeerConfig.from_json, raw["pulsar_peers"])),
                     "peers": tuple(map(PeerConfig.from_json, raw["peers"])),
+                    "to_clients": LinkShape(**raw.get("to_clients", {})),
+                    "from_clients": LinkShape(**raw.get("from_clients", {})),
                 }
             )
         except (TypeError, KeyError) as problem:

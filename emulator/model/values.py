@@ -126,6 +126,7 @@ SOURCE_POSITION_PROPERTY = "__MSG_PROP_REPL_SOURCE_POSITION"
 """Property of a replicated entry: its position in its origin's log, as "ledger:entry"."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)")
+_PERCENTAGE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
@@ -137,6 +138,35 @@ def seconds_in(duration: str) -> float:
     return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
 
 
+_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB)/s")
+_BYTES_PER_UNIT = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+UNLIMITED = "unlimited"
+
+
+def bytes_per_second_in(bandwidth: str) -> int | None:
+    """Return the bytes per second of a bandwidth like `500KB/s`, at least 1; None for `unlimited`. Raises ValueError
+    for any other text."""
+    if bandwidth == UNLIMITED:
+        return None
+    match = _BANDWIDTH.fullmatch(bandwidth)
+    found = 0 if match is None else round(float(match[1]) * _BYTES_PER_UNIT[match[2]])
+    if not 0 < found < 2**63:
+        raise ValueError(
+            f"must be a bandwidth above 0 with its unit, like 500KB/s or 1MB/s, or `{UNLIMITED}`"
+        )
+    return found
+
+
+def fraction_in(percentage: str) -> float:
+    """Return the fraction of a percentage like `50%`. Raises ValueError for any other text."""
+    match = _PERCENTAGE.fullmatch(percentage)
+    if match is None:
+        raise ValueError("must be a percentage, like 50%")
+    return float(match[1]) / 100
+
+
+CLIENTS = "clients"
+"""The end of a link that stands for all clients of a region; no region has this name."""
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 """Domains of topics."""
 _NAME = re.compile(r"[-=:.\w]+")

@@ -1,13 +1,14 @@
 """The network interface of a broker or client: `listen` and `connect`.
 
 A broker or client receives its Network when it is started. `SocketNetwork` uses sockets. The simulated one transfers
-bytes over the topology's links in virtual time. `broker.replication.link_emulation` wraps either with a link's latency
-and state.
+bytes over the topology's links in virtual time. `broker.links.emulation` wraps either with a link's latency and state.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Protocol
 
@@ -43,6 +44,14 @@ def own_address(transport: asyncio.BaseTransport) -> str:
     """Return the local address of a connection; empty: it has none."""
     own = transport.get_extra_info("sockname")
     return str(own[0]) if isinstance(own, tuple) else ""
+
+
+def abort_with_reset(transport: asyncio.Transport) -> None:
+    """End a connection at once by a TCP reset, with which the other side loses it, too."""
+    own = transport.get_extra_info("socket")
+    if own is not None:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 class SocketListener:

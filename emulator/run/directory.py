@@ -24,6 +24,7 @@ from emulator.config.region import LinkShape
 from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
+from emulator.model.values import CLIENTS
 from emulator.net.addresses import LOOPBACK, in_url, nearby
 from emulator.run.processes import ProcessIdentity, identify, state_of
 
@@ -347,11 +348,17 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def links_of(topology: Topology) -> dict[tuple[str, str], LinkShape]:
-    """Return the declared shapes of all links."""
-    return {(link.source, link.target): link.shape for link in topology.links}
+    """Return the declared shapes of all links between regions, and of those between clients and their region."""
+    between_regions = {(link.source, link.target): link.shape for link in topology.links}
+    ways = [way for name in topology.region_names for way in ((CLIENTS, name), (name, CLIENTS))]
+    return between_regions | dict.fromkeys(ways, LinkShape())
 
 
 def link_statuses(record: RunRecord, topology: Topology) -> tuple[LinkStatus, ...]:
-    """Return the current and the declared shapes of all links."""
+    """Return the current and the declared shapes of all links; of those of clients, only if they have a fault."""
     declared = links_of(topology)
-    return tuple(LinkStatus(*link, shape, declared[link]) for link, shape in record.links.items())
+    return tuple(
+        LinkStatus(*link, shape, declared[link])
+        for link, shape in record.links.items()
+        if CLIENTS not in link or shape != declared[link]
+    )

@@ -124,11 +124,6 @@ def skew_detail(ahead_ms: int) -> str:
     return f"clock {ahead_ms:+d} ms"
 
 
-def latency_detail(milliseconds: float, *, one_way: bool) -> str:
-    """Return the `detail` of a `latency` fact."""
-    return f"{milliseconds:g} ms {'one way' if one_way else 'both ways'}"
-
-
 def latency_in(detail: str) -> float:
     """Return the milliseconds in the `detail` of a `latency` fact. Raises ValueError for other text."""
     return float(detail.partition(" ms ")[0])

@@ -159,6 +159,10 @@ def _operation(
     return {"asked": request, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
 
 
+LINK_VERBS = ("cut", "hold", "latency", "bandwidth", "stall", "flap", "reset", "half_open")
+"""Facts about a link, whose `detail` ends with a direction: `both ways`, `one way` from `region` to `other_region`, or
+`one way back`. `other_region` may be `clients`."""
+
 OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "connect": _operation(
         FormatLine(_PRODUCER, ("detail",)),
@@ -187,7 +191,7 @@ OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
         verb: {"fact": _REGION_FACT}
         for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose", "skew")
     },
-    **{verb: {"fact": _LINK_FACT} for verb in ("cut", "hold", "latency")},
+    **{verb: {"fact": _LINK_FACT} for verb in LINK_VERBS},
     "heal": {"fact": FormatLine((), ("region", "other_region", "detail"))},
     "move": {"fact": FormatLine(("region",), ("other_region", "detail"))},
     "step": {"fact": FormatLine(("detail",), ("error",))},

@@ -75,6 +75,13 @@ def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dic
     return "PUT", f"/geoemu/v1/links/{source}/{target}", asdict(shape)
 
 
+def break_request(link: tuple[str, str], connections: str) -> tuple[str, str, dict[str, str]]:
+    """Return method, target and body of the request that breaks the open connections of a link (`reset`, `half-open`)
+    or ends half-open ones (`normal`); the region responds with 204."""
+    _, target, _ = link_request(link, LinkShape())
+    return "PUT", f"{target}/connections", {"connections": connections}
+
+
 def describe(answer: HttpResponse) -> str:
     """Describe an unexpected response, for an error message."""
     return f"it answered {answer.status} {answer.body[:200].decode(errors='replace')}"

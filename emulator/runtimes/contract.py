@@ -19,14 +19,18 @@ one stopped:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from emulator.config.topology import Topology
 from emulator.run.directory import LinkStatus
 
+Link = tuple[str, str]
+"""(source, target) of one direction: two regions, or a region and `clients`."""
+BREAKS = ("reset", "half_open")
+"""Ways to break the open connections of a link."""
 RegionState = Literal["starting", "running", "paused", "stopped", "killed", "lost"]
 
 
@@ -119,25 +123,13 @@ class Runtime(Protocol):
         before other requests."""
         ...
 
-    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Drop all traffic from `source` to `target`, and back unless `one_way`."""
+    async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
+        """Change fields of `config.region.LinkShape` of these directions of links, for data sent from now on."""
         ...
 
-    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Queue traffic from `source` to `target`, and back unless `one_way`; `heal` delivers it in order."""
-        ...
-
-    async def latency(
-        self,
-        source: str,
-        target: str,
-        latency_ms: float,
-        *,
-        jitter_ms: float | None = None,
-        one_way: bool = False,
-    ) -> None:
-        """Set the one-way latency, and its jitter (None: unchanged), for data sent from now on from `source` to
-        `target`, and back unless `one_way`."""
+    async def break_connections(self, links: Sequence[Link], how: str) -> None:
+        """Break the open connections of these links, in both directions. `how` is one of `BREAKS`. reset: both sides
+        lose them by a TCP reset. half_open: they carry nothing any more until `heal` resets them; new ones work."""
         ...
 
     async def skew(self, region: str, ahead_ms: int) -> None:
@@ -145,9 +137,9 @@ class Runtime(Protocol):
         region that is down gets the offset when it starts. Raises Refused if the region is paused."""
         ...
 
-    async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions in both directions, or on all links if a name is
-        missing: links are up, with the declared speed. Waits until running regions are linked again."""
+    async def heal(self, links: Sequence[Link] | None = None) -> None:
+        """Restore these directions, or all links, as the topology declares them, with state `up`; reset half-open
+        connections. Waits until running regions are linked again."""
         ...
 
     async def status(self) -> RunStatus:

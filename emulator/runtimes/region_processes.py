@@ -20,6 +20,7 @@ from pathlib import Path
 import emulator
 from emulator.config.region import LinkShape, PeerConfig, RegionConfig
 from emulator.errors import RuntimeFailure
+from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, RunRecord, replace_file
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.runtimes.regions import forced_kill_failure
@@ -166,7 +167,12 @@ def _with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]
             inbound=links.get((peer.region, config.region), peer.inbound),
         )
 
-    return dataclasses.replace(config, peers=tuple(peer_now(peer) for peer in config.peers))
+    return dataclasses.replace(
+        config,
+        peers=tuple(peer_now(peer) for peer in config.peers),
+        to_clients=links.get((config.region, CLIENTS), config.to_clients),
+        from_clients=links.get((CLIENTS, config.region), config.from_clients),
+    )
 
 
 def new_run_token() -> str:

@@ -19,17 +19,20 @@ from urllib.parse import quote
 from emulator.config.region import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
+from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
 from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import (
     AdminExchange,
+    HttpResponse,
     NoHttpResponse,
+    break_request,
     call,
     describe,
     link_request,
     query_status,
 )
-from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
+from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
@@ -38,7 +41,6 @@ NO_RESPONSE = "it does not respond"
 APPLY_SECONDS = 10.0
 """Time limit for a region to apply a changed link."""
 
-Link = tuple[str, str]
 States = Mapping[str, ProcessState]
 
 
@@ -82,36 +84,49 @@ class LinkedRegions(ABC):
 
     # --- links ------------------------------------------------------------------------------------------
 
-    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._change_link(source, target, one_way, state="cut")
-
-    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._change_link(source, target, one_way, state="held")
-
-    async def latency(
-        self,
-        source: str,
-        target: str,
-        latency_ms: float,
-        *,
-        jitter_ms: float | None = None,
-        one_way: bool = False,
-    ) -> None:
-        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
-        await self._change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
-
-    async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        links = list(self._directory.read().links)
-        if source is not None and target is not None:
-            links = [(source, target), (target, source)]
-        declared = links_of(self.topology)
-        await self._set_links(links, lambda link, _: replace(declared[link], state="up"))
-        await asyncio.gather(*(self._wait_until_ready([a], peers=[b]) for a, b in links))
-
-    async def _change_link(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
-        """Change fields of the LinkShape of one direction or both, and send the shapes to both ends."""
-        links = [(source, target)] if one_way else [(source, target), (target, source)]
+    async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
         await self._set_links(links, lambda _, shape: replace(shape, **changes))
+
+    async def break_connections(self, links: Sequence[Link], how: str) -> None:
+        with self._directory.edit() as record:
+            for link in links:
+                _refuse_unknown_link(record, *link)
+        await self._send_break(links, how.replace("_", "-"))
+
+    async def heal(self, links: Sequence[Link] | None = None) -> None:
+        declared = links_of(self.topology)
+        healed = list(declared if links is None else links)
+        await self._set_links(healed, lambda link, _: replace(declared[link], state="up"))
+        await self._send_break(healed, "normal")
+        between_regions = [link for link in healed if CLIENTS not in link]
+        await asyncio.gather(*(self._wait_until_ready([a], peers=[b]) for a, b in between_regions))
+
+    async def _send_break(self, links: Sequence[Link], connections: str) -> None:
+        """Let both ends of each link break its open connections, or end half-open ones. Regions that do not run have
+        none."""
+        record, states = self._directory.read(), await self._states()
+        pairs = {frozenset(link): link for link in links}.values()
+        requests = [(end, link) for link in pairs for end in _regions_of(link) if states[end] == "running"]
+        answers = await asyncio.gather(
+            *(
+                call(
+                    record.regions[end].host,
+                    record.regions[end].admin_port,
+                    *break_request(link, connections),
+                )
+                for end, link in requests
+            ),
+            return_exceptions=True,
+        )
+        for (end, (source, target)), answer in zip(requests, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, NoHttpResponse):
+                raise answer
+            problem = describe(answer) if isinstance(answer, HttpResponse) else str(answer)
+            is_done = isinstance(answer, HttpResponse) and answer.status == 204
+            if connections != "normal" and not is_done:
+                raise RuntimeFailure(
+                    f"{end} did not break the connections of {source} -> {target}: {problem}"
+                )
 
     async def _set_links(self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]) -> None:
         """Record the changed links, so that a region that starts meanwhile receives them, then send them to both ends.
@@ -120,8 +135,8 @@ class LinkedRegions(ABC):
             for link in links:
                 _refuse_unknown_link(record, *link)
             record.links.update({link: change(link, record.links[link]) for link in links})
-            self._on_record_changed(record, {end for link in links for end in link})
-        await asyncio.gather(*(self._send_link(end, link) for link in links for end in link))
+            self._on_record_changed(record, {end for link in links for end in _regions_of(link)})
+        await asyncio.gather(*(self._send_link(end, link) for link in links for end in _regions_of(link)))
 
     # --- clocks -----------------------------------------------------------------------------------------
 
@@ -345,9 +360,15 @@ def forced_kill_failure(names: Sequence[str], seconds: float) -> RuntimeFailure:
     )
 
 
+def _regions_of(link: Link) -> list[str]:
+    """Return the ends of a link that are regions: one or two."""
+    return [end for end in link if end != CLIENTS]
+
+
 def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
-    refuse_unknown("region", source, record.regions)
-    refuse_unknown("region", target, record.regions)
+    for end in (source, target):
+        if end != CLIENTS:
+            refuse_unknown("region", end, record.regions)
     if (source, target) not in record.links:
         raise Refused(f"no link {source} -> {target}: name two different regions")
 

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator
 
 from emulator.model.values import TopicName
-from emulator.run.history_events import latency_detail, skew_detail
-from emulator.scenarios.format.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
+from emulator.run.history_events import skew_detail
+from emulator.runtimes.faults import Fault, LinkFault, link_fault, link_pairs
+from emulator.scenarios.format.steps import AdminCall, Heal, Lose, OnLink, OnRegion, Skew
 from emulator.scenarios.region_queries import unexpected_responses
 from emulator.scenarios.run_context import RunContext, StepFailed
 
@@ -19,13 +20,11 @@ class RegionSteps:
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
-    async def apply(self, verb: str, action: OnRegion | OnLink | Latency | Heal | Skew) -> None:
+    async def apply(self, verb: str, action: OnRegion | OnLink | Heal | Skew) -> None:
         """Apply a step whose `OnRegion` names regions or a cluster."""
         match action:
             case OnRegion():
                 await self.change_region(verb, action)
-            case Latency():
-                await self.change_latency(action)
             case OnLink():
                 await self.change_link(verb, action)
             case Heal():
@@ -73,35 +72,24 @@ class RegionSteps:
         self._context.fact("note", detail=f"the configuration store of {cluster} is lost")
 
     async def change_link(self, verb: str, change: OnLink) -> None:
-        verbs = {"cut": self._context.runtime.cut, "hold": self._context.runtime.hold}
+        regions = self._context.runtime.topology.region_names
         source, target = change.ends
-        done = verbs[verb](source, target, one_way=change.one_way)
-        await self._context.in_time(change.within, done, lambda: "not completed")
-        way = "one way" if change.one_way else "both ways"
-        self._context.fact(verb, region=source, other_region=target, detail=way)
+        fault = link_fault(verb, regions, source, target, one_way=change.one_way, **change.values())
+        await self._begin(fault, change.within)
 
-    async def change_latency(self, change: Latency) -> None:
-        source, target = change.ends
-        milliseconds = change.time * 1000
-        done = self._context.runtime.latency(
-            source,
-            target,
-            milliseconds,
-            jitter_ms=None if change.jitter is None else change.jitter * 1000,
-            one_way=change.one_way,
-        )
-        await self._context.in_time(change.within, done, lambda: "not completed")
-        detail = latency_detail(milliseconds, one_way=change.one_way)
-        self._context.fact("latency", region=source, other_region=target, detail=detail)
+    async def _begin(self, fault: Fault, seconds: float) -> None:
+        await self._context.in_time(seconds, fault.begin(self._context.runtime), lambda: "not completed")
+        for fact in fault.facts():
+            self._context.fact(fact.op, **fact.fields())
 
     async def heal(self, heal: Heal) -> None:
-        await self._context.in_time(
-            heal.within, self._context.runtime.heal(*heal.between), lambda: "not completed"
-        )
-        source, target = heal.between or (None, None)
-        self._context.fact(
-            "heal", region=source, other_region=target, detail=None if source else "everything"
-        )
+        runtime = self._context.runtime
+        if not heal.between:
+            await self._context.in_time(heal.within, runtime.heal(), lambda: "not completed")
+            self._context.fact("heal", detail="everything")
+            return
+        pairs = link_pairs(runtime.topology.region_names, *heal.between)
+        await self._begin(LinkFault("heal", pairs), heal.within)
 
     async def skew(self, skew: Skew) -> None:
         done = self._context.runtime.skew(skew.region, skew.by)

@@ -40,7 +40,6 @@ from emulator.scenarios.format.steps import (
     Drain,
     Finish,
     Heal,
-    Latency,
     Move,
     OnLink,
     OnRegion,
@@ -179,7 +178,7 @@ class _Execution:
                 await self._actors.change_program(step.verb, program, change.within)
             case OnRegion(host=tuple(names)) | OnRegion(task=tuple(names)) as change:
                 await self._actors.change_actors(step.verb, names, change.within)
-            case OnRegion() | Latency() | OnLink() | Heal() | Skew() as change:
+            case OnRegion() | OnLink() | Heal() | Skew() as change:
                 await self._regions.apply(step.verb, change)
             case PublishedCondition() | ReceivedCondition() as condition:
                 await self._conditions.wait_for_count(condition)

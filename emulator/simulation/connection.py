@@ -273,6 +273,9 @@ class SimulatedTransport(asyncio.Transport):
             self.resume_reading()
         return protocol
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol  # type: ignore[assignment]
+
     def end(self) -> None:
         """Stop notifying the program of events of the connection."""
         self._closing = self._lost = True

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from emulator.broker.admin.server import Admin
 from emulator.broker.components import SHIPPED, Components
 from emulator.broker.environment import Environment
+from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client
-from emulator.config.region import RegionConfig
+from emulator.config.region import LinkShape, RegionConfig
 from emulator.errors import StorageError
+from emulator.model.values import CLIENTS
 from emulator.net.network import Network
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.disk import SimulatedDisk
@@ -77,6 +80,10 @@ class SimulatedRegion:
         self._configuration = configuration
         self.config_changes: list[str] = []
         """Lines of the region's `metadata.jsonl` (`broker.metadata.config_changelog`)."""
+        self._link_shapes: dict[tuple[str, bool], LinkShape] = {}
+        """(other region or clients, whether outbound) -> shape, if it was changed."""
+        self._links: dict[str, EmulatedLink] = {}
+        """The links of the current program."""
         self._overrides = overrides
         if isinstance(faults, RemoteFaults):
             self.medium = simulation.remote_log(config.region, faults, type_=self._overrides.remote_log)
@@ -140,6 +147,30 @@ class SimulatedRegion:
         assert isinstance(log, RemoteLog)
         host.on_kill(lambda: log.program_died(host.loop))
 
+    # Links that the broker itself emulates.
+
+    def emulate_link(self, other: str, *, outbound: bool, shape: LinkShape) -> None:
+        """Set the shape of one direction of the link to another region, or to the clients, which the broker emulates
+        beside the simulated network; also for later programs of the region."""
+        if shape == self._link_shapes.get((other, outbound), LinkShape()):
+            return
+        self._link_shapes[other, outbound] = shape
+        if other in self._links:
+            link = self._links[other]
+            self.host.loop.call_soon(partial(link.set, outbound=outbound, **asdict(shape)))
+
+    def break_connections(self, other: str, connections: str) -> None:
+        """Reset the open connections of a link that this region emulates (`reset`), make them half-open (`half_open`),
+        or reset half-open ones (`normal`)."""
+        if other in self._links and self.host.state is not HostState.DOWN:
+            link = self._links[other]
+            changes = {"reset": link.reset, "half_open": link.make_half_open, "normal": link.end_half_open}
+            self.host.loop.call_soon(changes[connections])
+
+    def _new_link(self, other: str, host: Host) -> EmulatedLink:
+        outbound, inbound = (self._link_shapes.get((other, way), LinkShape()) for way in (True, False))
+        return EmulatedLink(outbound, inbound, host.random)
+
     async def _serve(self, host: Host) -> None:
         """Run the region as `broker.main` does: recover, serve until it is fenced or stopped, then end the program. A
         StorageError during recovery ends the program, too."""
@@ -159,11 +190,17 @@ class SimulatedRegion:
 
     async def _recover(self, host: Host) -> tuple[Region, Admin]:
         network: Network = host.network
+        links = {
+            name: self._new_link(name, host)
+            for name in (*(peer.region for peer in self.config.peers), CLIENTS)
+        }
+        by_address = {(peer.host, peer.port): links[peer.region] for peer in self.config.peers}
         environment = Environment(
             wall_clock_ms=host.wall_clock_ms,
             random=host.random,
             network=network,
-            peer_network=network,
+            peer_network=EmulatedNetwork(network, by_address),
+            client_link=links[CLIENTS],
             store=await self.medium.open_store(),
             configuration=self._configuration.open_on(host),
             components=self._overrides.components,
@@ -171,8 +208,10 @@ class SimulatedRegion:
         broker = Region(self.config, environment, topic_type=self._overrides.topic)
         await broker.start()
         ConfigChangelog(self.config_changes.append, self.name, environment).follow(broker.metadata)
-        admin = Admin(broker, {})
+        admin = Admin(broker, links)
         await admin.start()
+        if host is self.host:
+            self._links = links
         return broker, admin
 
     def _schedule_exit(self, host: Host) -> None:

@@ -22,7 +22,7 @@ from spark_jobs.wording import count, hint
 
 ON_THE_WAY_MS = 2_000
 """Messages acknowledged less than this before the logs were read may not have been replicated yet."""
-_LINK_OPS = ("cut", "hold", "heal")
+_LINK_OPS = ("cut", "hold", "flap", "heal")
 CHECKED = "checked"
 """Kind of the groups that contain the number of checked objects."""
 UNPROVEN = "Not proven wrong, because a part of the logs or of the history is missing."
@@ -89,7 +89,7 @@ def circumstances_of(
         elif op == "latency":
             latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
         elif op in _LINK_OPS:
-            ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
+            ways = {(region, other)} | (set() if "one way" in (fact["detail"] or "") else {(other, region)})
             if op != "heal":
                 cut |= ways
             elif region is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.run.history_events import latency_in
+from emulator.run.history_schema import LINK_VERBS
 from spark_jobs.sources.policies import DELIVERIES_FILE
 
 REGION_ENDS = {
@@ -29,7 +29,9 @@ REGION_ENDS = {
 """Facts that end each kind of outage of a region."""
 PROGRAM_ENDS = ("kill", "stop", "restart", "pause")
 PROGRAM_VERBS = (*PROGRAM_ENDS, "start", "resume", "finish")
-LINK_FAULTS = ("cut", "hold", "latency")
+LINK_STATES = ("cut", "hold")
+"""Facts about the state of a link: each ends the one before. Every other kind of fault is independent."""
+DIRECTIONS = ("one way back", "one way", "both ways")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Interval:
     one_way: bool = False
     """Whether the fault affects only the direction from `region` to `other_region`."""
     detail: str | None = None
-    """Latency of a link, with its unit."""
+    """Value of a fault of a link, with its unit, such as `200 ms`."""
 
     @property
     def seconds(self) -> float:
@@ -72,7 +74,7 @@ class TimelineMark:
 
     @property
     def one_way(self) -> bool:
-        return bool(self.detail) and str(self.detail).endswith("one way")
+        return (self.detail or "").endswith(("one way", "one way back"))
 
 
 def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -154,40 +156,56 @@ def down_on_purpose(facts: Iterable[Mapping[str, Any]]) -> dict[str, list[float]
 
 
 def link_faults(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
-    """Return each period in which a link was cut, held or slow, sorted by start."""
-    open_faults: dict[tuple[str, str, bool], Interval] = {}
-    """Current faults by source, target, and whether the fault is a latency."""
+    """Return each period in which a link had a fault, sorted by start; a reset has no length."""
+    open_faults: dict[tuple[str, str, str], Interval] = {}
+    """Current faults by source, target and kind: `state`, or the verb."""
     done: list[Interval] = []
 
-    def end(direction: tuple[str, str], slow: bool, at_s: float) -> None:
-        fault = open_faults.pop((*direction, slow), None)
+    def end(direction: tuple[str, str], kind: str, at_s: float) -> None:
+        fault = open_faults.pop((*direction, kind), None)
         if fault is not None:
             done.append(dataclasses.replace(fault, to_s=at_s, ended=True))
 
     for mark in marks:
         if mark.op == "heal":
-            for source, target, slow in list(open_faults):
+            for source, target, kind in list(open_faults):
                 if (source, target) in _directions(mark) or not mark.region:
-                    end((source, target), slow, mark.at_s)
-        elif mark.op in LINK_FAULTS:
-            slow = mark.op == "latency"
+                    end((source, target), kind, mark.at_s)
+        elif mark.op in LINK_VERBS:
+            kind = "state" if mark.op in LINK_STATES else mark.op
             for direction in _directions(mark):
-                end(direction, slow, mark.at_s)
-                open_faults[*direction, slow] = _open_fault(mark, direction, end_s)
+                end(direction, kind, mark.at_s)
+                open_faults[*direction, kind] = _open_fault(mark, direction, end_s)
+                if mark.op == "reset":
+                    end(direction, kind, mark.at_s)
     return _both_ways_once([*done, *open_faults.values()])
 
 
 def _open_fault(mark: TimelineMark, direction: tuple[str, str], end_s: float) -> Interval:
-    detail = f"{latency_in(mark.detail or '0 ms '):g} ms" if mark.op == "latency" else None
     source, target = direction
     return Interval(
-        mark.at_s, end_s, mark.op, source, target, ended=False, one_way=mark.one_way, detail=detail
+        mark.at_s,
+        end_s,
+        mark.op,
+        source,
+        target,
+        ended=False,
+        one_way=mark.one_way,
+        detail=_value_in(mark.detail or "") or None,
     )
+
+
+def _value_in(detail: str) -> str:
+    """Return the `detail` of a fact about a link without its direction."""
+    way = next((way for way in DIRECTIONS if detail.endswith(way)), "")
+    return detail.removesuffix(way).strip()
 
 
 def _directions(mark: TimelineMark) -> list[tuple[str, str]]:
     there = (mark.region, mark.other_region or "")
-    return [there] if mark.one_way else [there, there[::-1]]
+    if not mark.one_way:
+        return [there, there[::-1]]
+    return [there[::-1]] if (mark.detail or "").endswith("back") else [there]
 
 
 def _both_ways_once(faults: Sequence[Interval]) -> tuple[Interval, ...]:

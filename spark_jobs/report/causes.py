@@ -27,6 +27,12 @@ _PARTICIPLES = {
     "pause": "paused",
     "cut": "cut",
     "hold": "held",
+    "latency": "given a latency of {}",
+    "bandwidth": "limited to {}",
+    "stall": "stalled for {}",
+    "flap": "flapping ({})",
+    "reset": "reset",
+    "half_open": "made half-open",
 }
 _REGION_FIELDS = ("region", "other_region", "origin_region")
 _REGION_FIELDS_OF: Mapping[str, Sequence[str]] = {"without a result": ("region", "other_region")}
@@ -80,7 +86,7 @@ def sentence_of(fault: Interval) -> str:
     fields: dict[str, object] = {"region": fault.region, "at": f"{fault.from_s:.3f}", "until": until}
     if fault.what == "away":
         return hint("store-away", **fields)
-    done = f"given a latency of {fault.detail}" if fault.what == "latency" else _PARTICIPLES[fault.what]
+    done = _PARTICIPLES[fault.what].format(fault.detail)
     if fault.actor is not None:
         return hint("program-down", program=fault.actor, done=done, **fields)
     if fault.other_region is None:

@@ -59,7 +59,7 @@ ACTOR_PX = 38
 ACTOR_BARS_PX = 16
 PLACE_SHIFT_PX = 130
 """Maximum distance of a region's name from the time of the actor's move there, if another label is in between."""
-LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "unavailable"}
+LINK_WORDS = {"hold": "held", "cut": "cut", "half_open": "half-open", "away": "unavailable"}
 
 
 def draw_timeline(timeline: Timeline, width: int) -> str:

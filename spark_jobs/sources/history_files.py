@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from emulator.model.values import CLIENTS
 from emulator.run.history_schema import FRAME, INT64_MAX, LineCheck, Wrong
 from emulator.run.json_text import parse_json
 from spark_jobs.engines.frames import record_batch, schema
@@ -199,7 +200,8 @@ class _Reader:
         self.rows: list[tuple[Any, ...]] = []
         self._place = f"history/{file.name}"
         self._file = file.stem
-        self._check = LineCheck(dict.fromkeys(("region", "other_region", "origin_region"), (known, rule)))
+        names = dict.fromkeys(("region", "origin_region"), (known, rule))
+        self._check = LineCheck({**names, "other_region": (known | {CLIENTS}, rule)})
         self._namespaces = frozenset(namespaces)
         self._topics: dict[str, str | Wrong] = {}
         self._damages = 0

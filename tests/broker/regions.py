@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.broker.environment import Environment
+from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import EmulatedLink, EmulatedNetwork
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.net.network import Network, SocketNetwork

@@ -16,7 +16,8 @@ from emulator.config.topology import Topology
 from emulator.run.directory import RunDirectory
 from emulator.run.processes import state_of
 from emulator.runtimes.admin_client import call_url
-from emulator.runtimes.contract import RegionStatus
+from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.runtimes.faults import link_fault
 from emulator.runtimes.process import ProcessRuntime
 
 DEADLINE_SECONDS = 20.0
@@ -89,3 +90,13 @@ def end_all(run_dir: Path) -> None:
     if (run_dir / "run.json").exists():
         for pid in set(living(run_dir)) - {os.getpid()}:
             os.kill(pid, signal.SIGKILL)
+
+
+async def begin(runtime: Runtime, verb: str, source: str, target: str, **values: Any) -> None:
+    """Begin a fault of the links between two ends, as commands do."""
+    await link_fault(verb, runtime.topology.region_names, source, target, **values).begin(runtime)
+
+
+async def heal(runtime: Runtime, source: str, target: str) -> None:
+    """Undo all faults of the links between two ends."""
+    await begin(runtime, "heal", source, target)

@@ -30,7 +30,7 @@ from emulator.runtimes.image_sources import SOURCES_LABEL
 from emulator.runtimes.opening import open_run
 
 from .containers import need_containers, remove
-from .fixtures import REGIONS, small_topology
+from .fixtures import REGIONS, begin, heal, small_topology
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -166,7 +166,7 @@ async def test_a_container_run_beside_a_region_is_not_the_region(run: ComposeRun
 def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_healed(
     run: ComposeRuntime,
 ) -> None:
-    complete(run.cut("us-east", "eu-central", one_way=True))
+    complete(begin(run, "cut", "us-east", "eu-central", one_way=True))
     cut = [(link.source, link.target) for link in complete(run.status()).links if link.state == "cut"]
     assert cut == [("us-east", "eu-central")]
     publish(run, "us-east", "cut", "east")
@@ -177,26 +177,26 @@ def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_heale
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"europe"
         with pytest.raises(pulsar.Timeout):
             reader.read_next(timeout_millis=300)
-        complete(run.heal("us-east", "eu-central"))
+        complete(heal(run, "us-east", "eu-central"))
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"east"
     assert {link.state for link in complete(run.status()).links} == {"up"}
 
 
 def test_a_message_takes_at_least_the_latency_that_its_link_was_given(run: ComposeRuntime) -> None:
-    complete(run.latency("us-east", "us-west", 700, jitter_ms=0, one_way=True))
+    complete(begin(run, "latency", "us-east", "us-west", latency_ms=700, jitter_ms=0, one_way=True))
     with client(run, "us-west") as west:
         reader = west.create_reader(TOPIC.format("slow"), pulsar.MessageId.earliest)
         began = time.monotonic()
         publish(run, "us-east", "slow", "snail")
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"snail"
         assert time.monotonic() - began >= 0.7
-    complete(run.heal("us-east", "us-west"))
+    complete(heal(run, "us-east", "us-west"))
     assert all(link.shape == link.declared for link in complete(run.status()).links)
 
 
 def test_a_link_that_was_cut_while_a_region_was_down_is_cut_when_it_comes_back(run: ComposeRuntime) -> None:
     complete(run.kill("us-west"))
-    complete(run.cut("us-east", "us-west"))
+    complete(begin(run, "cut", "us-east", "us-west"))
     complete(run.start("us-west"))
     publish(run, "us-west", "cut-while-down", "west")
     with client(run, "us-east") as east:
@@ -305,7 +305,7 @@ def test_names_that_are_not_in_the_run_are_refused(run: ComposeRuntime) -> None:
     with pytest.raises(Refused, match="did you mean us-east"):
         complete(run.kill("us-esat"))
     with pytest.raises(Refused, match="name two different regions"):
-        complete(run.cut("us-east", "us-east"))
+        complete(begin(run, "cut", "us-east", "us-east"))
 
 
 def test_a_missing_image_is_refused_with_what_to_type(

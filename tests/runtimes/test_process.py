@@ -21,7 +21,7 @@ from emulator.runtimes import region_kafka, region_processes, regions
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
-from .fixtures import DEADLINE_SECONDS, REGIONS, fake_program, fake_run, living, wait_until
+from .fixtures import DEADLINE_SECONDS, REGIONS, begin, fake_program, fake_run, heal, living, wait_until
 
 Steps = Callable[[ProcessRuntime], Coroutine[Any, Any, None]]
 
@@ -130,12 +130,15 @@ async def test_every_verb_may_come_twice(runtime: ProcessRuntime) -> None:
     await runtime.kill("us-east")
     assert states(await runtime.status())["us-east"] == "stopped", "there was nothing to kill"
 
-    async def slow(source: str, target: str) -> None:
-        await runtime.latency(source, target, 250)
-
-    for change in (runtime.cut, runtime.hold, slow, runtime.heal):
-        await change("us-west", "eu-central")
-        await change("us-west", "eu-central")
+    for fault, values in (
+        ("cut", {}),
+        ("hold", {}),
+        ("latency", {"latency_ms": 250}),
+        ("reset", {}),
+        ("heal", {}),
+    ):
+        await begin(runtime, fault, "us-west", "eu-central", **values)
+        await begin(runtime, fault, "us-west", "eu-central", **values)
     await runtime.down()
 
 
@@ -159,7 +162,7 @@ async def test_a_region_killed_by_hand_is_noticed(runtime: ProcessRuntime) -> No
 
 
 async def test_both_ends_of_a_link_receive_the_states_of_both_directions(runtime: ProcessRuntime) -> None:
-    await runtime.cut("us-east", "us-west")
+    await begin(runtime, "cut", "us-east", "us-west")
     for region in ("us-east", "us-west"):
         assert sorted(received_links(runtime.run_dir, region)) == [
             ["us-east", "us-west", "cut"],
@@ -172,8 +175,8 @@ async def test_both_ends_of_a_link_receive_the_states_of_both_directions(runtime
 
 
 async def test_one_way_is_one_way_and_healing_everything_heals_everything(runtime: ProcessRuntime) -> None:
-    await runtime.cut("us-east", "us-west", one_way=True)
-    await runtime.hold("eu-central", "us-west", one_way=True)
+    await begin(runtime, "cut", "us-east", "us-west", one_way=True)
+    await begin(runtime, "hold", "eu-central", "us-west", one_way=True)
     assert received_links(runtime.run_dir, "us-west") == [
         ["us-east", "us-west", "cut"],
         ["eu-central", "us-west", "held"],
@@ -184,15 +187,15 @@ async def test_one_way_is_one_way_and_healing_everything_heals_everything(runtim
 
 async def test_latency_is_given_and_taken_back(runtime: ProcessRuntime) -> None:
     declared = {(link.source, link.target): link.shape for link in (await runtime.status()).links}
-    await runtime.latency("us-east", "us-west", 250, jitter_ms=20)
-    await runtime.cut("us-east", "us-west", one_way=True)
+    await begin(runtime, "latency", "us-east", "us-west", latency_ms=250, jitter_ms=20)
+    await begin(runtime, "cut", "us-east", "us-west", one_way=True)
     changed = [link for link in (await runtime.status()).links if link.shape != link.declared]
     assert [(link.source, link.target, link.state) for link in changed] == [
         ("us-east", "us-west", "cut"),
         ("us-west", "us-east", "up"),
     ]
     assert {(link.shape.latency_ms, link.shape.jitter_ms) for link in changed} == {(250, 20)}
-    await runtime.heal("us-east", "us-west")
+    await heal(runtime, "us-east", "us-west")
     assert {(link.source, link.target): link.shape for link in (await runtime.status()).links} == declared
 
 
@@ -200,7 +203,7 @@ async def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_c
     runtime: ProcessRuntime,
 ) -> None:
     await runtime.kill("us-east")
-    await runtime.cut("us-east", "us-west", one_way=True)
+    await begin(runtime, "cut", "us-east", "us-west", one_way=True)
     await runtime.start("us-east")
     config = RegionConfig.load(runtime.run_dir / "regions" / "us-east" / "region.json")
     shapes = {peer.region: (peer.outbound.state, peer.inbound.state) for peer in config.peers}
@@ -212,7 +215,7 @@ async def test_a_region_that_was_paused_during_a_cut_applies_the_cut_when_it_res
     runtime: ProcessRuntime,
 ) -> None:
     await runtime.pause("us-east")
-    await runtime.cut("us-east", "us-west", one_way=True)
+    await begin(runtime, "cut", "us-east", "us-west", one_way=True)
     assert received_links(runtime.run_dir, "us-east") == []
     await runtime.resume("us-east")
     assert ["us-east", "us-west", "cut"] in received_links(runtime.run_dir, "us-east")
@@ -237,9 +240,9 @@ async def test_what_a_run_does_not_have_is_refused_with_what_it_has(runtime: Pro
         ):
             await verb("us-esat")
     with pytest.raises(Refused, match="no region 'mars' in this run: regions are us-east, "):
-        await runtime.cut("us-east", "mars")
+        await begin(runtime, "cut", "us-east", "mars")
     with pytest.raises(Refused, match="no link us-east -> us-east: name two different regions"):
-        await runtime.hold("us-east", "us-east")
+        await begin(runtime, "hold", "us-east", "us-east")
     with pytest.raises(Refused, match="no region"):
         await anext(runtime.logs("mars"))
 

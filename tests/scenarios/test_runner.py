@@ -109,11 +109,11 @@ def test_faults_and_moves_become_facts_of_the_history(harness: ScenarioHarness) 
     ]
     assert {fact.outcome for fact in facts(harness)} == {"fact"}
     assert harness.runtime.requests[-6:] == [
-        "cut us-east us-west",
-        "hold us-east eu-central one-way",
-        "latency us-east us-west 250 jitter 20",
-        "latency us-west us-east 500 one-way",
-        "heal us-east us-west",
+        "change_links us-east->us-west us-west->us-east state=cut",
+        "change_links us-east->eu-central state=held",
+        "change_links us-east->us-west us-west->us-east latency_ms=250.0 jitter_ms=20.0",
+        "change_links us-west->us-east latency_ms=500.0",
+        "heal us-east->us-west us-west->us-east",
         "heal",
     ]
 

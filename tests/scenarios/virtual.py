@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import RuntimeFailure
 from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
-from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
+from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.scenarios.actors.specs import (
     ActorFailure,
     ActorSpec,
@@ -193,28 +193,15 @@ class PretendedRuntime:
     async def resume(self, region: str) -> None:
         await self._do("resume", region, state="running")
 
-    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._do("cut", source, target, *(["one-way"] if one_way else []))
+    async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
+        values = [f"{name}={value}" for name, value in changes.items()]
+        await self._do("change_links", *(f"{a}->{b}" for a, b in links), *values)
 
-    async def latency(
-        self,
-        source: str,
-        target: str,
-        latency_ms: float,
-        *,
-        jitter_ms: float | None = None,
-        one_way: bool = False,
-    ) -> None:
-        jitter = [] if jitter_ms is None else [f"jitter {jitter_ms:g}"]
-        await self._do(
-            "latency", source, target, f"{latency_ms:g}", *jitter, *(["one-way"] if one_way else [])
-        )
+    async def break_connections(self, links: Sequence[Link], how: str) -> None:
+        await self._do(how, *(f"{a}->{b}" for a, b in links))
 
-    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._do("hold", source, target, *(["one-way"] if one_way else []))
-
-    async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        await self._do("heal", *filter(None, (source, target)))
+    async def heal(self, links: Sequence[Link] | None = None) -> None:
+        await self._do("heal", *(f"{a}->{b}" for a, b in links or ()))
 
     async def status(self) -> RunStatus:
         regions = (

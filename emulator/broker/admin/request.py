@@ -9,8 +9,8 @@ from typing import Any
 
 from emulator.broker.admin.http import HttpError, RequestHead
 from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, TrustLevel, authorize
+from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import EmulatedLink
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode

@@ -13,9 +13,9 @@ from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize,
 from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
 from emulator.broker.explain.topics import NotKnown
+from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
 from emulator.broker.region import Region
-from emulator.broker.replication.link_emulation import EmulatedLink
 from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.net.network import Listener

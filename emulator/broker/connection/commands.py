@@ -145,6 +145,8 @@ def _complete_handshake(connection: ClientConnection, greeting: wire.Connect, pe
     connection.client_version = greeting.client_version
     connection.peer = peer
     connection.raise_trust(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
+    if peer is None:
+        connection.region.clients.client_admitted(connection)
     settings = connection.region.config.settings
     connection.answer(wire.connected_response(greeting.protocol_version, settings.max_message_bytes).encode())
 

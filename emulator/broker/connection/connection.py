@@ -17,6 +17,7 @@ from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.framing import CommandReader
 from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
+from emulator.broker.links.emulation import EmulatedLink, EmulatedProtocol, EmulatedTransport
 from emulator.broker.replication.peer_auth import Handshake
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.tasks import TaskGroup
@@ -121,6 +122,12 @@ class ClientConnection(asyncio.Protocol):
         for watcher in self.watchers.values():
             watcher.end()
         self.flow_control.release()
+
+    def emulate(self, link: EmulatedLink) -> None:
+        """Pass all bytes through the link from now on. No effect if they do so already, or the connection ends."""
+        if self.is_open and not isinstance(self._transport, EmulatedTransport):
+            assert self._transport is not None
+            self._transport = EmulatedProtocol(self, link).adopt(self._transport)
 
     @property
     def service_url(self) -> str:
@@ -253,6 +260,9 @@ class ClientConnections:
         self._region = region
         self._table = table
         self.connections: dict[ClientConnection, None] = {}
+        self._link = region.environment.client_link
+        """The link to ordinary clients, not to peers. Connections pass through it from the first fault on."""
+        self._link.adopt_connections = self._emulate_link
         self._listener: Listener | None = None
         self._internal_listener: Listener | None = None
 
@@ -272,6 +282,17 @@ class ClientConnections:
         for listener in (self._listener, self._internal_listener):
             if listener is not None:
                 listener.close()
+
+    def client_admitted(self, connection: ClientConnection) -> None:
+        """Emulate the link for a client whose CONNECT was accepted, if the link has a fault. Only now is it known that
+        the client is no peer; so TCP connects over a cut link, too, and the client waits for CONNECTED."""
+        if not self._link.is_transparent:
+            connection.emulate(self._link)
+
+    def _emulate_link(self) -> None:
+        for connection in list(self.connections):
+            if connection.trust is TrustLevel.CLIENT:
+                connection.emulate(self._link)
 
     def close(self) -> None:
         """Close all connections in an orderly way."""

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.links.emulation import LinkCut
 from emulator.broker.replication import peer_auth
-from emulator.broker.replication.link_emulation import LinkCut
 from emulator.config.region import PeerConfig
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.errors import ProtocolError, ServerError

@@ -29,17 +29,20 @@ from emulator.scenarios.format.types import (
     ONE_OR_MORE,
     ActorNames,
     AdminPath,
+    Bandwidth,
     Cluster,
     ConsumerName,
     Deadline,
     FormatModel,
+    Fraction,
     HostNames,
+    LinkEnd,
+    LinkEnds,
+    LinkEndsOrEverything,
     Milliseconds,
     ProducerName,
     ProgramName,
     Region,
-    RegionPair,
-    RegionPairOrEverything,
     Regions,
     Seconds,
     TaskNames,
@@ -129,14 +132,15 @@ class Lose(OnRegion):
 
 
 class OnLink(Deadline):
-    """The links between two regions, or one of them."""
+    """The links between two ends, or one direction of them. An end is a region, several, a pattern such as `eu-*`, or
+    `clients`: the clients of the regions at the other end."""
 
     shorthand: ClassVar[str | None] = "between"
-    between: RegionPair | None = None
-    """Two regions: both directions."""
-    source: Region | None = Field(default=None, alias="from")
+    between: LinkEnds | None = None
+    """Two ends: both directions."""
+    source: LinkEnd | None = Field(default=None, alias="from")
     """With `to`: this direction only."""
-    target: Region | None = Field(default=None, alias="to")
+    target: LinkEnd | None = Field(default=None, alias="to")
 
     @model_validator(mode="after")
     def _names_two_regions(self) -> Self:
@@ -154,6 +158,10 @@ class OnLink(Deadline):
     def one_way(self) -> bool:
         return self.between is None
 
+    def values(self) -> dict[str, Any]:
+        """Return the values of the fault (`runtimes.faults.LINK_CHANGES`)."""
+        return {}
+
 
 class Latency(OnLink):
     """Set the one-way latency of a link."""
@@ -164,13 +172,60 @@ class Latency(OnLink):
     jitter: Seconds | None = None
     """Maximum random addition to the latency; default: unchanged."""
 
+    def values(self) -> dict[str, Any]:
+        jitter_ms = None if self.jitter is None else self.jitter * 1000
+        return {"latency_ms": self.time * 1000, "jitter_ms": jitter_ms}
+
+
+class BandwidthLimit(OnLink):
+    """Set the bandwidth of a link. From a region to its clients, the clients read slowly."""
+
+    shorthand = None
+    limit: Bandwidth = Field(alias="is")
+    """Bytes per second in one direction, or `unlimited`."""
+
+    def values(self) -> dict[str, Any]:
+        return {"bytes_per_second": self.limit or None}
+
+
+class Stall(OnLink):
+    """Stall a link at regular intervals."""
+
+    shorthand = None
+    every: TimeSpan
+    """Interval between the beginnings of two stalls."""
+    length: TimeSpan = Field(alias="for")
+    """Length of each stall; shorter than the interval."""
+
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Self:
+        if self.length >= self.every:
+            raise rule("must stall for a shorter time than every")
+        return self
+
+    def values(self) -> dict[str, Any]:
+        return {"every_ms": self.every * 1000, "stall_ms": self.length * 1000}
+
+
+class Flap(OnLink):
+    """Cut a link for a part of each period."""
+
+    shorthand = None
+    period: TimeSpan
+    """Length of a period."""
+    up: Fraction
+    """Part of each period, at its beginning, in which the link is up."""
+
+    def values(self) -> dict[str, Any]:
+        return {"period_ms": self.period * 1000, "up": self.up}
+
 
 class Heal(Deadline):
     """Restore links as the topology declares them; deliver held traffic."""
 
     shorthand = "between"
-    between: RegionPairOrEverything
-    """Two regions (both directions), or `all`."""
+    between: LinkEndsOrEverything
+    """Two ends (both directions), or `all`."""
 
 
 class Skew(Deadline):
@@ -240,7 +295,6 @@ Action = (
     | Move
     | OnRegion
     | OnLink
-    | Latency
     | Heal
     | Skew
     | AdminCalls
@@ -286,13 +340,23 @@ class StepEntry(FormatModel):
     resume: OnRegion | None = None
     """Resume a paused region, program, host or task."""
     cut: OnLink | None = None
-    """Drop all traffic between two regions. New connections fail; open ones stall."""
+    """Drop all traffic of a link. New connections fail; open ones stall."""
     hold: OnLink | None = None
-    """Queue traffic between two regions until `heal`, then deliver it in order."""
+    """Queue traffic of a link until `heal`, then deliver it in order."""
     latency: Latency | None = None
     """Set the one-way latency of a link."""
+    bandwidth: BandwidthLimit | None = None
+    """Set the bandwidth of a link."""
+    stall: Stall | None = None
+    """Stall a link at regular intervals."""
+    flap: Flap | None = None
+    """Cut a link for a part of each period."""
+    reset: OnLink | None = None
+    """Reset all open connections of a link; new ones work."""
+    half_open: OnLink | None = None
+    """Let all open connections of a link carry nothing any more, although they stay open; new ones work."""
     heal: Heal | None = None
-    """Undo `cut`, `hold` and `latency`."""
+    """Undo all faults of links."""
     skew: Skew | None = None
     """Offset a region's wall clock."""
     admin: AdminCalls | None = None

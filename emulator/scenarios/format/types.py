@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
@@ -26,14 +27,13 @@ from pydantic import (
 
 from emulator.config.renamed import VALUES
 from emulator.config.yaml_errors import rule
-from emulator.model.values import TopicName, seconds_in
+from emulator.model.values import CLIENTS, UNLIMITED, TopicName, bytes_per_second_in, fraction_in, seconds_in
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
 """Names of groups of actors; no actor may have one of these names."""
 EVERYTHING = "all"
 FORMER_NAMES = {old for names in VALUES.values() for old in names}
 """Former names of `GROUPS` and `EVERYTHING`."""
-UNLIMITED = "unlimited"
 SKEW_MS_MAX = 86_400_000
 
 _ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
@@ -147,12 +147,44 @@ def pair(regions: tuple[str, ...]) -> tuple[str, ...]:
     return regions
 
 
+def _link_end(end: Any, info: ValidationInfo) -> Any:
+    """Validate one end of a link: a region, several, a pattern, or `clients`."""
+    regions = getattr(info.context, "regions", ())
+    names = end.split(",") if isinstance(end, str) else end
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise rule("must be a region, several, a pattern like eu-*, or clients")
+    for name in names:
+        if name != CLIENTS and not any(fnmatchcase(region, name) for region in regions):
+            raise rule(
+                f"must be a region of the topology: {', '.join(regions)}; or clients", known=[*regions]
+            )
+    return ",".join(names)
+
+
 def _pair_or_everything(written: Any) -> Any:
     if written in (EVERYTHING, ()):  # as written in the file, and as validated before
         return ()
     if not isinstance(written, list | tuple) or len(written) != 2 or written[0] == written[1]:
         raise rule(f"must be two different regions, like [us-east, us-west], or `{EVERYTHING}`")
     return tuple(written)
+
+
+def _bandwidth(text: Any) -> int:
+    """0: unlimited."""
+    try:
+        return bytes_per_second_in(text if isinstance(text, str) else "") or 0
+    except ValueError as problem:
+        raise rule(str(problem)) from None
+
+
+def _fraction(text: Any) -> float:
+    try:
+        fraction = fraction_in(text if isinstance(text, str) else "")
+    except ValueError as problem:
+        raise rule(str(problem)) from None
+    if not 0 < fraction < 1:
+        raise rule("must be above 0% and below 100%")
+    return fraction
 
 
 _ONE_OR_SEVERAL = WithJsonSchema(
@@ -193,12 +225,27 @@ TaskNames = Annotated[tuple[TaskName, ...], BeforeValidator(_listed), NOT_EMPTY,
 Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]
 ActorOrGroup = Annotated[str, AfterValidator(_known("actors", "an actor of this scenario", GROUPS))]
 ActorNames = Annotated[tuple[ActorOrGroup, ...], BeforeValidator(_listed), NOT_EMPTY, _ONE_OR_SEVERAL]
-_PAIR_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
-RegionPair = Annotated[
-    tuple[Region, ...], BeforeValidator(_listed), AfterValidator(pair), WithJsonSchema(_PAIR_SCHEMA)
+LinkEnd = Annotated[str, BeforeValidator(_link_end), _ONE_OR_SEVERAL]
+"""One end of a link: a region, several (a list, or text with commas), a pattern such as `eu-*`, or `clients`."""
+Bandwidth = Annotated[
+    int,
+    BeforeValidator(_bandwidth),
+    WithJsonSchema({"type": "string", "examples": ["500KB/s", "1MB/s", "unlimited"]}),
 ]
-RegionPairOrEverything = Annotated[
-    tuple[Region, ...],
+Fraction = Annotated[
+    float, BeforeValidator(_fraction), WithJsonSchema({"type": "string", "examples": ["50%"]})
+]
+_PAIR_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "items": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    "minItems": 2,
+    "maxItems": 2,
+}
+LinkEnds = Annotated[
+    tuple[LinkEnd, ...], BeforeValidator(_listed), AfterValidator(pair), WithJsonSchema(_PAIR_SCHEMA)
+]
+LinkEndsOrEverything = Annotated[
+    tuple[LinkEnd, ...],
     BeforeValidator(_pair_or_everything),
     WithJsonSchema({"anyOf": [_PAIR_SCHEMA, {"const": EVERYTHING}]}),
 ]

@@ -7,7 +7,7 @@ program of the world calls them. No run directory is written before the world en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 
 from emulator.config.region import LinkShape
 from emulator.errors import Refused, RuntimeFailure, StorageError
-from emulator.run.directory import LinkStatus
-from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
+from emulator.model.values import CLIENTS
+from emulator.run.directory import LinkStatus, links_of
+from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 from emulator.storage.configuration.memory import ConfigurationMemory
@@ -24,46 +25,65 @@ from emulator.storage.configuration.memory import ConfigurationMemory
 READY_SECONDS = 30.0
 """Virtual time that a region may take until it is ready."""
 
-Link = tuple[str, str]
+INTERMITTENT_FIELDS = ("stall_every_ms", "stall_ms", "flap_period_ms", "flap_up")
+"""Fields of a link's shape that brokers emulate between regions; the simulated network has the others."""
 
 
 class _Links:
-    """The declared and the current shapes of a world's links."""
+    """The declared and the current shapes of a world's links.
+
+    The simulated network carries bytes between regions with latency, jitter, bandwidth and state. Brokers emulate the
+    rest by the code that ships: stalls and flapping between regions, and links to clients as a whole.
+    """
 
     def __init__(self, world: World) -> None:
-        self._network = world.simulation.network
-        self._declared: dict[Link, LinkShape] = {
-            (link.source, link.target): link.shape for link in world.topology.links
-        }
+        self._world = world
+        self._declared = links_of(world.topology)
         self._shapes = dict(self._declared)
 
-    def change(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
-        for link in self._directions(source, target, one_way):
-            self._shapes[link] = replace(self._shapes[link], **changes)
+    def change(self, links: Iterable[Link], changes: Mapping[str, Any]) -> None:
+        self._set({link: replace(self._shapes[link], **changes) for link in self._known(links)})
 
-    def heal(self, source: str | None, target: str | None) -> None:
-        if source is None or target is None:
-            self._shapes = dict(self._declared)
-        else:
-            for link in self._directions(source, target, one_way=False):
-                self._shapes[link] = self._declared[link]
-        self.apply()
+    def heal(self, links: Iterable[Link] | None) -> None:
+        self._set({link: self._declared[link] for link in self._known(links or self._declared)})
 
-    def apply(self) -> None:
-        """Set the shapes of the network's links, including their states."""
-        for (source, target), shape in self._shapes.items():
-            self._network.shape(source, target, shape)
+    def break_connections(self, links: Iterable[Link] | None, how: str) -> None:
+        pairs = {frozenset(link): link for link in self._known(links or self._declared)}
+        for source, target in pairs.values():
+            for end, other in ((source, target), (target, source)):
+                if end != CLIENTS:
+                    self._world.regions[end].break_connections(other, how)
+
+    def _set(self, shapes: Mapping[Link, LinkShape]) -> None:
+        self._shapes.update(shapes)
+        for (source, target), shape in shapes.items():
+            if CLIENTS in (source, target):
+                self._emulate(source, target, shape)
+            else:
+                self._world.simulation.network.shape(source, target, shape)
+                intermittent = {name: getattr(shape, name) for name in INTERMITTENT_FIELDS}
+                self._emulate(source, target, LinkShape(**intermittent))
+
+    def _emulate(self, source: str, target: str, shape: LinkShape) -> None:
+        for end, other, outbound in ((source, target, True), (target, source, False)):
+            if end != CLIENTS:
+                self._world.regions[end].emulate_link(other, outbound=outbound, shape=shape)
 
     def are_up(self, one: str, other: str) -> bool:
         return self._shapes[one, other].state == self._shapes[other, one].state == "up"
 
     def status(self) -> tuple[LinkStatus, ...]:
-        return tuple(LinkStatus(*link, shape, self._declared[link]) for link, shape in self._shapes.items())
+        return tuple(
+            LinkStatus(*link, shape, self._declared[link])
+            for link, shape in self._shapes.items()
+            if CLIENTS not in link or shape != self._declared[link]
+        )
 
-    def _directions(self, source: str, target: str, one_way: bool) -> list[Link]:
-        if (source, target) not in self._shapes:
-            raise Refused(f"no link {source} -> {target}: name two different regions")
-        return [(source, target)] if one_way else [(source, target), (target, source)]
+    def _known(self, links: Iterable[Link]) -> list[Link]:
+        for source, target in links:
+            if (source, target) not in self._shapes:
+                raise Refused(f"no link {source} -> {target}: name two different regions")
+        return list(links)
 
 
 class SimulatedRuntime:
@@ -166,40 +186,20 @@ class SimulatedRuntime:
         if self._state(region) in ("starting", "running"):
             await self._wait_until_linked(region)
 
-    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._check_names(source, target)
-        self._links.change(source, target, one_way, state="cut")
-        self._world.cut(source, target, one_way=one_way)
+    async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
+        self._links.change(links, changes)
 
-    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._check_names(source, target)
-        self._links.change(source, target, one_way, state="held")
-        self._world.hold(source, target, one_way=one_way)
-
-    async def latency(
-        self,
-        source: str,
-        target: str,
-        latency_ms: float,
-        *,
-        jitter_ms: float | None = None,
-        one_way: bool = False,
-    ) -> None:
-        self._check_names(source, target)
-        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
-        self._links.change(source, target, one_way, latency_ms=latency_ms, **jitter)
-        self._links.apply()
+    async def break_connections(self, links: Sequence[Link], how: str) -> None:
+        self._links.break_connections(links, how)
 
     async def skew(self, region: str, ahead_ms: int) -> None:
         self._check_names(region)
         self._world.regions[region].host.wall_clock_ms.jump(ahead_ms - self._clock_offsets_ms.get(region, 0))
         self._clock_offsets_ms[region] = ahead_ms
 
-    async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        if source is not None and target is not None:
-            self._check_names(source, target)
-        self._links.heal(source, target)
-        self._world.heal(source, target)
+    async def heal(self, links: Sequence[Link] | None = None) -> None:
+        self._links.heal(links)
+        self._links.break_connections(links, "normal")
         for name in self._running():
             await self._wait_until_linked(name)
 

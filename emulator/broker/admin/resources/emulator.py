@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from emulator.broker import log_output
@@ -17,10 +18,12 @@ from emulator.broker.admin.request import AdminContext, AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.environment import ShiftedClock
 from emulator.broker.explain import topics as explanations
+from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata_sync.settings import LostClusters
 from emulator.config.region import CLOCK_AHEAD_MS_MAX
 from emulator.model.explanations import KINDS
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, full_topic
+from emulator.model.values import CLIENTS
 
 
 async def status(call: AdminRequest) -> Content:
@@ -35,7 +38,12 @@ async def status(call: AdminRequest) -> Content:
         "waiting_for": waiting_for,
         "pid": os.getpid(),
         "service_url": call.service_url,
-        "links": [link for name in sorted(context.links) for link in _link_rows(context, name)],
+        "links": [
+            link
+            for name in sorted(context.links)
+            if name != CLIENTS or not context.links[CLIENTS].is_transparent
+            for link in _link_rows(context, name)
+        ],
     }
 
 
@@ -64,7 +72,8 @@ async def conflicts(call: AdminRequest) -> Content:
     ]
 
 
-async def set_link(call: AdminRequest) -> None:
+def _link(call: AdminRequest) -> tuple[EmulatedLink, bool]:
+    """Return the link of a request, and whether the named direction is outbound."""
     context, here = call.context, call.region.config.region
     source, target = call.names["source"], call.names["target"]
     if here not in (source, target):
@@ -72,7 +81,28 @@ async def set_link(call: AdminRequest) -> None:
     link = context.links.get(target if source == here else source)
     if link is None:
         raise HttpError(404, f"no link {source} -> {target}; peers are: {', '.join(sorted(context.links))}")
-    link.set(outbound=source == here, **call.body)
+    return link, source == here
+
+
+async def set_link(call: AdminRequest) -> None:
+    link, outbound = _link(call)
+    try:
+        changed = replace(link.outbound if outbound else link.inbound, **call.body)
+        changed.check()
+    except ValueError as problem:
+        raise HttpError(400, str(problem)) from None
+    link.set(outbound=outbound, **call.body)
+
+
+async def break_connections(call: AdminRequest) -> None:
+    link, _ = _link(call)
+    match call.body["connections"]:
+        case "reset":
+            link.reset()
+        case "half-open":
+            link.make_half_open()
+        case "normal":
+            link.end_half_open()
 
 
 # Protocol events, and requests that wait for them.
@@ -218,6 +248,19 @@ def _is_duration(value: object) -> bool:
     return _is_number(value, (int, float), 0, _MILLISECONDS_MAX)
 
 
+CONNECTION_CHANGES = ("reset", "half-open", "normal")
+
+
+def _connections_change(body: Any) -> dict[str, str]:
+    if (
+        not isinstance(body, dict)
+        or set(body) != {"connections"}
+        or body["connections"] not in CONNECTION_CHANGES
+    ):
+        raise HttpError(400, f"the body must be an object with connections: {', '.join(CONNECTION_CHANGES)}")
+    return body
+
+
 _DURATION = (_is_duration, f"must be a number, 0 to {_MILLISECONDS_MAX}")
 _LINK = _fields(
     {
@@ -228,6 +271,13 @@ _LINK = _fields(
             lambda value: value is None or _is_number(value, int, 1, 2**63 - 1),
             "must be a whole number, 1 or more, or null for no limit",
         ),
+        "stall_every_ms": _DURATION,
+        "stall_ms": _DURATION,
+        "flap_period_ms": _DURATION,
+        "flap_up": (
+            lambda value: _is_number(value, (int, float), 0, 1) and bool(value),
+            "must be a number above 0 and up to 1",
+        ),
     },
     "",
     {
@@ -235,6 +285,19 @@ _LINK = _fields(
         "latency_ms": {"type": "number", "minimum": 0},
         "jitter_ms": {"type": "number", "minimum": 0},
         "bandwidth_bytes_per_second": {"type": ["integer", "null"], "minimum": 1},
+        "stall_every_ms": {"type": "number", "minimum": 0},
+        "stall_ms": {"type": "number", "minimum": 0},
+        "flap_period_ms": {"type": "number", "minimum": 0},
+        "flap_up": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    },
+)
+_CONNECTIONS = Body(
+    _connections_change,
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["connections"],
+        "properties": {"connections": {"enum": list(CONNECTION_CHANGES)}},
     },
 )
 _LOGGING_CHOICES = {"level": log_output.LEVELS, "format": log_output.FORMATS}
@@ -318,6 +381,15 @@ RESOURCES = (
             set_link,
             "Change one direction of a link that ends here. Omitted fields keep their values.",
             body=_LINK,
+        ),
+    ),
+    Resource(
+        "/geoemu/v1/links/{source}/{target}/connections",
+        put=changes(
+            break_connections,
+            "Reset the open connections of a link that this region emulates, or make them half-open; `normal` resets "
+            "half-open ones.",
+            body=_CONNECTIONS,
         ),
     ),
     Resource(

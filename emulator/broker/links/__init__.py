@@ -1,0 +1,1 @@
+"""Emulation of links: between regions, and between clients and their region."""

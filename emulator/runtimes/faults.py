@@ -1,0 +1,364 @@
+"""The catalogue of faults: values that begin and end on any runtime, and what each runtime can do.
+
+Scenario steps, commands, the Python API and `geoemu chaos` create these values, so that a fault means the same in all
+of them. A history records each fault by its `facts`. `FAULTS` is the table of docs/reference/faults.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+from emulator.config.region import LinkShape
+from emulator.errors import Refused
+from emulator.model.suggestions import nearest
+from emulator.model.values import CLIENTS
+from emulator.runtimes.contract import BREAKS, Link, Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFact:
+    """One fact of a history about a fault."""
+
+    op: str
+    region: str
+    other_region: str | None = None
+    detail: str | None = None
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields of the fact, except `op`, that are set."""
+        named = {"region": self.region, "other_region": self.other_region, "detail": self.detail}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+class Fault(Protocol):
+    """A fault with a beginning and an end."""
+
+    @property
+    def verb(self) -> str:
+        """Name of the fault: the key of its row in `FAULTS`, its command, step, method and operation in histories."""
+        ...
+
+    async def begin(self, runtime: Runtime) -> None:
+        """Begin the fault; returns when its effect is complete. Raises RuntimeFailure or Refused."""
+        ...
+
+    async def end(self, runtime: Runtime) -> None:
+        """End the fault and wait until the regions are ready and linked again. Raises RuntimeFailure or Refused."""
+        ...
+
+    def facts(self) -> Iterable[FaultFact]:
+        """Return the facts to record when the fault has begun."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFault:
+    """A fault of one region: kill, lose, stop, restart or pause."""
+
+    verb: str
+    region: str
+
+    async def begin(self, runtime: Runtime) -> None:
+        await getattr(runtime, self.verb)(self.region)
+
+    async def end(self, runtime: Runtime) -> None:
+        if self.verb == "pause":
+            await runtime.resume(self.region)
+        elif self.verb != "restart":
+            await runtime.start(self.region)
+
+    def facts(self) -> Iterable[FaultFact]:
+        return [FaultFact(self.verb, self.region)]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """A fault of links between regions, or between clients and their region; or `heal`, the end of all their faults."""
+
+    verb: str
+    pairs: tuple[Link, ...]
+    """(source, target) of each link; both directions unless `one_way`."""
+    one_way: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Changed fields of `config.region.LinkShape`; empty for `reset` and `half_open`."""
+    value: str = ""
+    """The change in words, such as `200 ms`; empty if the verb says it."""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All affected directions, each once."""
+        back = () if self.one_way else tuple(link[::-1] for link in self.pairs)
+        return tuple(dict.fromkeys((*self.pairs, *back)))
+
+    async def begin(self, runtime: Runtime) -> None:
+        if self.verb in BREAKS:
+            await runtime.break_connections(self.links, self.verb)
+        elif self.verb == "heal":
+            await runtime.heal(self.links)
+        else:
+            await runtime.change_links(self.links, self.changes)
+
+    async def end(self, runtime: Runtime) -> None:
+        await runtime.heal(self.links)
+
+    def facts(self) -> Iterable[FaultFact]:
+        return [self._fact(link) for link in self.pairs]
+
+    def _fact(self, link: Link) -> FaultFact:
+        """A fact names the region first; `one way back` is the direction from its clients."""
+        source, target = link
+        way = "one way" if self.one_way else "both ways"
+        if source == CLIENTS:
+            source, target = target, source
+            way = "one way back" if self.one_way else way
+        detail = None if self.verb == "heal" else f"{self.value} {way}".strip()
+        return FaultFact(self.verb, source, target, detail)
+
+
+# Link faults, by verb.
+
+
+def cut_changes() -> tuple[dict[str, Any], str]:
+    return {"state": "cut"}, ""
+
+
+def hold_changes() -> tuple[dict[str, Any], str]:
+    return {"state": "held"}, ""
+
+
+def latency_changes(latency_ms: float, jitter_ms: float | None = None) -> tuple[dict[str, Any], str]:
+    """`jitter_ms` None: unchanged."""
+    jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
+    return {"latency_ms": latency_ms, **jitter}, f"{latency_ms:g} ms"
+
+
+def bandwidth_changes(bytes_per_second: int | None) -> tuple[dict[str, Any], str]:
+    """None: unlimited."""
+    words = "unlimited" if bytes_per_second is None else f"{bytes_per_second} bytes/s"
+    return {"bandwidth_bytes_per_second": bytes_per_second}, words
+
+
+def stall_changes(every_ms: float, stall_ms: float) -> tuple[dict[str, Any], str]:
+    """Raises Refused if a stall leaves no time before the next one."""
+    try:
+        LinkShape(stall_every_ms=every_ms, stall_ms=stall_ms).check()
+    except ValueError as problem:
+        raise Refused(str(problem)) from None
+    return {"stall_every_ms": every_ms, "stall_ms": stall_ms}, f"{stall_ms:g} ms every {every_ms:g} ms"
+
+
+def flap_changes(period_ms: float, up: float) -> tuple[dict[str, Any], str]:
+    """`up` is the part of each period in which the link is up, between 0 and 1. Raises Refused for other values."""
+    if not period_ms > 0 or not 0 < up < 1:
+        raise Refused(
+            "a flapping link needs a period above 0, and to be up for more than 0 % and less than 100 % of it"
+        )
+    return {"flap_period_ms": period_ms, "flap_up": up}, f"up {up * 100:g} % of {period_ms:g} ms"
+
+
+LINK_CHANGES: Mapping[str, Callable[..., tuple[dict[str, Any], str]]] = {
+    "cut": cut_changes,
+    "hold": hold_changes,
+    "latency": latency_changes,
+    "bandwidth": bandwidth_changes,
+    "stall": stall_changes,
+    "flap": flap_changes,
+    "reset": lambda: ({}, ""),
+    "half_open": lambda: ({}, ""),
+    "heal": lambda: ({}, ""),
+}
+"""Verb -> function of its values that returns the changed fields of a link, and the change in words."""
+
+
+def link_fault(
+    verb: str,
+    regions: Collection[str],
+    source: str | Sequence[str],
+    target: str | Sequence[str],
+    *,
+    one_way: bool = False,
+    **values: Any,
+) -> LinkFault:
+    """Return the fault of all links between two ends, as `link_pairs` reads them. `values` are the arguments of the
+    verb's function in `LINK_CHANGES`. Raises Refused for unknown ends or invalid values."""
+    changes, words = LINK_CHANGES[verb](**values)
+    return LinkFault(verb, link_pairs(regions, source, target), one_way, changes, words)
+
+
+def link_pairs(
+    regions: Collection[str], source: str | Sequence[str], target: str | Sequence[str]
+) -> tuple[Link, ...]:
+    """Return each pair of a region of `source` and one of `target`, each unordered pair once.
+
+    An end is a region, several (a list, or text with commas), a pattern such as `eu-*`, or `clients`: the clients of
+    the regions at the other end. Raises Refused if an end matches no region, or no pair of different ends is left.
+    """
+    pairs: dict[Link, None] = {}
+    for link in ((a, b) for a in ends_in(regions, source) for b in ends_in(regions, target) if a != b):
+        if link[::-1] not in pairs:
+            pairs[link] = None
+    if not pairs:
+        ends = f"{_text(source)} -> {_text(target)}"
+        raise Refused(f"no link {ends}: name two different regions, or `{CLIENTS}` and a region")
+    return tuple(pairs)
+
+
+def ends_in(regions: Collection[str], end: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the regions, or `clients`, that one end of a link names, each once. Raises Refused if one is unknown."""
+    found: dict[str, None] = {}
+    for name in end.split(",") if isinstance(end, str) else end:
+        matching = (
+            [CLIENTS] if name == CLIENTS else [region for region in regions if fnmatchcase(region, name)]
+        )
+        if not matching:
+            guess = nearest(name, tuple(regions))
+            hint = f"did you mean {guess}? " if guess else ""
+            raise Refused(f"no region {name!r} in this run: {hint}regions are {', '.join(regions)}")
+        found.update(dict.fromkeys(matching))
+    return tuple(found)
+
+
+def _text(end: str | Sequence[str]) -> str:
+    return end if isinstance(end, str) else ",".join(end)
+
+
+# The table.
+
+RUNTIME_NAMES = ("process", "compose", "simulated")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRow:
+    """One kind of fault, as docs/reference/faults.md shows it."""
+
+    summary: str
+    ended_by: str
+    """Verb that ends it; empty: it is over at once, or cannot be ended."""
+    cells: Mapping[str, str]
+    """Runtime -> the test that shows the fault there (`tests/….py::name`), or the reason why it has none."""
+
+
+_PROCESS = "tests/runtimes/test_process.py::"
+_PROCESS_LINKS = "tests/runtimes/test_link_faults.py::"
+_STOPPED_PROCESS = (
+    _PROCESS + "test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports"
+)
+_SIMULATED_REGION = (
+    "tests/simulation/test_region_faults.py::test_a_region_stops_pauses_restarts_and_is_lost_in_virtual_time"
+)
+_COMPOSE = "tests/runtimes/test_compose.py::"
+_SIMULATED = "tests/simulation/test_link_faults.py::"
+_SAME = "the region's program emulates it as in a process"
+"""Reason why a fault of links has no separate test in containers."""
+
+
+def _emulated(summary: str, process: str, simulated: str) -> FaultRow:
+    """Return the row of a fault of links that the region's program emulates."""
+    cells = {"process": _PROCESS_LINKS + process, "compose": _SAME, "simulated": _SIMULATED + simulated}
+    return FaultRow(summary, "heal", cells)
+
+
+FAULTS: Mapping[str, FaultRow] = {
+    "kill": FaultRow(
+        "SIGKILL a region; unflushed state is lost.",
+        "start",
+        {
+            "process": _PROCESS
+            + "test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports",
+            "compose": _COMPOSE + "test_a_killed_region_is_seen_to_be_and_comes_back_with_what_it_had",
+            "simulated": "tests/simulation/test_world.py::test_a_killed_region_comes_back_with_what_it_acknowledged",
+        },
+    ),
+    "stop": FaultRow(
+        "Stop a region gracefully.",
+        "start",
+        {
+            "process": _PROCESS
+            + "test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports",
+            "compose": _COMPOSE + "test_every_verb_may_come_twice",
+            "simulated": _SIMULATED_REGION,
+        },
+    ),
+    "restart": FaultRow(
+        "Stop a region gracefully and start it again.",
+        "",
+        {
+            "process": _PROCESS + "test_a_lost_region_is_lost_until_it_is_started",
+            "compose": _COMPOSE + "test_every_verb_may_come_twice",
+            "simulated": _SIMULATED_REGION,
+        },
+    ),
+    "pause": FaultRow(
+        "Freeze a region: connections stay open, and it sends nothing.",
+        "resume",
+        {
+            "process": _PROCESS
+            + "test_a_region_that_was_paused_during_a_cut_applies_the_cut_when_it_resumes",
+            "compose": _COMPOSE + "test_a_paused_region_is_seen_to_be_and_goes_on",
+            "simulated": _SIMULATED_REGION,
+        },
+    ),
+    "lose": FaultRow(
+        "SIGKILL a region that is not expected back.",
+        "",
+        {
+            "process": _PROCESS + "test_a_lost_region_is_lost_until_it_is_started",
+            "compose": _COMPOSE + "test_every_verb_may_come_twice",
+            "simulated": _SIMULATED_REGION,
+        },
+    ),
+    "cut": FaultRow(
+        "Drop all traffic of links: new connections fail, open ones stall.",
+        "heal",
+        {
+            "process": _PROCESS_LINKS + "test_clients_recover_from_each_fault_of_their_link",
+            "compose": _COMPOSE
+            + "test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_healed",
+            "simulated": _SIMULATED
+            + "test_a_client_whose_link_is_cut_times_out_and_its_messages_arrive_once_after_heal",
+        },
+    ),
+    "hold": _emulated(
+        "Queue the traffic of links.",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_what_a_held_link_queues_arrives_after_heal",
+    ),
+    "latency": FaultRow(
+        "Delay the traffic of links, with jitter.",
+        "heal",
+        {
+            "process": _PROCESS_LINKS + "test_clients_recover_from_each_fault_of_their_link",
+            "compose": _COMPOSE + "test_a_message_takes_at_least_the_latency_that_its_link_was_given",
+            "simulated": _SIMULATED + "test_the_latency_of_a_client_link_is_added_in_each_direction",
+        },
+    ),
+    "bandwidth": _emulated(
+        "Limit the bandwidth of links; towards clients: slow readers.",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_a_slow_reader_receives_everything_and_other_clients_are_not_delayed",
+    ),
+    "stall": _emulated(
+        "Stall links at intervals, as packet loss does to TCP.",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_a_stalled_link_delays_what_is_sent_during_a_stall",
+    ),
+    "flap": _emulated(
+        "Cut links for a part of each period.",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_regions_replicate_over_a_flapping_link",
+    ),
+    "reset": _emulated(
+        "Reset the open connections of links (TCP RST).",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_connections_that_are_reset_are_opened_again_and_nothing_is_lost",
+    ),
+    "half_open": _emulated(
+        "Let the open connections of links stay open and carry nothing; new ones work.",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_a_half_open_connection_is_silent_while_new_ones_work",
+    ),
+}
+"""All kinds of faults, by verb."""
