@@ -14,6 +14,7 @@ from typing import TypeVar
 from emulator.config.loading import load_topology
 from emulator.config.renamed import renamed_arguments
 from emulator.errors import RuntimeFailure
+from emulator.model.protocol_events import ProtocolState
 from emulator.model.values import TopicName, seconds_in
 from emulator.recording import recorded
 from emulator.recording.context import environment_variables
@@ -25,7 +26,7 @@ from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run, select_regions
 from emulator.runtimes.verifier import verify_command, verify_now
-from emulator.scenarios.region_queries import read_topics_over_http, survey
+from emulator.scenarios.region_queries import await_state, read_topics_over_http, survey
 from geoemu.faults import Background, Faults, all_of
 from geoemu.verdict import Verdict, verdict_from
 
@@ -143,6 +144,20 @@ class Geo(Faults):
             if time.monotonic() > deadline:
                 raise RuntimeFailure(f"{backlog} after {within}")
             time.sleep(POLL_SECONDS)
+
+    def await_state(self, region: str, *, topic: str | None = None, within: str = "30s", **state: int) -> int:
+        """Wait until a region has reached a state of a protocol, and return its number of events.
+
+        `state`: one name and number, such as `snapshot_round=2` (docs/SCENARIOS.md lists the names): the region has
+        counted this many events since it was started; with `_more`, such as `update_sent_more=1`, since this call.
+        `topic`: count events of this topic only. `within`: maximum time, as a duration such as `10s`. While the region
+        is down, its return is waited for; it then counts from zero.
+
+        Raises ValueError for a wrong state, topic or duration; RuntimeFailure after the time, with the number of
+        events, or if the region is not in the run.
+        """
+        awaited, seconds = ProtocolState.of(state, topic), seconds_in(within)
+        return self._background.run(await_state(self._runtime, region, awaited, seconds))
 
     def seal(self, *actors: str) -> None:
         """Close the histories of programs that were killed; their pending operations stay unknown. Raises

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
@@ -20,6 +21,7 @@ from tests.runtimes.fixtures import end_all, living, wait_until, write_topology
 pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).parents[1]
+GEOEMU = Path(sys.executable).with_name("geoemu")
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
@@ -55,6 +57,47 @@ def test_a_drill_in_a_few_lines_ends_with_its_verdict(folder: Path) -> None:
     done = [event.op for event in read_events(folder / "run" / "history" / "operator.jsonl")]
     assert sorted(done) == ["heal", "kill", "kill", "latency", "start", "start"]
     assert living(folder / "run") == []
+
+
+def test_a_program_and_a_command_wait_for_states_of_a_region(folder: Path) -> None:
+    exclusive = pulsar.ProducerAccessMode.Exclusive
+    with (
+        geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo,
+        ThreadPoolExecutor(101) as pool,
+    ):
+        waiting = [pool.submit(geo.await_state, "us-east", takeover=1 + one % 2) for one in range(100)]
+        words = ("await", "us-east", "takeover_more=1", "--topic", "orders", "--run-dir", str(folder / "run"))
+        command = pool.submit(subprocess.run, [GEOEMU, *words], capture_output=True, text=True)
+        client = pulsar.Client(geo.url("us-east"), logger=QUIET)
+        count = 0
+        while not command.done():
+            client.create_producer("orders", access_mode=exclusive).close()
+            count += 1
+        assert [one.result() for one in waiting if not 1 <= one.result() <= count] == []
+        orders = "persistent://public/default/orders"
+        assert command.result().stdout == f"us-east reached takeover_more 1 of {orders}: 1 counted\n"
+        assert geo.await_state("us-east", takeover=count, topic="orders", within="1s") == count
+
+        with pytest.raises(
+            geoemu.RuntimeFailure, match=rf"takeover is {count} of 999 in us-east after 0.3 s"
+        ):
+            geo.await_state("us-east", takeover=999, within="300ms")
+        for wrong in ({}, {"takeover": 0}, {"takeovers": 1}, {"takeover": 1, "update_sent": 1}):
+            with pytest.raises(ValueError, match="takeover"):
+                geo.await_state("us-east", **wrong)
+        with pytest.raises(geoemu.GeoemuError, match="did you mean us-east"):
+            geo.await_state("us-eats", takeover=1)
+
+        killed = pool.submit(geo.await_state, "us-east", takeover=count + 1, within="3s")
+        geo.kill("us-east")
+        with pytest.raises(
+            geoemu.RuntimeFailure, match=r"takeover is \d+ of \d+ in us-east \(killed\) after 3 s"
+        ):
+            killed.result()
+        returning = pool.submit(geo.await_state, "us-east", takeover_more=1)
+        geo.start("us-east")
+        client.create_producer("orders", access_mode=exclusive).close()
+        assert returning.result() == 1, "a region counts from zero after its start"
 
 
 def test_an_exception_ends_everything_and_stays_what_it_was(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from emulator.errors import GeoemuError
+from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
 from emulator.model.values import bytes_per_second_in, fraction_in, seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
@@ -248,6 +250,37 @@ JitterMilliseconds = Annotated[
 ]
 
 
+def _complete_state(incomplete: str) -> list[str]:
+    """Return the names of protocol states that match, for a number after them."""
+    names = [f"{event}{suffix}=" for event in PROTOCOL_EVENTS for suffix in ("", MORE)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _state(text: str) -> ProtocolState:
+    name, _, number = text.partition("=")
+    try:
+        return ProtocolState.of({name: int(number) if re.fullmatch(r"-?[0-9]{1,30}", number) else number})
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text[:60]!r}: {problem}") from None
+
+
+State = Annotated[
+    ProtocolState,
+    typer.Argument(
+        metavar="NAME=NUMBER",
+        parser=_state,
+        help="Name of a protocol event and its number, such as snapshot_round=2 (docs/SCENARIOS.md lists the names).",
+        autocompletion=_complete_state,
+        show_default=False,
+    ),
+]
+OnlyTopic = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Count events of this topic only.")
+]
+Within = Annotated[
+    float | None,
+    typer.Option("--within", "--timeout", metavar="TIME", parser=seconds, help="Maximum time. Default: 30s."),
+]
 OnlyRegion = Annotated[
     str | None,
     typer.Option(

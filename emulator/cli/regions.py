@@ -1,4 +1,5 @@
-"""Verbs that change the states of regions: kill, lose, stop, start, restart, pause, resume."""
+"""Verbs that change the states of regions (kill, lose, stop, start, restart, pause, resume), and `await`, which waits
+for a state of a protocol."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from emulator.cli.application import LOST, app, open_run_of, reason_unchanged, refuse_ended
-from emulator.cli.options import Cluster, Regions, RunDir, WithStore
+from emulator.cli.options import Cluster, OnlyTopic, Region, Regions, RunDir, State, Within, WithStore
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
     from emulator.run.history import HistoryWriter
+
+
+AWAIT_SECONDS = 30.0
 
 
 @app.command(
@@ -70,6 +74,27 @@ def pause(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = No
 def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
     """Resume paused regions and wait until they are ready."""
     _change_regions(run_dir, regions, cluster, "resume", "is ready again")
+
+
+@app.command(name="await", epilog="Example: geoemu await us-east snapshot_round=2 --within 30s")
+def await_(
+    region: Region, state: State, topic: OnlyTopic = None, within: Within = None, run_dir: RunDir = None
+) -> None:
+    """Wait until a region has reached a state of a protocol, such as its second snapshot. NAME counts events since
+    the region was started, NAME_more since the command."""
+    from emulator.scenarios.region_queries import await_state
+
+    try:
+        awaited = state.of_only(topic)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--topic") from None
+    run = open_run_of(run_dir)
+
+    async def perform() -> int:
+        refuse_ended(await run.status())
+        return await await_state(run, region, awaited, AWAIT_SECONDS if within is None else within)
+
+    print(f"{region} reached {awaited}: {asyncio.run(perform())} counted")
 
 
 def _change_regions(

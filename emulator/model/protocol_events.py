@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from emulator.model.suggestions import nearest
@@ -75,12 +75,25 @@ class ProtocolState:
             meant = f"; did you mean {suggestion}?" if suggestion else ""
             raise ValueError(f"{name} is none of {', '.join(PROTOCOL_EVENTS)}{meant}")
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= COUNT_MAX:
-            raise ValueError(f"{name}: {str(count)[:40]} must be a whole number from 1 to {COUNT_MAX}")
-        return cls(event, count, name != event, None if topic is None else full_topic(event, topic))
+            raise ValueError(f"{name}: {repr(count)[:40]} must be a whole number from 1 to {COUNT_MAX}")
+        return cls(event, count, from_now=name != event).of_only(topic)
+
+    def of_only(self, topic: str | None) -> ProtocolState:
+        """Return the state with only the events of a topic; None: of all topics. Raises ValueError for an invalid name
+        of a topic, and for an event that belongs to no topic."""
+        return self if topic is None else replace(self, topic=full_topic(self.event, topic))
+
+    @property
+    def name(self) -> str:
+        """The name as a user writes it."""
+        return f"{self.event}{MORE if self.from_now else ''}"
+
+    @property
+    def of_topic(self) -> str:
+        return f" of {self.topic}" if self.topic else ""
 
     def __str__(self) -> str:
-        of_topic = f" of {self.topic}" if self.topic else ""
-        return f"{self.event}{MORE if self.from_now else ''} {self.count}{of_topic}"
+        return f"{self.name} {self.count}{self.of_topic}"
 
 
 def full_topic(event: str, topic: str) -> str:

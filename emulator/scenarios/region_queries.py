@@ -6,14 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
+from emulator.errors import RuntimeFailure
+from emulator.model.protocol_events import ProtocolState
 from emulator.net.http import NoHttpResponse, call
 from emulator.net.network import SocketNetwork
-from emulator.runtimes.contract import RegionStatus
+from emulator.run.directory import refuse_unknown
+from emulator.runtimes.contract import RegionStatus, Runtime
 
 if TYPE_CHECKING:
     from emulator.scenarios.format.conditions import AdminCondition
@@ -78,6 +82,98 @@ def _contains(returned: Any, expected: Any) -> bool:
     if isinstance(returned, dict) and isinstance(expected, dict):
         return all(name in returned and _contains(returned[name], value) for name, value in expected.items())
     return bool(returned == expected)
+
+
+WAIT_MS = 1_000
+"""Longest wait of one request for a protocol state; below the time in which a response is expected."""
+RETRY_SECONDS = 0.05
+"""Delay before a region that did not respond is asked again."""
+GRACE_SECONDS = 0.2
+"""Time after the deadline for the response with the last count."""
+GetRegion = Callable[[], Awaitable[RegionStatus]]
+
+
+class StateWait:
+    """Waits until a region has reached a protocol state. A region that is down is asked again until it returns; it then
+    counts from zero."""
+
+    def __init__(self, call_region: CallRegion, get_region: GetRegion, state: ProtocolState) -> None:
+        """`get_region`: returns the current status of the region."""
+        self._call_region = call_region
+        self._get_region = get_region
+        self._state = state
+        self._region: RegionStatus | None = None
+        self._start: int | None = None
+        """Number of the region's start that counted `counted`; None: it has not responded yet."""
+        self._before = 0
+        """Number of events before the wait, if only later ones count."""
+        self.counted = 0
+        """Number of events that the region had counted when it responded last."""
+        self._deadline = 0.0
+        """Loop time at which the wait ends."""
+
+    async def run(self, seconds: float) -> bool:
+        """Wait up to `seconds`, and return whether the state was reached. RuntimeFailure if the region rejects the
+        request."""
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._deadline + GRACE_SECONDS):
+                self._region = await self._get_region()
+                if self._state.from_now and self._region.state in ("running", "paused"):
+                    await self._count_before()
+                while self.counted < self._state.count and self._remaining_ms():
+                    await self._ask(self._remaining_ms())
+        return self.counted >= self._state.count
+
+    def _remaining_ms(self) -> int:
+        remaining_ms = (self._deadline - asyncio.get_running_loop().time()) * 1000
+        return max(0, min(WAIT_MS, round(remaining_ms)))
+
+    async def _count_before(self) -> None:
+        while self._start is None and self._remaining_ms():
+            await self._ask(0)
+        self._before, self.counted = self.counted, 0
+
+    async def _ask(self, wait_ms: int) -> None:
+        """Send one request, and note the number in its response."""
+        assert self._region is not None
+        count = self._before + self._state.count
+        query = {"count": count, "wait_ms": wait_ms, "topic": self._state.topic or ""}
+        target = f"/geoemu/v1/protocol-events/{self._state.event}?{urlencode(query)}"
+        try:
+            status, body = await self._call_region(self._region, "GET", target, None)
+        except OSError:
+            await asyncio.sleep(RETRY_SECONDS)
+            self._region = await self._get_region()
+            return
+        if status != HTTPStatus.OK:
+            excerpt = body.decode(errors="replace")[:ANSWER_CHARACTERS]
+            raise RuntimeFailure(f"{self._region.name} responded to GET {target} with {status} {excerpt}")
+        response = json.loads(body)
+        if response["start"] != self._start:
+            self._start, self._before = response["start"], 0
+        self.counted = response["count"] - self._before
+
+    def describe(self) -> str:
+        """Return the number of events counted so far, as a sentence."""
+        region, state = self._region, self._state
+        where = "" if region is None else f" in {region.name}"
+        condition = "" if region is None or region.state == "running" else f" ({region.state})"
+        return f"{state.name} is {self.counted} of {state.count}{state.of_topic}{where}{condition}"
+
+
+async def await_state(runtime: Runtime, region: str, state: ProtocolState, seconds: float) -> int:
+    """Wait until a region of a run has reached a state, and return its number of events. Raises RuntimeFailure with
+    this number after `seconds`; Refused for a region that is not in the run."""
+    refuse_unknown("region", region, runtime.topology.region_names)
+
+    async def get_region() -> RegionStatus:
+        return next(one for one in (await runtime.status()).regions if one.name == region)
+
+    wait = StateWait(call_over_http, get_region, state)
+    if not await wait.run(seconds):
+        raise RuntimeFailure(f"{wait.describe()} after {seconds:g} s")
+    return wait.counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,8 @@ class _Execution:
 
     async def _attempt(self, step: Step) -> str | None:
         try:
+            if step.when is not None:
+                await self._conditions.wait_for_state(step, step.when)
             await self._execute_step(step)
             if (problem := self._context.problem()) is not None:
                 raise StepFailed(problem)

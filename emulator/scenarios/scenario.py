@@ -111,9 +111,9 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
     )
     _check_topics(file, written, topology)
     parts = _with_partitions(file, written, parts)
-    rehearsal = Rehearsal(file, parts)
+    rehearsal = Rehearsal(file, topology, parts)
     steps = tuple(
-        rehearsal.step(index, entry.verb, entry.action)
+        rehearsal.step(index, entry.verb, entry.action, entry.when)
         for index, entry in enumerate(written.steps)
         if entry.action is not None
     )

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from emulator.model.values import TopicName
+from emulator.runtimes.contract import RegionStatus
 from emulator.scenarios.actors.specs import (
     ActorSpec,
     ConsumerSpec,
@@ -17,6 +18,7 @@ from emulator.scenarios.actors.specs import (
 )
 from emulator.scenarios.format.conditions import (
     AdminCondition,
+    Barrier,
     CountCondition,
     HostCondition,
     ProgramCondition,
@@ -25,8 +27,15 @@ from emulator.scenarios.format.conditions import (
     SubscriptionExists,
     TaskCondition,
 )
-from emulator.scenarios.region_queries import ReplicationSurvey, survey, unmet_condition
-from emulator.scenarios.run_context import RunContext
+from emulator.scenarios.region_queries import (
+    GRACE_SECONDS,
+    ReplicationSurvey,
+    StateWait,
+    survey,
+    unmet_condition,
+)
+from emulator.scenarios.rehearsal import Step
+from emulator.scenarios.run_context import RunContext, StepFailed
 
 if TYPE_CHECKING:
     from emulator.scenarios.actors.program import ProgramProcess
@@ -145,6 +154,22 @@ class WaitSteps:
             return await unmet_condition(self._context.environment.call_region, region, condition)
 
         await self._context.until(condition.within, missing)
+
+    async def wait_for_state(self, step: Step, barrier: Barrier) -> None:
+        """Wait until a region has reached the state at which the step begins, and record that."""
+
+        async def get_region() -> RegionStatus:
+            return (await self._context.regions())[barrier.region]
+
+        wait = StateWait(self._context.environment.call_region, get_region, barrier.state)
+
+        async def wait_in_time() -> None:
+            if not await wait.run(barrier.within):
+                raise StepFailed(f"{wait.describe()} within {barrier.within:g} s")
+
+        await self._context.in_time(barrier.within + 2 * GRACE_SECONDS, wait_in_time(), wait.describe)
+        detail = f"step {step.number} waited for {barrier.state}: {wait.counted} counted"
+        self._context.fact("note", region=barrier.region, topic=barrier.topic, detail=detail)
 
 
 QUIET_POLLS = 2

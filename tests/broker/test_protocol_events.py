@@ -201,7 +201,7 @@ async def test_separate_counts_of_topics_are_bounded(monkeypatch: pytest.MonkeyP
         ({"takeover": 0}, None, "takeover: 0 must be a whole number from 1 to"),
         ({"takeover": -3}, None, "takeover: -3 must be"),
         ({"takeover_more": True}, None, "takeover_more: True must be"),
-        ({"takeover": "2"}, None, "takeover: 2 must be"),
+        ({"takeover": "2"}, None, "takeover: '2' must be"),
         ({"takeover": 1.5}, None, "takeover: 1.5 must be"),
         ({"takeover": COUNT_MAX + 1}, None, "must be a whole number from 1 to"),
         ({"transaction_ended": 1}, "orders", "transaction_ended belongs to no topic"),

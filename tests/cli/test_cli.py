@@ -42,8 +42,8 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "chaos check cut diff down explain heal hold kill latency logs lose pause pulsar-admin render restart resume "
-        "run seal simulate skew start status stop tap up verify"
+        "await chaos check cut diff down explain heal hold kill latency logs lose pause pulsar-admin render restart "
+        "resume run seal simulate skew start status stop tap up verify"
     )
     assert " ".join(VERBS) == expected
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
+from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, ProtocolState
 from emulator.scenarios.actors.specs import ConsumerSpec, ProducerSpec
 from emulator.scenarios.format.conditions import AdminCondition, ReceivedCondition, SubscriptionExists
 from emulator.scenarios.format.scenario_file import json_schema
@@ -254,6 +255,99 @@ def test_a_wrong_step_is_explained(step: str, problem: str) -> None:
 )
 def test_an_order_of_steps_that_cannot_be_is_explained(steps: str, problem: str) -> None:
     assert problems_of_steps(steps) == [problem]
+
+
+EVERY_COUNTER = ", ".join(PROTOCOL_EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("when", "problem"),
+    [
+        (
+            "{region: us-east}",
+            f'when: {{"region": "us-east"}}: must have exactly one of {EVERY_COUNTER}, each also',
+        ),
+        ("{region: us-east, takeover: 1, takeover_more: 1}", "must have exactly one of snapshot_started"),
+        ("{region: us-east, snapshot_round: 0}", "when.snapshot_round: 0: must be at least 1"),
+        ("{region: us-east, snapshot_round: -2}", "when.snapshot_round: -2: must be at least 1"),
+        ("{region: us-east, takeover: 99999999999}", f"takeover: 99999999999: must be at most {COUNT_MAX}"),
+        ("{region: us-east, takeover: 1.5}", "when.takeover: 1.5: must be a whole number"),
+        ("{region: us-east, takeover: true}", "when.takeover: true: must be a whole number"),
+        ("{region: us-east, takeover: '2'}", 'takeover: "2": must be a whole number, written without quotes'),
+        ("{region: us-east, snapshot_rounds: 2}", "is not a key here (did you mean 'snapshot_round'?)"),
+        ("{region: us-eats, takeover: 1}", 'when.region: "us-eats": must be a region of the topology'),
+        ("{takeover: 1}", "when.region: is required"),
+        ("us-east", 'when: "us-east": must be a mapping'),
+        ("", "`when` names a region and a state, like `{region: us-east, snapshot_round: 2}`"),
+        ("{region: us-east, takeover: 1, within: 0s}", 'when.within: "0s": must be greater than 0'),
+        ("{region: us-east, takeover: 1, topic: non-persistent://public/default/a}", "is non-persistent"),
+        (
+            "{region: us-east, update_sent: 1, topic: a/b/c}",
+            'topic: "a/b/c": the topology has no namespace a/b',
+        ),
+        (
+            "{region: eu-central, takeover: 1, topic: public/us/a}",
+            'region: "eu-central": must be one of namespace public/us\'s: us-east, us-west',
+        ),
+        (
+            "{region: us-east, transaction_ended: 1, topic: orders}",
+            "transaction_ended belongs to no topic: omit `topic`",
+        ),
+        (
+            "{region: us-east, metadata_event_applied: 1}",
+            "us-east does not synchronise metadata with other clusters",
+        ),
+    ],
+)
+def test_a_wrong_barrier_is_explained(when: str, problem: str) -> None:
+    (found,) = problems(scenario_text(f"kill: us-east\nwhen: {when}"))
+    assert found.startswith("example.yaml:1"), found
+    assert problem in found
+
+
+def test_a_barrier_belongs_to_any_verb_and_to_its_text() -> None:
+    steps = "begin: all\nkill: us-east\nwhen: {region: us-east, snapshot_round_more: 2, topic: orders}"
+    first, second = parse(scenario_text(steps)).steps
+    assert first.when is None
+    assert second.verb == "kill"
+    assert second.when is not None
+    assert second.when.state == ProtocolState("snapshot_round", 2, from_now=True, topic=ORDERS)
+    assert second.when.within == 30
+    assert second.text == "kill: us-east, when: {region: us-east, snapshot_round_more: 2, topic: orders}"
+
+
+@pytest.mark.parametrize(
+    "ends", ["kill: us-east", "stop: {cluster: americas}", "pause: us-east", "lose: us-east"]
+)
+def test_a_region_that_is_down_reaches_no_state(ends: str) -> None:
+    verb = ends.partition(":")[0]
+    text = scenario_text(f"{ends}\nphase: later\nwhen: {{region: us-east, takeover: 1}}")
+    assert problems(text) == [
+        f'example.yaml:13: steps[1].when.region: "us-east": us-east reaches no state after `{verb}` in step 1:'
+        " start or resume it before"
+    ]
+    again = "resume" if verb == "pause" else "start"
+    parse(text.replace("  - phase: later", f"  - {again}: us-east\n  - phase: later"))
+
+
+def test_the_topology_must_have_what_a_barrier_waits_for() -> None:
+    barrier = "    when: {region: us-east, %s: 1}\n"
+    without = TOPOLOGY.with_regions(
+        lambda region: replace(region, settings=replace(region.settings, transaction_coordinators=0))
+    )
+    alone = replace(without, namespaces=(replace(TOPOLOGY.namespaces[0], regions=("us-east",)),))
+    text = (
+        "name: a\ntopic: orders\nactors: {consumers: [{name: c, region: us-east, subscription: s}]}\nsteps:\n"
+    )
+    for topology, event, problem in (
+        (without, "transaction_opened", "us-east has no transaction coordinators"),
+        (alone, "snapshot_round", "us-east replicates to no other region"),
+        (alone, "update_sent", "us-east replicates to no other region"),
+    ):
+        with pytest.raises(ConfigurationError, match=problem):
+            parse_scenario(f"{text}  - kill: us-east\n{barrier % event}", topology)
+        parse_scenario(f"{text}  - kill: us-east\n{barrier % event}", TOPOLOGY)
+    parse_scenario(f"{text}  - kill: us-east\n{barrier % 'takeover'}", alone)
 
 
 def test_actors_need_a_namespace_that_their_region_has() -> None:

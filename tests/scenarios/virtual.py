@@ -147,6 +147,8 @@ class PretendedRuntime:
         self.topology = TOPOLOGY
         self.run_dir = run_dir
         self.requests: list[str] = []
+        self.times: list[float] = []
+        """When each verb was called."""
         self.states: dict[str, RegionState] = dict.fromkeys(REGIONS, "running")
         self.fails: dict[str, str] = {}
         """Command -> its error."""
@@ -156,6 +158,7 @@ class PretendedRuntime:
         await self._do(f"skew {ahead_ms:+d}", region)
 
     async def _do(self, verb: str, *regions: str, state: RegionState | None = None) -> None:
+        self.times.append(now())
         await asyncio.sleep(0.5)
         if verb in self.hangs:
             await asyncio.sleep(3600)
@@ -343,9 +346,10 @@ def topic_status(**changes: Any) -> TopicStatus:
 
 
 def scenario_text(steps: str) -> str:
-    """Two producers (100 and 50 messages a second), one consumer, and these steps, one per line."""
+    """Two producers (100 and 50 messages a second), one consumer, and these steps, one per line. A line that begins
+    with `when` belongs to the step before it."""
     lines = [line.strip() for line in steps.strip().splitlines()]
-    return _CAST + "".join(f"  - {line}\n" for line in lines)
+    return _CAST + "".join(f"  {' ' if line.startswith('when') else '-'} {line}\n" for line in lines)
 
 
 _CAST = """\

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from emulator.config.yaml_errors import rule
+from emulator.model.protocol_events import COUNT_MAX, MORE, PROTOCOL_EVENTS, ProtocolState
 from emulator.scenarios.format.types import (
     AdminPath,
     ConsumerName,
@@ -17,7 +18,10 @@ from emulator.scenarios.format.types import (
     Region,
     Subscription,
     TaskName,
+    TimeSpan,
+    Topic,
     exactly_one,
+    lasting,
 )
 
 
@@ -150,6 +154,77 @@ class AdminCondition(Deadline):
     get: AdminPath
     value: Any = Field(alias="is")
     """Expected response, as JSON. Of an object, at any depth, only the named fields are compared."""
+
+
+EventCount = Annotated[int, Field(ge=1, le=COUNT_MAX)] | None
+
+
+class Barrier(CountCondition):
+    """The step begins as soon as a region has reached this state of a protocol: exactly one of the counters. Each
+    counts events since the region was started; with `_more`, since the step before completed."""
+
+    counters = tuple(PROTOCOL_EVENTS)
+    region: Region
+    """The region that counts the events. While it is down, the step waits for its return."""
+    topic: Topic | None = None
+    """Count events of this topic only, or of all its partitions; not for transactions and metadata events."""
+    within: TimeSpan = lasting("30s")
+    """Time after which the step fails."""
+    snapshot_started: EventCount = None
+    """Snapshots of subscriptions whose request it stored."""
+    snapshot_started_more: EventCount = None
+    snapshot_response: EventCount = None
+    """Responses of other regions to its snapshots that it stored: one for each region and round."""
+    snapshot_response_more: EventCount = None
+    snapshot_round: EventCount = None
+    """Snapshots that it completed and stored."""
+    snapshot_round_more: EventCount = None
+    update_sent: EventCount = None
+    """Updates of subscriptions that it stored for the other regions."""
+    update_sent_more: EventCount = None
+    update_applied: EventCount = None
+    """Updates of other regions that it stored and applied to a subscription."""
+    update_applied_more: EventCount = None
+    takeover: EventCount = None
+    """Topic epochs that it granted to a new exclusive producer."""
+    takeover_more: EventCount = None
+    transaction_opened: EventCount = None
+    """Transactions whose begin it stored."""
+    transaction_opened_more: EventCount = None
+    transaction_committing: EventCount = None
+    """Decisions to commit that it stored; topics and subscriptions receive the outcome afterwards."""
+    transaction_committing_more: EventCount = None
+    transaction_aborting: EventCount = None
+    """The same for decisions to abort."""
+    transaction_aborting_more: EventCount = None
+    transaction_ended: EventCount = None
+    """Transactions whose outcome every topic and subscription has confirmed, which it stored."""
+    transaction_ended_more: EventCount = None
+    metadata_event_published: EventCount = None
+    """Metadata events that it published to other clusters; only the sync leader of a cluster publishes."""
+    metadata_event_published_more: EventCount = None
+    metadata_event_applied: EventCount = None
+    """Metadata events of other clusters that it applied; only the sync leader of a cluster applies."""
+    metadata_event_applied_more: EventCount = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        named = [
+            counter for counter in self.counters for suffix in ("", MORE) if getattr(self, counter + suffix)
+        ]
+        if len(named) != 1:
+            raise rule(f"must have exactly one of {', '.join(self.counters)}, each also with {MORE}")
+        return self
+
+    @model_validator(mode="after")
+    def _topic_fits_event(self) -> Self:
+        if self.topic is not None and not PROTOCOL_EVENTS[self.state.event].is_of_topics:
+            raise rule(f"{self.counter} belongs to no topic: omit `topic`")
+        return self
+
+    @property
+    def state(self) -> ProtocolState:
+        return ProtocolState(self.counter or "", self.goal, self.counts_from_now, self.topic)
 
 
 _CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "task", "topics", "get")

@@ -14,6 +14,7 @@ from emulator.config.yaml_errors import rule
 from emulator.scenarios.chaos.plan import SECONDS_MAX, SECONDS_MIN, ProfileName
 from emulator.scenarios.format.conditions import (
     AdminCondition,
+    Barrier,
     Condition,
     HostCondition,
     ProgramCondition,
@@ -313,10 +314,18 @@ Action = (
 
 
 class StepEntry(FormatModel):
-    """One step: exactly one of these verbs."""
+    """One step: exactly one of these verbs, and `when` if it waits for a state of a protocol."""
 
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["when"]},
+            "then": {"minProperties": 2, "maxProperties": 2},
+            "else": {"minProperties": 1, "maxProperties": 1},
+        }
+    )
 
+    when: Barrier | None = None
+    """Begin the step when a region has reached this state of a protocol."""
     phase: Phase | None = None
     """A heading for the following steps."""
     begin: Begin | None = None
@@ -372,13 +381,16 @@ class StepEntry(FormatModel):
 
     @model_validator(mode="after")
     def _has_one_verb(self) -> Self:
-        if len(self.model_fields_set) != 1 or self.action is None:
+        verbs = self.model_fields_set - {"when"}
+        if len(verbs) != 1 or self.action is None:
             raise rule("a step has exactly one verb with its object, like `kill: us-east`")
+        if "when" in self.model_fields_set and self.when is None:
+            raise rule("`when` names a region and a state, like `{region: us-east, snapshot_round: 2}`")
         return self
 
     @property
     def verb(self) -> str:
-        return next(iter(self.model_fields_set))
+        return next(iter(self.model_fields_set - {"when"}))
 
     @property
     def action(self) -> Action | None:
