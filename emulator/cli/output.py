@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emulator.config.region import LinkShape
 from emulator.model.reasons import Cause
+from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import RunStatus
 
 _STYLES = {
@@ -53,11 +54,15 @@ def _show_links(status: RunStatus) -> None:
     down = [region.name for region in status.regions if region.state in _GONE]
     disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:
-        slow = "" if link.has_declared_speed else f", {_speed(link.shape)}"
-        print(f"{link.source} -> {link.target} is {link.state}{slow}")
+        slow = "" if link.has_declared_speed else f", {_speed(link)}"
+        route = f", over {', '.join(link.via)}" if link.via else ""
+        print(f"{link.source} -> {link.target} is {link.state}{slow}{route}")
     if not disturbed:
         unreached = f", but none reaches {' or '.join(down)}" if down else ""
         print(f"all links are up{unreached}")
+    profiles = Counter(link.profile for link in status.links if link.profile)
+    if profiles:
+        print(f"link profiles: {', '.join(f'{name} ({count})' for name, count in profiles.items())}")
 
 
 def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
@@ -77,14 +82,23 @@ def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = (
             for region in status.regions
         ],
         "links": [
-            {"from": link.source, "to": link.target, **dataclasses.asdict(link.shape)}
+            {
+                "from": link.source,
+                "to": link.target,
+                **dataclasses.asdict(link.shape),
+                "profile": link.profile,
+                "via": link.via,
+            }
             for link in status.links
         ],
         "replication_conflicts": list(conflicts),
     }
 
 
-def _speed(shape: LinkShape) -> str:
+def _speed(link: LinkStatus) -> str:
+    shape = link.shape
+    if link.profile:
+        return f"profile {link.profile}"
     jitter = f" + up to {shape.jitter_ms:g} ms" if shape.jitter_ms else ""
     parts = [f"latency {shape.latency_ms:g} ms{jitter}"]
     if shape.bandwidth_bytes_per_second is not None:

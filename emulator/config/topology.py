@@ -23,7 +23,7 @@ from emulator.config.region import (
     PulsarPeerConfig,
     RegionConfig,
 )
-from emulator.config.shapes import ShapeName
+from emulator.config.shapes import Link, ShapeName
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
@@ -111,6 +111,11 @@ class Topology:
     @property
     def region_names(self) -> tuple[str, ...]:
         return tuple(region.name for region in self.regions)
+
+    @property
+    def routes(self) -> dict[Link, tuple[str, ...]]:
+        """The regions whose networks each link passes, by (source, target)."""
+        return {(link.source, link.target): link.via for link in self.links}
 
     def region(self, name: str) -> RegionSpec:
         """Return the region `name`. Raises ConfigurationError, with the nearest name, if there is none."""

@@ -15,12 +15,14 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from emulator.config.link_profiles import profile_of
 from emulator.config.region import LinkShape
+from emulator.config.shapes import Link
 from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
@@ -48,10 +50,17 @@ class LinkStatus:
     """Current shape of the link."""
     declared: LinkShape
     """Shape that the topology declares; `heal` restores it with state `up`."""
+    via: tuple[str, ...] = ()
+    """Regions whose networks the route passes; none: a direct link."""
 
     @property
     def state(self) -> LinkState:
         return cast(LinkState, self.shape.state)
+
+    @property
+    def profile(self) -> str | None:
+        """Name of the profile whose values the link has; None: of no profile."""
+        return profile_of(self.shape)
 
     @property
     def has_declared_speed(self) -> bool:
@@ -111,11 +120,13 @@ class RunRecord:
     detached: bool
     """Regions keep running after the owner has ended."""
     regions: dict[str, RegionRecord]
-    links: dict[tuple[str, str], LinkShape]
+    links: dict[Link, LinkShape]
     """Current shape of each direction of each link, by (source, target)."""
     ended: bool = False
     """`down` was called; no region may be started any more."""
     created_at: str = ""
+    own_links: dict[Link, LinkShape] = field(default_factory=dict)
+    """Shapes that routed links were given themselves, if their hops make them differ from `links`."""
 
     def is_in_use(self) -> bool:
         """Return whether a region of the run still runs, or its owner may still start one."""
@@ -130,7 +141,8 @@ class RunRecord:
         raw = {
             "version": RUN_VERSION,
             **asdict(self),
-            "links": [{"from": a, "to": b, **asdict(shape)} for (a, b), shape in self.links.items()],
+            "links": _links_to_json(self.links),
+            "own_links": _links_to_json(self.own_links),
         }
         return json.dumps(raw, indent=1) + "\n"
 
@@ -145,11 +157,20 @@ class RunRecord:
                     **raw,
                     "owner": ProcessIdentity(**raw["owner"]),
                     "regions": {name: _region_from_json(region) for name, region in raw["regions"].items()},
-                    "links": {(link.pop("from"), link.pop("to")): LinkShape(**link) for link in raw["links"]},
+                    "links": _links_from_json(raw["links"]),
+                    "own_links": _links_from_json(raw.get("own_links", [])),
                 }
             )
         except (TypeError, KeyError, AttributeError) as problem:
             raise ValueError(f"not a run record: {problem!r}") from problem
+
+
+def _links_to_json(links: Mapping[Link, LinkShape]) -> list[dict[str, Any]]:
+    return [{"from": source, "to": target, **asdict(shape)} for (source, target), shape in links.items()]
+
+
+def _links_from_json(raw: list[dict[str, Any]]) -> dict[Link, LinkShape]:
+    return {(link.pop("from"), link.pop("to")): LinkShape(**link) for link in raw}
 
 
 def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
@@ -347,7 +368,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def links_of(topology: Topology) -> dict[tuple[str, str], LinkShape]:
+def links_of(topology: Topology) -> dict[Link, LinkShape]:
     """Return the declared shapes of all links between regions, and of those between clients and their region."""
     between_regions = {(link.source, link.target): link.shape for link in topology.links}
     ways = [way for name in topology.region_names for way in ((CLIENTS, name), (name, CLIENTS))]
@@ -356,9 +377,9 @@ def links_of(topology: Topology) -> dict[tuple[str, str], LinkShape]:
 
 def link_statuses(record: RunRecord, topology: Topology) -> tuple[LinkStatus, ...]:
     """Return the current and the declared shapes of all links; of those of clients, only if they have a fault."""
-    declared = links_of(topology)
+    declared, via = links_of(topology), topology.routes
     return tuple(
-        LinkStatus(*link, shape, declared[link])
+        LinkStatus(*link, shape, declared[link], via.get(link, ()))
         for link, shape in record.links.items()
         if CLIENTS not in link or shape != declared[link]
     )

@@ -21,6 +21,7 @@ from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
+from emulator.run.links import change_links, own_shape
 from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import (
     AdminExchange,
@@ -96,9 +97,9 @@ class LinkedRegions(ABC):
     async def heal(self, links: Sequence[Link] | None = None) -> None:
         declared = links_of(self.topology)
         healed = list(declared if links is None else links)
-        await self._set_links(healed, lambda link, _: replace(declared[link], state="up"))
+        changed = await self._set_links(healed, lambda link, _: replace(declared[link], state="up"))
         await self._send_break(healed, "normal")
-        between_regions = [link for link in healed if CLIENTS not in link]
+        between_regions = [link for link in changed if CLIENTS not in link]
         await asyncio.gather(*(self._wait_until_ready([a], peers=[b]) for a, b in between_regions))
 
     async def _send_break(self, links: Sequence[Link], connections: str) -> None:
@@ -128,15 +129,19 @@ class LinkedRegions(ABC):
                     f"{end} did not break the connections of {source} -> {target}: {problem}"
                 )
 
-    async def _set_links(self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]) -> None:
-        """Record the changed links, so that a region that starts meanwhile receives them, then send them to both ends.
-        Raises Refused if a link is not in the run."""
+    async def _set_links(
+        self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]
+    ) -> set[Link]:
+        """Record the changed links and those that are routed over them, so that a region that starts meanwhile receives
+        them, then send them to both ends. Return all of them. Raises Refused if a link is not in the run."""
         with self._directory.edit() as record:
             for link in links:
                 _refuse_unknown_link(record, *link)
-            record.links.update({link: change(link, record.links[link]) for link in links})
-            self._on_record_changed(record, {end for link in links for end in _regions_of(link)})
-        await asyncio.gather(*(self._send_link(end, link) for link in links for end in _regions_of(link)))
+            shapes = {link: change(link, own_shape(record, link)) for link in links}
+            changed = change_links(record, self.topology, shapes)
+            self._on_record_changed(record, {end for link in changed for end in _regions_of(link)})
+        await asyncio.gather(*(self._send_link(end, link) for link in changed for end in _regions_of(link)))
+        return changed
 
     # --- clocks -----------------------------------------------------------------------------------------
 
