@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
+from emulator.config.json_schema import SCHEMAS_DIR
 from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
 from emulator.config.shapes import SHAPES, Link, ShapeName, hops, joined, routes, with_routes
@@ -24,6 +28,7 @@ LINK_SHAPES = st.builds(
     jitter_ms=st.integers(0, 100),
     bandwidth_bytes_per_second=st.none() | st.integers(1, 10**9),
 )
+EXAMPLES = Path(__file__).parents[2] / "examples" / "shapes"
 REGIONS = [f"r{number}" for number in range(10)]
 
 
@@ -120,6 +125,15 @@ def test_clients_of_an_active_standby_topology_publish_in_the_first_region(tmp_p
         "public/own": "eu-central",
     }
     assert set(vias(topology).values()) == {()}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_has_an_example(name: ShapeName) -> None:
+    topology = load_topology(EXAMPLES / f"{name}.yaml")
+    assert (topology.name, topology.shape) == (name, name)
+    assert vias(topology) == routes(name, topology.region_names)
+    schema = Draft202012Validator(json.loads((SCHEMAS_DIR / "topology.schema.json").read_text()))
+    assert list(schema.iter_errors(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()))) == []
 
 
 # ---- links that change during a run ----------------------------------------------------------------------------
