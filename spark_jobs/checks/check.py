@@ -66,7 +66,7 @@ class Circumstances:
     lost: frozenset[str] = frozenset()
     """Regions that were lost and never started again. Messages lost with them are a figure, never a violation."""
     cut: frozenset[tuple[str, str]] = frozenset()
-    """Links (from, to) that were cut or held when the history ended."""
+    """Links (from, to) that were cut or held when the history ended, also by a link over which they are routed."""
     read_at_ms: float = float("inf")
     """Time at which the logs had been read, minus twice the longest latency of the run, in milliseconds."""
 
@@ -87,7 +87,8 @@ def circumstances_of(
         if op in DOWN and not (op == "stop" and fact["at_ms"] > history.last_client_ms):
             down[region] = DOWN[op]
         elif op == "latency":
-            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
+            elsewhere = folder.latency_ms_max if folder.routes else 0  # a route may have other hops
+            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]) + elsewhere)
         elif op in _LINK_OPS:
             ways = {(region, other)} | (set() if "one way" in (fact["detail"] or "") else {(other, region)})
             if op != "heal":
@@ -102,7 +103,7 @@ def circumstances_of(
         history_damaged=any(damage.region is None for damage in damages),
         down=frozenset(region for region, is_down in down.items() if is_down),
         lost=frozenset(regions_lost(history.facts)),
-        cut=frozenset(cut),
+        cut=frozenset(cut | {link for link, hops in folder.routes.items() if not cut.isdisjoint(hops)}),
         read_at_ms=read_at_ms - 2 * latency_ms_max,
     )
 

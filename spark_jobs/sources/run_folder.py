@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ class EvidenceDamage:
     """Region whose log or stored values are damaged; None: the history or the run as a whole."""
 
 
+Link = tuple[str, str]
+"""Source and target region."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The content of a run directory, and its damages."""
@@ -69,6 +74,8 @@ class RunFolder:
     """Whether logs are reached at the addresses that the regions use."""
     contracts: tuple[Contract, ...] = ()
     """Contracts of services, as declared for the run."""
+    routes: Mapping[Link, tuple[Link, ...]] = field(default_factory=dict)
+    """Link (from, to) -> the links over which it is routed, in order, if it is not direct."""
 
     def trims(self, topic: str) -> bool:
         """Return whether a policy of the topic or of its namespace trims old entries of the topic."""
@@ -96,6 +103,7 @@ class _Topology:
     linked: frozenset[str] = frozenset()
     """Regions at the ends of links."""
     latency_ms_max: float = 0.0
+    routes: Mapping[Link, tuple[Link, ...]] = field(default_factory=dict)
 
 
 def looks_like_a_run(path: Path) -> bool:
@@ -142,6 +150,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         damages=(*damages, *problems),
         in_network=in_network,
         contracts=contracts,
+        routes=topology.routes,
     )
 
 
@@ -204,9 +213,16 @@ def _topology_of(raw: Mapping[str, Any]) -> _Topology:
         namespaces=namespaces,
         linked=frozenset(link[end] for link in links for end in ("source", "target")),
         latency_ms_max=max((float(link["shape"]["latency_ms"]) for link in links), default=0.0),
+        routes={
+            (link["source"], link["target"]): tuple(pairwise([link["source"], *link["via"], link["target"]]))
+            for link in links
+            if link.get("via")
+        },
     )
     of_namespaces = {region for one in namespaces.values() for region in one.regions}
-    names = {*topology.clusters, *topology.clusters.values(), *topology.linked, *namespaces, *of_namespaces}
+    passed = {region for link in links for region in link.get("via", ())}
+    names = {*topology.clusters, *topology.clusters.values(), *topology.linked, *passed}
+    names |= {*namespaces, *of_namespaces}
     if other := [name for name in names if not isinstance(name, str)]:
         raise TypeError(f"{other[0]!r} is no name")
     return topology

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.checks.check import Circumstances, circumstances_of
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.frames.summary import HistorySummary
 from spark_jobs.sources.policies import Namespace
 from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.verify import evaluate_run
@@ -32,6 +34,50 @@ def test_a_whole_folder(run: Path) -> None:
     ]
     assert folder.namespaces == {"public/default": Namespace(("us-east", "us-west", "eu-central"), True)}
     assert folder.latency_ms_max == 20.0
+
+
+def route(run: Path, source: str, target: str, *via: object) -> None:
+    """Let topology.json route a link over regions."""
+    raw = json.loads((run / "topology.json").read_text())
+    (link,) = (link for link in raw["links"] if (link["source"], link["target"]) == (source, target))
+    link["via"] = list(via)
+    (run / "topology.json").write_text(json.dumps(raw))
+
+
+def circumstances(run: Path, *facts: tuple[str, str, str | None]) -> Circumstances:
+    """Return the circumstances of a run with these facts: operation, region, and detail of the link to us-west."""
+    names = ("at_ms", "op", "region", "other_region", "error", "detail")
+    lines = tuple(
+        dict(zip(names, (0.0, op, region, "us-west", None, detail), strict=True))
+        for op, region, detail in facts
+    )
+    history = HistorySummary(frozenset(), frozenset(), lines, (), 0.0, 0.0, 0.0)
+    return circumstances_of(open_run_folder(run), history, (), read_at_ms=1000.0)
+
+
+def test_a_cut_link_explains_what_is_missing_behind_it(run: Path) -> None:
+    route(run, "us-east", "eu-central", "us-west")
+    assert open_run_folder(run).routes == {
+        ("us-east", "eu-central"): (("us-east", "us-west"), ("us-west", "eu-central"))
+    }
+    cut = ("cut", "us-east", "one way")
+    assert circumstances(run, cut).cut == {("us-east", "us-west"), ("us-east", "eu-central")}
+    assert circumstances(run, cut, ("heal", "us-east", "both ways")).cut == set()
+    assert circumstances(run, ("cut", "eu-central", "one way")).cut == {("eu-central", "us-west")}
+
+
+def test_a_slow_link_delays_the_links_that_are_routed_over_it(run: Path) -> None:
+    slow = ("latency", "us-east", "100 ms both ways")
+    assert circumstances(run, slow).read_at_ms == 1000 - 2 * 100
+    route(run, "us-east", "eu-central", "us-west")
+    assert circumstances(run, slow).read_at_ms == 1000 - 2 * (100 + 20)
+
+
+@pytest.mark.parametrize("via", [3, None, ["us-west"], {"us-west": 1}])
+def test_a_route_of_another_shape_is_damage(run: Path, via: object) -> None:
+    route(run, "us-east", "eu-central", via)
+    (damage,) = open_run_folder(run).damages
+    assert "topology.json cannot be read" in damage.sentence
 
 
 @pytest.mark.parametrize(
