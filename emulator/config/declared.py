@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.config.link_profiles import PROFILES, ProfileName
+from emulator.config.link_profiles import profile_fields
 from emulator.config.models import (
     ALL,
     ClusterFile,
@@ -184,7 +184,8 @@ def _log(part: LogPart) -> LogConfig:
 
 
 def _links(part: LinksPart, names: list[str], topology_shape: ShapeName) -> Iterator[LinkSpec]:
-    default = LinkShape(**(_profile_fields(part.profile) | link_fields_of(part.defaults or LinkFields())))
+    of_all = link_fields_of(LinkFields(profile=part.profile))
+    default = LinkShape(**(of_all | link_fields_of(part.defaults or LinkFields())))
     shapes: dict[tuple[str, str], LinkShape] = {}
     one_way_last = sorted(part.exceptions or [], key=lambda exception: exception.between is None)
     for exception in one_way_last:
@@ -229,16 +230,7 @@ def link_fields_of(part: LinkFields) -> dict[str, Any]:
     written = {
         key: value for key, value in fields.items() if value is not None or key.startswith("bandwidth")
     }
-    return _profile_fields(part.profile) | written
-
-
-def _profile_fields(profile: ProfileName | None) -> dict[str, Any]:
-    """Return the fields of a link that a profile sets: all but its state."""
-    if profile is None:
-        return {}
-    fields = dataclasses.asdict(PROFILES[profile].shape)
-    del fields["state"]
-    return fields
+    return (profile_fields(part.profile) if part.profile else {}) | written
 
 
 def tenants_of(content: TopologyFile) -> tuple[str, ...]:

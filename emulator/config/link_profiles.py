@@ -5,8 +5,8 @@ A topology (`profile: satellite`) and the verb `profile` name them. The referenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from emulator.config.region import LinkShape
 
@@ -51,13 +51,21 @@ PROFILES: dict[ProfileName, LinkProfile] = {
         "KA-SAT).",
     ),
     "lossy-wifi": LinkProfile(
-        LinkShape(latency_ms=1, jitter_ms=18),
+        LinkShape(latency_ms=1, jitter_ms=17, stall_every_ms=1_800, stall_ms=250),
         "a wireless link that loses packets. TCP sends them again: no byte is lost, but bytes arrive late",
         "More than half of the TCP packets at 47 access points waited longer than 20 ms for the Wi-Fi hop, which is a "
-        "round trip (Pei et al., INFOCOM 2016).",
+        "round trip, and 10 % longer than 100 ms; the longest delay in one place was 250 ms (Pei et al., INFOCOM "
+        "2016).",
     ),
 }
 """Profile by name. Latencies are one-way: half of the published round trip."""
+
+
+def profile_fields(name: ProfileName) -> dict[str, Any]:
+    """Return the fields of a link that a profile sets: all but its state."""
+    fields = asdict(PROFILES[name].shape)
+    del fields["state"]
+    return fields
 
 
 def profile_of(shape: LinkShape) -> ProfileName | None:

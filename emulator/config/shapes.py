@@ -91,14 +91,21 @@ def hops(link: Link, via: Sequence[str]) -> list[Link]:
 
 def joined(shapes: Sequence[LinkShape]) -> LinkShape:
     """Return the shape of a route over links of these shapes: latencies and jitters add up, the smallest bandwidth
-    applies, and the route is cut or held if one of them is."""
+    applies, and the route is cut or held if one of them is. It stalls as the link that stalls for the largest part of
+    the time, and flaps as the link that is up for the smallest one."""
     bandwidths = [shape.bandwidth_bytes_per_second for shape in shapes]
     states = {shape.state for shape in shapes}
+    stalling = max(shapes, key=lambda shape: shape.stall_ms / shape.stall_every_ms if shape.stall_ms else 0)
+    flapping = min(shapes, key=lambda shape: shape.flap_up if shape.flap_period_ms else 1)
     return LinkShape(
         latency_ms=sum(shape.latency_ms for shape in shapes),
         jitter_ms=sum(shape.jitter_ms for shape in shapes),
         bandwidth_bytes_per_second=min((limit for limit in bandwidths if limit is not None), default=None),
         state=next((state for state in ("cut", "held") if state in states), "up"),
+        stall_every_ms=stalling.stall_every_ms,
+        stall_ms=stalling.stall_ms,
+        flap_period_ms=flapping.flap_period_ms,
+        flap_up=flapping.flap_up,
     )
 
 

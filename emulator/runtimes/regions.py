@@ -21,7 +21,7 @@ from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
-from emulator.run.links import change_links, own_shape
+from emulator.run.links import change_links, refuse_unknown_link
 from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import (
     AdminExchange,
@@ -91,7 +91,7 @@ class LinkedRegions(ABC):
     async def break_connections(self, links: Sequence[Link], how: str) -> None:
         with self._directory.edit() as record:
             for link in links:
-                _refuse_unknown_link(record, *link)
+                refuse_unknown_link(record, link)
         await self._send_break(links, how.replace("_", "-"))
 
     async def heal(self, links: Sequence[Link] | None = None) -> None:
@@ -135,10 +135,7 @@ class LinkedRegions(ABC):
         """Record the changed links and those that are routed over them, so that a region that starts meanwhile receives
         them, then send them to both ends. Return all of them. Raises Refused if a link is not in the run."""
         with self._directory.edit() as record:
-            for link in links:
-                _refuse_unknown_link(record, *link)
-            shapes = {link: change(link, own_shape(record, link)) for link in links}
-            changed = change_links(record, self.topology, shapes)
+            changed = change_links(record, self.topology, links, change)
             self._on_record_changed(record, {end for link in changed for end in _regions_of(link)})
         await asyncio.gather(*(self._send_link(end, link) for link in changed for end in _regions_of(link)))
         return changed
@@ -368,14 +365,6 @@ def forced_kill_failure(names: Sequence[str], seconds: float) -> RuntimeFailure:
 def _regions_of(link: Link) -> list[str]:
     """Return the ends of a link that are regions: one or two."""
     return [end for end in link if end != CLIENTS]
-
-
-def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
-    for end in (source, target):
-        if end != CLIENTS:
-            refuse_unknown("region", end, record.regions)
-    if (source, target) not in record.links:
-        raise Refused(f"no link {source} -> {target}: name two different regions")
 
 
 def lost_clusters(record: RunRecord) -> frozenset[str]:

@@ -15,7 +15,7 @@ from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
 from emulator.config.topology import Topology
 from emulator.run.directory import RunRecord, link_statuses, links_of, new_record
-from emulator.run.links import change_links, own_shape
+from emulator.run.links import change_links
 from tests.config.topology_files import write_topology
 
 LINK_STATES = st.sampled_from(("up", "held", "cut"))
@@ -39,8 +39,7 @@ def record_of(topology: Topology) -> RunRecord:
 def set_link(
     record: RunRecord, topology: Topology, source: str, target: str, **changes: object
 ) -> set[tuple[str, str]]:
-    shape = replace(own_shape(record, (source, target)), **changes)  # type: ignore[arg-type]
-    return change_links(record, topology, {(source, target): shape})
+    return change_links(record, topology, [(source, target)], lambda _, shape: replace(shape, **changes))  # type: ignore[arg-type]
 
 
 def test_a_cut_hop_cuts_what_passes_over_it_until_it_is_healed(chain: Topology) -> None:
@@ -107,7 +106,7 @@ def test_any_order_of_cuts_and_heals_ends_in_the_state_of_the_worst_hop(
     chain: Topology, changes: list[tuple[int, str]]
 ) -> None:
     record = record_of(chain)
-    links = sorted(record.links)
+    links = sorted(chain.routes)
     own = dict.fromkeys(links, "up")
     for number, state in changes:
         own[links[number]] = state

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.config.region import LinkShape
+from emulator.config.shapes import with_routes
 from emulator.errors import Refused, RuntimeFailure, StorageError
 from emulator.model.values import CLIENTS
 from emulator.run.directory import LinkStatus, links_of
@@ -39,10 +40,15 @@ class _Links:
     def __init__(self, world: World) -> None:
         self._world = world
         self._declared = links_of(world.topology)
+        self._routes = world.topology.routes
+        self._own = dict(self._declared)
+        """Shapes that links were given themselves."""
         self._shapes = dict(self._declared)
+        """Shapes of all links; those of routed links follow their hops."""
+        self._apply(self._shapes)
 
     def change(self, links: Iterable[Link], changes: Mapping[str, Any]) -> None:
-        self._set({link: replace(self._shapes[link], **changes) for link in self._known(links)})
+        self._set({link: replace(self._own[link], **changes) for link in self._known(links)})
 
     def heal(self, links: Iterable[Link] | None) -> None:
         self._set({link: self._declared[link] for link in self._known(links or self._declared)})
@@ -55,7 +61,14 @@ class _Links:
                     self._world.regions[end].break_connections(other, how)
 
     def _set(self, shapes: Mapping[Link, LinkShape]) -> None:
-        self._shapes.update(shapes)
+        self._own.update(shapes)
+        before = self._shapes
+        self._shapes = with_routes(self._own, self._declared, self._routes)
+        self._apply(
+            {link: shape for link, shape in self._shapes.items() if link in shapes or shape != before[link]}
+        )
+
+    def _apply(self, shapes: Mapping[Link, LinkShape]) -> None:
         for (source, target), shape in shapes.items():
             if CLIENTS in (source, target):
                 self._emulate(source, target, shape)
@@ -74,7 +87,7 @@ class _Links:
 
     def status(self) -> tuple[LinkStatus, ...]:
         return tuple(
-            LinkStatus(*link, shape, self._declared[link])
+            LinkStatus(*link, shape, self._declared[link], self._routes.get(link, ()))
             for link, shape in self._shapes.items()
             if CLIENTS not in link or shape != self._declared[link]
         )
