@@ -96,6 +96,7 @@ class DelayLine:
         self._closed = False
         self.shape = shape
         self._transparent = is_transparent(shape)
+        self._bytes_max = waiting_bytes_max(shape)
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +110,7 @@ class DelayLine:
     @property
     def is_full(self) -> bool:
         """Whether the sender must be paused."""
-        return self.waiting_bytes > waiting_bytes_max(self.shape)
+        return self.waiting_bytes > self._bytes_max
 
     def put(self, data: bytes) -> None:
         """Deliver bytes after all earlier ones, at once on a transparent line."""
@@ -181,6 +182,7 @@ class DelayLine:
         line is open."""
         self.shape = shape
         self._transparent = is_transparent(shape)
+        self._bytes_max = waiting_bytes_max(shape)
         self._reschedule()
 
     def pause(self) -> None:
