@@ -31,13 +31,33 @@ if TYPE_CHECKING:
 class ShiftedClock:
     """A wall clock in milliseconds since 1970 that can be set wrong (`geoemu skew`); timers are unaffected."""
 
-    def __init__(self, base: Callable[[], int], ahead_ms: int = 0) -> None:
+    def __init__(
+        self,
+        base: Callable[[], int],
+        ahead_ms: int = 0,
+        drift_ppm: float = 0.0,
+        set_at_ms: int | None = None,
+    ) -> None:
+        """`set_at_ms`: time of `base` at which the clock was `ahead_ms` ahead; None: now."""
         self._base = base
-        self.ahead_ms = ahead_ms
-        """Offset to the machine's clock; negative: behind."""
+        self.set(ahead_ms, drift_ppm, set_at_ms)
+
+    def set(self, ahead_ms: int, drift_ppm: float = 0.0, set_at_ms: int | None = None) -> None:
+        """Set the offset to the machine's clock (negative: behind), and the microseconds that it gains per second."""
+        self._set_ms = ahead_ms
+        self.drift_ppm = drift_ppm
+        self._set_at_ms = self._base() if set_at_ms is None else set_at_ms
+
+    @property
+    def ahead_ms(self) -> int:
+        """Current offset to the machine's clock; negative: behind."""
+        return self() - self._base()
 
     def __call__(self) -> int:
-        return self._base() + self.ahead_ms
+        now = self._base()
+        if not self.drift_ppm:
+            return now + self._set_ms
+        return now + self._set_ms + round((now - self._set_at_ms) * self.drift_ppm / 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,8 @@ class Environment:
     """The link between the region and its clients."""
     components: Components = SHIPPED
     """The replaceable components of the broker."""
+    lose_power: Callable[[], None] | None = None
+    """Ends the program as a power loss of its machine does: without what is not synced. None: not supported."""
 
 
 class RegionResources:

@@ -35,6 +35,7 @@ from emulator.net.addresses import in_url
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
+from emulator.storage.faulty import FaultyStore, with_faults
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ SWITCH_INTERVAL_SECONDS = 100e-6
 Python's default of 5 ms starves the store's writer when the loop is never idle: each time the loop polls its sockets it
 releases the lock for a moment, which restarts the 5 ms. With that default an append took 6 s.
 """
+KILLED_EXIT_CODE = 128 + signal.SIGKILL
 OWNER_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the owner process still runs."""
 
@@ -95,21 +97,24 @@ async def run(config: RegionConfig) -> int:
     rng = random.Random()
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
     client_link = EmulatedLink(config.to_clients, config.from_clients, rng)
-    store = await open_store(config)
+    store = with_faults(await open_store(config), rng)
     links_by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
+    clock = config.clock_ahead_ms, config.clock_drift_ppm, config.clock_set_at_ms
     environment = Environment(
-        wall_clock_ms=ShiftedClock(lambda: time.time_ns() // 1_000_000, config.clock_ahead_ms),
+        wall_clock_ms=ShiftedClock(lambda: time.time_ns() // 1_000_000, *clock),
         random=rng,
         network=network,
         peer_network=EmulatedNetwork(network, links_by_address),
         store=store,
         configuration=await open_configuration(config, store),
         client_link=client_link,
+        lose_power=partial(_lose_power, store),
     )
     region = Region(config, environment)
     admin = Admin(region, {**links, CLIENTS: client_link})
     try:
         await region.start()
+        store.set_condition(config.disk)
         if config.configuration.deliveries:
             write = partial(_append_line, Path(config.configuration.deliveries))
             ConfigChangelog(write, config.region, environment).follow(region.metadata)
@@ -129,6 +134,13 @@ async def run(config: RegionConfig) -> int:
     await region.stop()
     _write_ready_file(config, {**served, "stopped": exit_code == 0})
     return exit_code
+
+
+def _lose_power(store: FaultyStore) -> None:
+    """End this process as a power loss of its machine does."""
+    store.lose_power()
+    os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(KILLED_EXIT_CODE)  # the first process of a container cannot kill itself
 
 
 def _append_line(path: Path, line: str) -> None:

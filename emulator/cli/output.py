@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emulator.model.reasons import Cause
+from emulator.model.values import HEALTHY
 from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import RunStatus
 
@@ -41,6 +42,8 @@ def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) 
     for region in status.regions:
         if region.waiting_for:
             print(f"{region.name} waits: {region.waiting_for}")
+        if region.disk != HEALTHY:
+            print(f"the disk of {region.name} is {region.disk}")
     for one in conflicts:
         reason = Cause.POSITION_NOT_APPLIED_THERE(region=one["region"])
         print(f"{one['source']}: subscription {one['topic']} {one['subscription']}: {reason}")
@@ -78,6 +81,7 @@ def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = (
                 "admin_url": region.admin_url,
                 "pid": region.pid,
                 "waiting_for": region.waiting_for,
+                "disk": dataclasses.asdict(region.disk),
             }
             for region in status.regions
         ],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.config.compatibility import Compatibility
+from emulator.model.values import HEALTHY, DiskCondition
 
 REGION_CONFIG_VERSION = 3
 CLOCK_AHEAD_MS_MAX = 86_400_000
@@ -243,7 +244,13 @@ class RegionConfig:
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     clock_ahead_ms: int = 0
-    """Offset of the wall clock from the machine's; negative: behind."""
+    """Offset of the wall clock from the machine's at `clock_set_at_ms`; negative: behind."""
+    clock_drift_ppm: float = 0.0
+    """Microseconds per second by which the offset grows."""
+    clock_set_at_ms: int = 0
+    """Time of the machine's clock at which the offset was set, in ms since 1970."""
+    disk: DiskCondition = HEALTHY
+    """State of the region's disk, once the region has recorded its start."""
     log_format: str = "text"
     """Format of the log: text or json."""
     ready_file: str = ""
@@ -281,6 +288,7 @@ class RegionConfig:
                     "peers": tuple(map(PeerConfig.from_json, raw["peers"])),
                     "to_clients": LinkShape(**raw.get("to_clients", {})),
                     "from_clients": LinkShape(**raw.get("from_clients", {})),
+                    "disk": DiskCondition(**raw.get("disk", {})),
                 }
             )
         except (TypeError, KeyError) as problem:

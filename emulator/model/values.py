@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 
 class Position(NamedTuple):
@@ -167,6 +167,71 @@ def fraction_in(percentage: str) -> float:
 
 CLIENTS = "clients"
 """The end of a link that stands for all clients of a region; no region has this name."""
+_DRIFT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*ppm")
+CLOCK_DRIFT_PPM_MAX: Final = 100_000
+"""Maximum drift of a wall clock, a tenth of the elapsed time. Real clocks drift by up to 200 ppm."""
+
+
+def ppm_in(drift: str) -> float:
+    """Return the microseconds per second of a drift like `200ppm` or `-50.5ppm`. Raises ValueError for any other text,
+    and for more than CLOCK_DRIFT_PPM_MAX in either direction."""
+    match = _DRIFT.fullmatch(drift)
+    if match is None:
+        raise ValueError("must be a drift with its unit, like 200ppm or -50ppm")
+    return checked_drift_ppm(float(match[1]))
+
+
+def checked_drift_ppm(drift_ppm: float) -> float:
+    """Return the drift. Raises ValueError if it is no number from -CLOCK_DRIFT_PPM_MAX to CLOCK_DRIFT_PPM_MAX."""
+    is_number = isinstance(drift_ppm, int | float) and not isinstance(drift_ppm, bool)
+    if not is_number or not abs(drift_ppm) <= CLOCK_DRIFT_PPM_MAX:
+        raise ValueError(f"must be a drift from -{CLOCK_DRIFT_PPM_MAX} to {CLOCK_DRIFT_PPM_MAX} ppm")
+    return drift_ppm
+
+
+DiskState = Literal["healthy", "slow", "full", "failing"]
+DISK_STATES: Final[tuple[DiskState, ...]] = get_args(DiskState)
+DISK_DELAY_MS: Final = 200.0
+"""Default additional duration of a write to a slow disk."""
+DISK_DELAY_MS_MAX: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCondition:
+    """The state of a region's disk. Raises ValueError if the state is unknown or the delay does not fit it."""
+
+    state: DiskState = "healthy"
+    """healthy: no fault. slow: a write takes `delay_ms` longer. full: appends and puts fail; reads, trims and deletions
+    work. failing: the sync of every write fails, and the write may or may not have been stored."""
+    delay_ms: float = 0.0
+    """Additional duration of a write to a slow disk, more than 0 and at most DISK_DELAY_MS_MAX; 0 in other states."""
+
+    def __post_init__(self) -> None:
+        if self.state not in DISK_STATES:
+            raise ValueError(f"state: {repr(self.state)[:100]} is none of {', '.join(DISK_STATES)}")
+        delay_ms: object = self.delay_ms
+        if not isinstance(delay_ms, int | float) or isinstance(delay_ms, bool):
+            raise ValueError(f"delay_ms: {repr(delay_ms)[:100]} is no number")
+        if self.state == "slow" and not 0 < delay_ms <= DISK_DELAY_MS_MAX:
+            raise ValueError(
+                f"delay_ms: {delay_ms:g} must be more than 0 and at most {DISK_DELAY_MS_MAX} for a slow disk"
+            )
+        if self.state != "slow" and delay_ms != 0:
+            raise ValueError(f"delay_ms: {delay_ms:g} requires the state slow, not {self.state}")
+
+    @classmethod
+    def of(cls, state: str, delay_ms: float | None = None) -> DiskCondition:
+        """Return the condition of a state; without a delay, a slow disk has DISK_DELAY_MS."""
+        if delay_ms is None:
+            delay_ms = DISK_DELAY_MS if state == "slow" else 0.0
+        return cls(state, delay_ms)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"slow, {self.delay_ms:g} ms" if self.state == "slow" else self.state
+
+
+HEALTHY: Final = DiskCondition()
+
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 """Domains of topics."""
 _NAME = re.compile(r"[-=:.\w]+")

@@ -26,7 +26,7 @@ from emulator.config.shapes import Link
 from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
-from emulator.model.values import CLIENTS
+from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.net.addresses import LOOPBACK, in_url, nearby
 from emulator.run.processes import ProcessIdentity, identify, state_of
 
@@ -86,7 +86,13 @@ class RegionRecord:
     lost: bool = False
     """The region was lost. `start` resets this."""
     clock_ahead_ms: int = 0
-    """Offset of the region's wall clock in milliseconds; negative: behind."""
+    """Offset of the region's wall clock in milliseconds at `clock_set_at_ms`; negative: behind."""
+    clock_drift_ppm: float = 0.0
+    """Microseconds per second by which the offset grows."""
+    clock_set_at_ms: int = 0
+    """Time at which the offset was set, in milliseconds since 1970 by this machine's clock."""
+    disk: DiskCondition = HEALTHY
+    """State of the region's disk."""
     advertised: str = LOOPBACK
     """Host that lookups return to clients. Empty: the region listens on every address of this machine."""
 
@@ -174,8 +180,8 @@ def _links_from_json(raw: list[dict[str, Any]]) -> dict[Link, LinkShape]:
 
 
 def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
-    region = RegionRecord(**raw)
-    return replace(region, process=ProcessIdentity(**raw["process"]) if raw["process"] else None)
+    process = ProcessIdentity(**raw["process"]) if raw["process"] else None
+    return RegionRecord(**{**raw, "process": process, "disk": DiskCondition(**raw.get("disk", {}))})
 
 
 def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:

@@ -8,7 +8,7 @@ has ended.
 The state of a run is stored only in its run directory, so that any process may continue where another
 one stopped:
 
-    run.json                  the run record: version, topology, runtime, ports, process ids, links
+    run.json                  the run record: version, topology, runtime, ports, process ids, links, clocks, disks
     topology.json             the validated topology, which does not change during the run
     made_by.json              the command that created the run, and the scenario of the run
     regions/<name>/           region.json, log.sqlite, metadata.jsonl, output.log, ready.json
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from emulator.config.topology import Topology
+from emulator.model.values import HEALTHY, DiskCondition
 from emulator.run.directory import LinkStatus
 
 Link = tuple[str, str]
@@ -51,6 +52,8 @@ class RegionStatus:
     pid: int | None
     waiting_for: str = ""
     """What the region waits for until it is ready, as a sentence; empty if nothing."""
+    disk: DiskCondition = HEALTHY
+    """State of the region's disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +135,22 @@ class Runtime(Protocol):
         lose them by a TCP reset. half_open: they carry nothing any more until `heal` resets them; new ones work."""
         ...
 
-    async def skew(self, region: str, ahead_ms: int) -> None:
-        """Offset a region's wall clock from the true time by `ahead_ms` (negative: behind). Timers are unaffected. A
-        region that is down gets the offset when it starts. Raises Refused if the region is paused."""
+    async def skew(self, region: str, ahead_ms: int, drift_ppm: float = 0.0) -> None:
+        """Offset a region's wall clock from the true time by `ahead_ms` (negative: behind), and let it gain `drift_ppm`
+        microseconds per second from now on. Timers are unaffected. A region that is down gets both when it starts.
+        Raises Refused if the region is paused, or the drift is out of range."""
+        ...
+
+    async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
+        """Make a region's disk `healthy`, `slow`, `full` or `failing` (`model.values.DiskCondition`). `delay_ms`: by
+        which writes to a slow disk take longer; None: the default. A region that is down gets the state when it starts,
+        after it has recorded its start. Raises Refused if the region is paused, or the state or the delay is
+        invalid."""
+        ...
+
+    async def power_loss(self, region: str) -> None:
+        """Kill a region as a power loss of its machine does: what no completed sync covers is dropped from its disk. A
+        log in Kafka stays as it is. Raises Refused if the region is paused."""
         ...
 
     async def heal(self, links: Sequence[Link] | None = None) -> None:

@@ -44,7 +44,7 @@ class RegionProcesses:
         """Processes that this object started. Ended ones stay zombies until they are polled."""
 
     def spawn(self, record: RunRecord, name: str) -> None:
-        """Start a region's process with the recorded links and clock offset, and record it. Called within `edit`."""
+        """Start a region's process with the recorded links, clock and disk, and record it. Called within `edit`."""
         region, folder = record.regions[name], self._directory.region_dir(name)
         write_current_state(folder, record, name)
         with output_log(folder).open("ab") as output:
@@ -151,11 +151,18 @@ def last_lines(log: Path) -> str:
 
 
 def write_current_state(region_dir: Path, record: RunRecord, name: str) -> None:
-    """Write the current links and clock offset of a region to its region.json."""
+    """Write the current links, clock and disk of a region to its region.json."""
     path = region_dir / "region.json"
     config = _with_links(RegionConfig.load(path), record.links)
-    ahead_ms = record.regions[name].clock_ahead_ms
-    replace_file(path, dataclasses.replace(config, clock_ahead_ms=ahead_ms).to_json())
+    region = record.regions[name]
+    config = dataclasses.replace(
+        config,
+        clock_ahead_ms=region.clock_ahead_ms,
+        clock_drift_ppm=region.clock_drift_ppm,
+        clock_set_at_ms=region.clock_set_at_ms,
+        disk=region.disk,
+    )
+    replace_file(path, config.to_json())
 
 
 def _with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]) -> RegionConfig:

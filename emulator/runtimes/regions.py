@@ -7,7 +7,7 @@ which regions run; all other state is in the run record.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +34,7 @@ from emulator.runtimes.admin_client import (
     query_status,
 )
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.region_machines import RegionMachines, States
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
@@ -42,11 +43,9 @@ NO_RESPONSE = "it does not respond"
 APPLY_SECONDS = 10.0
 """Time limit for a region to apply a changed link."""
 
-States = Mapping[str, ProcessState]
 
-
-class LinkedRegions(ABC):
-    """Changes links and clocks of a run that is recorded in a run directory, and waits until regions are ready."""
+class LinkedRegions(RegionMachines):
+    """Changes links of a run that is recorded in a run directory, and waits until regions are ready."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class LinkedRegions(ABC):
         poll_seconds: float = READY_POLL_SECONDS,
         ready_seconds: float | None = None,
     ) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._poll_seconds = poll_seconds
         self._ready_seconds = ready_seconds or READY_SECONDS
 
@@ -73,15 +72,8 @@ class LinkedRegions(ABC):
             ) from problem
 
     @abstractmethod
-    async def _states(self) -> States:
-        """Return the state of every region's program."""
-
-    @abstractmethod
     async def _describe_not_ready(self, name: str, state: ProcessState) -> str:
         """Return why a region whose program is in `state` is not ready, for an error message."""
-
-    def _on_record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:  # noqa: B027 (nothing to do)
-        """Handle changed links or clocks of regions in the record, before any region receives the change."""
 
     # --- links ------------------------------------------------------------------------------------------
 
@@ -139,29 +131,6 @@ class LinkedRegions(ABC):
             self._on_record_changed(record, {end for link in changed for end in _regions_of(link)})
         await asyncio.gather(*(self._send_link(end, link) for link in changed for end in _regions_of(link)))
         return changed
-
-    # --- clocks -----------------------------------------------------------------------------------------
-
-    async def skew(self, region: str, ahead_ms: int) -> None:
-        refuse_unknown("region", region, self._directory.read().regions)
-        state = (await self._states())[region]
-        if state == "paused":
-            raise Refused(
-                f"{region} is paused and cannot receive requests: run `geoemu resume {region}` first"
-            )
-        with self._directory.edit() as record:
-            found = record.regions[region]
-            found.clock_ahead_ms = ahead_ms
-            self._on_record_changed(record, [region])
-        if state != "running":
-            return
-        body = {"ahead_ms": ahead_ms}
-        try:
-            answer = await call(found.host, found.admin_port, "PUT", "/geoemu/v1/clock", body)
-        except NoHttpResponse as failure:
-            raise RuntimeFailure(f"the clock of {region} could not be set: {failure}") from None
-        if answer.status != 204:
-            raise RuntimeFailure(f"the clock of {region} could not be set: {describe(answer)}")
 
     # --- losses -----------------------------------------------------------------------------------------
 
@@ -320,7 +289,16 @@ class RecordedRuntime(LinkedRegions):
         record = self._directory.read()
         states = await self._region_states(record)
         regions = tuple(
-            RegionStatus(name, region.cluster, state, region.service_url, region.admin_url, pid, waiting_for)
+            RegionStatus(
+                name,
+                region.cluster,
+                state,
+                region.service_url,
+                region.admin_url,
+                pid,
+                waiting_for,
+                region.disk,
+            )
             for name, region in record.regions.items()
             for state, pid, waiting_for in [states[name]]
         )

@@ -50,6 +50,12 @@ class SimulatedDisk(Medium):
             self.store.end_by_crash()
             self.store = None
 
+    def lose_power(self) -> None:
+        """Crash the open store and drop all writes that were not confirmed as durable."""
+        if self.store is not None:
+            self.store.end_by_crash(keeps_unsynced=False)
+            self.store = None
+
     def fail(self, write: MediaWrite) -> StorageError:
         if self.random.random() < 0.5:
             write.store()
@@ -71,13 +77,13 @@ class DiskStore(SimulatedStore):
         if self.medium.store is self:
             self.medium.store = None
 
-    def end_by_crash(self) -> None:
+    def end_by_crash(self, *, keeps_unsynced: bool = True) -> None:
         """End the store as a crash does: of each lane, a prefix of the pending writes is stored, possibly with a
-        torn append after it."""
+        torn append after it; without `keeps_unsynced`, none of them."""
         self.ended = StorageError("the store crashed", definite=True)
         tail = self.remove_pending()
         lanes: dict[Lane, list[MediaWrite]] = {}
-        for write in tail:
+        for write in tail if keeps_unsynced else ():
             lanes.setdefault(write.lane, []).append(write)
         for writes in lanes.values():
             self._store_prefix_of_lane(writes)

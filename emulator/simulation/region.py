@@ -16,7 +16,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.client import Client
 from emulator.config.region import LinkShape, RegionConfig
 from emulator.errors import StorageError
-from emulator.model.values import CLIENTS
+from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.net.network import Network
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.disk import SimulatedDisk
@@ -25,6 +25,7 @@ from emulator.simulation.evidence import scan_once
 from emulator.simulation.host import Host, HostState
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.simulation import Simulation
+from emulator.storage.faulty import FaultyStore, with_faults
 
 RESTART_SECONDS = 0.5
 """Delay after which a region that ended by itself is started again."""
@@ -73,6 +74,8 @@ class SimulatedRegion:
         """Hosts on which the region ran before `replace`. Their programs must detect the takeover and end."""
         self.broker: Region | None = None
         """The broker; None while the region recovers or is down."""
+        self.disk = HEALTHY
+        """State of the region's disk, which restarts do not change. Set by `set_disk`."""
         self.should_run = False
         """Whether the region was started, and neither killed nor stopped by an admin call since. If its program ends by
         itself, it is started again."""
@@ -121,6 +124,20 @@ class SimulatedRegion:
             self.host.power_off()
         else:
             self.host.kill()
+
+    def lose_power(self) -> None:
+        """Kill the region as a power loss does: its disk keeps only what is synced. A remote log is not affected."""
+        if isinstance(self.medium, SimulatedDisk):
+            self.medium.lose_power()
+        self.kill()
+
+    def set_disk(self, condition: DiskCondition) -> None:
+        """Begin or end a fault of the disk, now or when the region starts."""
+        self.disk = condition
+        if self.broker is not None:
+            store = self.broker.store
+            assert isinstance(store, FaultyStore)
+            self.host.loop.call_soon(store.set_condition, condition)
 
     def replace(self) -> None:
         """Start the region on another host, as an operator does who believes that it is dead. Its name resolves to the
@@ -195,18 +212,21 @@ class SimulatedRegion:
             for name in (*(peer.region for peer in self.config.peers), CLIENTS)
         }
         by_address = {(peer.host, peer.port): links[peer.region] for peer in self.config.peers}
+        draws = self._simulation.random(f"disk of {host.name} in life {host.incarnation}")
+        store = with_faults(await self.medium.open_store(), draws)
         environment = Environment(
             wall_clock_ms=host.wall_clock_ms,
             random=host.random,
             network=network,
             peer_network=EmulatedNetwork(network, by_address),
             client_link=links[CLIENTS],
-            store=await self.medium.open_store(),
+            store=store,
             configuration=self._configuration.open_on(host),
             components=self._overrides.components,
         )
         broker = Region(self.config, environment, topic_type=self._overrides.topic)
         await broker.start()
+        store.set_condition(self.disk)
         ConfigChangelog(self.config_changes.append, self.name, environment).follow(broker.metadata)
         admin = Admin(broker, links)
         await admin.start()

@@ -39,6 +39,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from zlib import crc32
 
 from emulator.errors import StorageFenced
+from emulator.model.values import DiskCondition
 
 
 class Entry(NamedTuple):
@@ -159,6 +160,33 @@ class Replaceable(Protocol):
     @property
     def fenced(self) -> asyncio.Future[StorageFenced]:
         """Resolves once a newer owner is detected, even without a write. Never cancelled by the store."""
+        ...
+
+
+@runtime_checkable
+class Volatile(Protocol):
+    """A store with writes that a power loss of this machine drops, because they are not synced."""
+
+    def lose_power(self) -> None:
+        """Drop synchronously what no completed sync covers, as a power loss does. The process must end immediately
+        afterwards, before it runs its event loop again."""
+        ...
+
+
+@runtime_checkable
+class FaultableDisk(Protocol):
+    """A store whose disk can be made slow, full or failing, while it is open."""
+
+    @property
+    def condition(self) -> DiskCondition: ...
+
+    @property
+    def waiting(self) -> int:
+        """Number of writes that wait for a slow disk."""
+        ...
+
+    def set_condition(self, condition: DiskCondition) -> None:
+        """Begin or end a fault of the disk."""
         ...
 
 

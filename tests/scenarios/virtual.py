@@ -154,8 +154,15 @@ class PretendedRuntime:
         """Command -> its error."""
         self.hangs: set[str] = set()
 
-    async def skew(self, region: str, ahead_ms: int) -> None:
-        await self._do(f"skew {ahead_ms:+d}", region)
+    async def skew(self, region: str, ahead_ms: int, drift_ppm: float = 0.0) -> None:
+        drift = f" {drift_ppm:+g} ppm" if drift_ppm else ""
+        await self._do(f"skew {ahead_ms:+d}{drift}", region)
+
+    async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
+        await self._do(f"disk {state}" + ("" if delay_ms is None else f" {delay_ms:g}"), region)
+
+    async def power_loss(self, region: str) -> None:
+        await self._do("power_loss", region, state="killed")
 
     async def _do(self, verb: str, *regions: str, state: RegionState | None = None) -> None:
         self.times.append(now())

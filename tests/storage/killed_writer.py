@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from emulator.storage.contract import Log, Store
 from emulator.storage.sqlite import commit as sqlite_commit
+from emulator.storage.sqlite import file as sqlite_file
 from emulator.storage.sqlite import writer as sqlite_writer
-from emulator.storage.sqlite.store import open_sqlite
+from emulator.storage.sqlite.store import SqliteStore, open_sqlite
 
 LOGS = ("a", "b", "c")
 KEYS = ("k", "l", "m")
@@ -37,18 +40,27 @@ def value(key: str, incarnation: int, number: int) -> bytes:
     return f"{key} {incarnation} {number} ".encode() * (number % 50 + 1)
 
 
-def live(path: str, incarnation: int, seed: int, pipe: Connection, often: bool) -> None:
-    """Write until killed. `often`: checkpoints and sweeps all the time, so that the kill may fall within one; most
-    commits in the writer's thread."""
+def live(path: str, incarnation: int, seed: int, pipe: Connection, often: bool, synced: bool = True) -> None:
+    """Write until killed, or until SIGUSR1, a power loss. `often`: checkpoints and sweeps all the time, so that
+    the kill may fall within one; most commits in the writer's thread. Not `synced`: a faulty store that acknowledges
+    commits before they are synced."""
     if often:
         sqlite_commit.CHECKPOINT_BYTES = 30_000
         sqlite_commit.SWEEP_ROWS = 1
         sqlite_writer.HERE_BYTES_MAX = 1000
+    if not synced:
+        sqlite_file.SYNCHRONOUS = "OFF"
     asyncio.run(_live(path, incarnation, random.Random(seed), pipe.fileno()))
 
 
+def _lose_power(store: SqliteStore) -> None:
+    store.lose_power()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def _live(path: str, incarnation: int, chance: random.Random, pipe: int) -> None:
-    store = await open_sqlite(path, "eu")
+    store = await open_sqlite(Path(path), "eu")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _lose_power, store)
     logs = [log for name in LOGS if (log := await store.open_log(name)) is not None]
     numbers: dict[str, Iterator[int]] = {name: count() for name in (*LOGS, *KEYS)}
     window = asyncio.Semaphore(chance.choice((1, 4, 30)))

@@ -11,6 +11,7 @@ import asyncio
 import multiprocessing
 import os
 import random
+import signal
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,10 +59,18 @@ class Known:
                 pytest.fail(f"not understood: {reported!r}")
 
 
-def live_and_be_killed(path: Path, incarnation: int, seed: int, acknowledgements: int) -> list[str]:
+def live_and_be_killed(
+    path: Path,
+    incarnation: int,
+    seed: int,
+    acknowledgements: int,
+    *,
+    by: signal.Signals = signal.SIGKILL,
+    synced: bool = True,
+) -> list[str]:
     """Run and kill one process; record what was acknowledged."""
     ours, theirs = processes.Pipe(duplex=False)
-    child = processes.Process(target=live, args=(str(path), incarnation, seed, theirs, seed % 2 == 1))
+    child = processes.Process(target=live, args=(str(path), incarnation, seed, theirs, seed % 2 == 1, synced))
     child.start()
     theirs.close()
     reported = b""
@@ -71,6 +80,10 @@ def live_and_be_killed(path: Path, incarnation: int, seed: int, acknowledgements
             data = os.read(ours.fileno(), 4096)
             assert data, "the process ended by itself"
             reported += data
+        assert child.pid is not None
+        os.kill(child.pid, by)
+        child.join(DEADLINE_SECONDS)
+        assert child.exitcode == -signal.SIGKILL
     finally:
         child.kill()
     while data := os.read(ours.fileno(), 65536):  # acknowledged, and not read before
@@ -146,3 +159,35 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment(s
         if chance.random() < 0.5:
             examined = copy_files(path, tmp_path / f"remains-{incarnation}")
         asyncio.run(examine(examined, incarnation, known))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seed", range((MOMENTS + KILLS_PER_FILE - 1) // KILLS_PER_FILE))
+def test_nothing_acknowledged_is_lost_when_the_process_loses_power(seed: int, tmp_path: Path):
+    """As above, but everything that no completed sync covers is dropped."""
+    chance = random.Random(seed)
+    path = tmp_path / "log.sqlite"
+    known = Known()
+    for incarnation in range(KILLS_PER_FILE):
+        acknowledgements = int(10 ** chance.uniform(0, 2.7))
+        draw = chance.randrange(2**32)
+        for reported in live_and_be_killed(path, incarnation, draw, acknowledgements, by=signal.SIGUSR1):
+            known.record(incarnation, reported)
+        asyncio.run(examine(path, incarnation, known))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGUSR1])
+def test_only_a_power_loss_shows_that_a_store_acknowledges_before_the_sync(
+    by: signal.Signals, tmp_path: Path
+):
+    """The mutant: with `synchronous = OFF`, the page cache survives a kill and hides the error."""
+    path = tmp_path / "log.sqlite"
+    known = Known()
+    for reported in live_and_be_killed(path, 0, 2, 200, by=by, synced=False):
+        known.record(0, reported)
+    if by is signal.SIGKILL:
+        asyncio.run(examine(path, 0, known))
+    else:
+        with pytest.raises(AssertionError):
+            asyncio.run(examine(path, 0, known))

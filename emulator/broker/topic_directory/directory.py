@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.topic_directory.listing import TopicLists
 from emulator.broker.topic_directory.loaded_topic import (
+    RETRY_SECONDS,
+    RETRY_SECONDS_MAX,
     DamagedTopics,
+    FailedStores,
     LoadedTopic,
     LoadState,
     LoadStateChange,
@@ -33,8 +36,6 @@ ACQUIRE_ATTEMPTS_MAX = 10
 CONCURRENT_LOADS_MAX = 8
 """Maximum number of topics with pending work that are opened concurrently after a start of the region, so that clients'
 requests are served as well."""
-RETRY_SECONDS = 0.05
-RETRY_SECONDS_MAX = 2.0
 
 
 class TopicOpener(Protocol):
@@ -105,6 +106,7 @@ class TopicDirectory:
         self._slots: dict[str, LoadedTopic] = {}
         self._openings = 0
         self._damaged = DamagedTopics()
+        self._failed = FailedStores()
         self._creating: dict[str, None] = {}
         """Full names of topics that are being opened and may be created."""
         self._observers: list[Callable[[LoadStateChange], None]] = []
@@ -257,6 +259,7 @@ class TopicDirectory:
             return
         logger.error("storage of topic %s failed: %s", name, failure)
         self._begin_unloading(slot, "its storage failed")
+        slot.delay_seconds = self._failed.next_delay(name)
         self._spawn(self._finish_unloading(slot))
         if again:
             self._spawn(self.load_with_retries(name))
@@ -311,6 +314,7 @@ class TopicDirectory:
         topic = slot.topic
         assert topic is not None
         await topic.settled()
+        await slot.wait_for_store()
         try:
             if delete:
                 self._change_state(slot, LoadState.DELETING, "its pending writes are done")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS = 0.05
+RETRY_SECONDS_MAX = 2.0
+"""First and maximum delay before a topic whose store failed is loaded again."""
 DAMAGED_SECONDS = 30.0
 """Seconds for which requests for a damaged topic fail without reading the store: clients and regions retry often."""
 
@@ -79,6 +82,14 @@ class LoadedTopic:
     requested_at: float = 0.0
     """Loop time in seconds of the last `acquire`."""
     waiters: dict[asyncio.Future[Topic], OpenMode] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    """Time for which the topic stays unloaded after its store failed."""
+
+    async def wait_for_store(self) -> None:
+        """Wait until a topic whose store failed may be loaded again."""
+        delay_seconds, self.delay_seconds = self.delay_seconds, 0.0
+        if delay_seconds:
+            await asyncio.sleep(delay_seconds)
 
     def change_state(self, state: LoadState, why: str) -> LoadStateChange:
         """Change the state; the transition must be in NEXT_STATES."""
@@ -104,6 +115,24 @@ class LoadedTopic:
             waiter.set_exception(
                 sent or ProtocolError(ServerError.ServiceNotReady, f"{self.name} cannot be opened")
             )
+
+
+class FailedStores:
+    """Delays the loading of topics whose store fails again and again, such as on a full disk: clients connect again at
+    once, and each of their writes would unload the topic."""
+
+    def __init__(self) -> None:
+        self._delays: dict[str, tuple[float, float]] = {}
+        """Full name -> delay after the latest failure, and the loop time after which the failure is forgotten."""
+
+    def next_delay(self, name: str) -> float:
+        """Return the seconds for which a topic that failed now stays unloaded: 0 after a single failure."""
+        now = asyncio.get_running_loop().time()
+        self._delays = {one: found for one, found in self._delays.items() if found[1] > now}
+        before, _ = self._delays.get(name, (None, 0.0))
+        delay = 0.0 if before is None else min(max(before * 2, RETRY_SECONDS), RETRY_SECONDS_MAX)
+        self._delays[name] = delay, now + delay + RETRY_SECONDS_MAX
+        return delay
 
 
 class DamagedTopics:

@@ -16,7 +16,7 @@ from typing import Any
 from emulator.config.region import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.errors import Refused, RuntimeFailure, StorageError
-from emulator.model.values import CLIENTS
+from emulator.model.values import CLIENTS, DiskCondition, checked_drift_ppm
 from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState
@@ -112,8 +112,6 @@ class SimulatedRuntime:
         """Regions that were lost and not started since."""
         self._links = _Links(world)
         self._ended = False
-        self._clock_offsets_ms: dict[str, int] = {}
-        """Offset of each region's wall clock in milliseconds; positive: ahead."""
 
     async def up(self) -> None:
         self._stopped.clear()
@@ -205,10 +203,28 @@ class SimulatedRuntime:
     async def break_connections(self, links: Sequence[Link], how: str) -> None:
         self._links.break_connections(links, how)
 
-    async def skew(self, region: str, ahead_ms: int) -> None:
-        self._check_names(region)
-        self._world.regions[region].host.wall_clock_ms.jump(ahead_ms - self._clock_offsets_ms.get(region, 0))
-        self._clock_offsets_ms[region] = ahead_ms
+    async def skew(self, region: str, ahead_ms: int, drift_ppm: float = 0.0) -> None:
+        self._refuse_paused(region)
+        try:
+            checked_drift_ppm(drift_ppm)
+        except ValueError as problem:
+            raise Refused(f"the drift of a clock {problem}, not {drift_ppm!r}") from None
+        clock = self._world.regions[region].host.wall_clock_ms
+        clock.correct()
+        clock.jump(ahead_ms)
+        clock.drift_ppm = drift_ppm
+
+    async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
+        self._refuse_paused(region)
+        try:
+            condition = DiskCondition.of(state, delay_ms)
+        except ValueError as problem:
+            raise Refused(f"the disk of {region}: {problem}") from None
+        self._world.regions[region].set_disk(condition)
+
+    async def power_loss(self, region: str) -> None:
+        self._refuse_paused(region)
+        self._world.regions[region].lose_power()
 
     async def heal(self, links: Sequence[Link] | None = None) -> None:
         self._links.heal(links)
@@ -222,7 +238,8 @@ class SimulatedRuntime:
             state, host = self._state(name), self._world.regions[name].host
             pid = None if state in ("stopped", "killed", "lost") else host.process_id
             urls = f"pulsar://{name}:{SERVICE_PORT}", f"http://{name}:{ADMIN_PORT}"
-            regions.append(RegionStatus(name, cluster, state, *urls, pid))
+            disk = self._world.regions[name].disk
+            regions.append(RegionStatus(name, cluster, state, *urls, pid, disk=disk))
         return RunStatus(
             run_dir=self.run_dir,
             runtime="simulated",
@@ -254,6 +271,12 @@ class SimulatedRuntime:
             if region not in self._world.regions:
                 known = ", ".join(self._world.regions)
                 raise Refused(f"no region {region!r} in this run: regions are {known}")
+
+    def _refuse_paused(self, region: str) -> None:
+        """Raise Refused if a region is paused, because processes cannot receive requests then, or not in the run."""
+        self._check_names(region)
+        if self._state(region) == "paused":
+            raise Refused(f"{region} is paused and cannot receive requests: resume it first")
 
     # Waiting.
 

@@ -201,10 +201,16 @@ class Committer:
         except sqlite3.Error:  # disk full: the next owner tries again
             swept = 0
         finally:
-            self.connection.execute("PRAGMA synchronous = FULL")
+            self.connection.execute(f"PRAGMA synchronous = {file.SYNCHRONOUS}")
         if swept < SWEEP_ROWS:
             self.garbage.discard(log_id)
         self.wal.note_growth(file.PAGE_BYTES * swept)
+
+    def lose_power(self) -> None:
+        """Cut the WAL off after the last synced commit. Without a sync of every commit, nothing in the WAL counts as
+        synced. Called between two commits; no statement may follow."""
+        (synchronous,) = self.connection.execute("PRAGMA synchronous").fetchone()
+        file.cut_wal(self.path, keeps_commits=synchronous >= file.SYNCHRONOUS_FULL)
 
     def close(self) -> None:
         """Copy the WAL into the file if possible, and release the file to the next owner."""

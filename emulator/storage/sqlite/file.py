@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import struct
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -28,6 +29,15 @@ one out of it, so a group of large entries takes a quarter less processor time t
 8,192 a commit of one small entry, three pages, would begin to take longer (docs/decisions/0015)."""
 WAL_BYTES = 4 * 1024 * 1024
 """Size of the WAL at the beginning, and approximately afterwards."""
+
+SYNCHRONOUS = "FULL"
+"""One fsync of the WAL for each commit (S2)."""
+SYNCHRONOUS_FULL = 2
+"""Value of `PRAGMA synchronous` from which on SQLite syncs the WAL with every commit."""
+_WAL_HEADER_BYTES = 32
+_FRAME_HEADER_BYTES = 24
+"""Bytes before each page in the WAL (https://sqlite.org/walformat.html). Byte 16 of the -shm file is `mxFrame`, the
+number of the last frame of the last commit."""
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
@@ -75,7 +85,7 @@ def open_for_writing(path: Path, region: str) -> sqlite3.Connection:
             _check(connection, path, region)
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # effective only without tables
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # S2; one fsync of the WAL per commit
+        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # see commit.Wal
         connection.execute("PRAGMA secure_delete = OFF")
         if not tables:
@@ -99,6 +109,26 @@ def fill_wal(path: Path) -> int:
             wal.write(bytes(max(0, WAL_BYTES - length)))
             wal.flush()
     return length
+
+
+def cut_wal(path: Path, *, keeps_commits: bool) -> None:
+    """Truncate the WAL after its last commit, or to nothing without `keeps_commits`; SQLite then continues with the
+    commits of earlier checkpoints. Only for a process that ends at once: closing a file drops SQLite's locks on it."""
+    try:
+        wal_header = _first_bytes(f"{path}-wal", 12)
+        (frames,) = struct.unpack_from("=I", _first_bytes(f"{path}-shm", 20), 16)
+        (page_bytes,) = struct.unpack_from(">I", wal_header, 8)
+    except (OSError, struct.error):
+        return  # no WAL yet
+    if page_bytes == 1:
+        page_bytes = 65_536
+    length = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + page_bytes)
+    os.truncate(f"{path}-wal", length if keeps_commits and frames else 0)
+
+
+def _first_bytes(path: str, count: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(count)
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:

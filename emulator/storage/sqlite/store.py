@@ -210,6 +210,10 @@ class SqliteStore(KeyedStore):
             self._writer.close(SqliteWrite(None, self._closed))
         await asyncio.shield(self._closed)
 
+    def lose_power(self) -> None:
+        """Drop what is not synced. Implements `contract.Volatile`."""
+        self._writer.lose_power()
+
     # For the logs
 
     def issue(self, write: SqliteWrite) -> asyncio.Future[Any]:

@@ -80,6 +80,11 @@ class SqliteWriter:
         self._enqueue([*self._tick, last])
         self._tick = []
 
+    def lose_power(self) -> None:
+        """Commit no more, also not in the thread, and drop what is not synced."""
+        self._committer_lock.acquire()  # never released: the process ends
+        self._committer.lose_power()
+
     def _end_tick(self) -> None:
         group, self._tick = self._tick, []
         if not group:

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 from emulator.broker.admin.request import Authorize, allow_clients
 from emulator.broker.admin.server import Admin
-from emulator.broker.environment import Environment
+from emulator.broker.environment import Environment, ShiftedClock
 from emulator.broker.region import Region
 from emulator.client import Client
 from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import MemoryConfiguration
+from emulator.storage.faulty import with_faults
 from emulator.storage.memory import MemoryStore
 
 DEADLINE_SECONDS = 10
@@ -113,8 +114,8 @@ def served(authorize: Authorize = allow_clients, **changes: Any) -> Iterator[Ser
 
     async def start() -> tuple[Region, Admin, int]:
         network = SocketNetwork()
-        store = await MemoryStore.open(region="us")
-        clock = lambda: time.time_ns() // 1_000_000  # noqa: E731
+        store = with_faults(await MemoryStore.open(region="us"), random.Random(1))
+        clock = ShiftedClock(lambda: time.time_ns() // 1_000_000)
         region = Region(
             config, Environment(clock, random.Random(1), network, network, store, MemoryConfiguration())
         )

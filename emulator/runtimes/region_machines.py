@@ -1,0 +1,100 @@
+"""Faults of the machines of a run's regions: clocks, disks and power, for processes and containers alike.
+
+A fault is recorded in the run record, so that a region that starts has it, and sent to the admin port of a region that
+runs.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+
+from emulator.errors import Refused, RuntimeFailure
+from emulator.model.values import DiskCondition, checked_drift_ppm
+from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, refuse_unknown
+from emulator.run.processes import ProcessState
+from emulator.runtimes.admin_client import NoHttpResponse, call, describe
+
+States = Mapping[str, ProcessState]
+
+
+class RegionMachines(ABC):
+    """The verbs of the runtime contract for the clock, the disk and the power of a region."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+
+    @abstractmethod
+    async def kill(self, region: str) -> None: ...
+
+    @abstractmethod
+    async def _states(self) -> States:
+        """Return the state of every region's program."""
+
+    def _on_record_changed(self, record: RunRecord, regions: Iterable[str]) -> None:  # noqa: B027 (nothing to do)
+        """Handle changed links, clocks or disks of regions in the record, before any region receives the change."""
+
+    async def skew(self, region: str, ahead_ms: int, drift_ppm: float = 0.0) -> None:
+        try:
+            checked_drift_ppm(drift_ppm)
+        except ValueError as problem:
+            raise Refused(f"the drift of a clock {problem}, not {drift_ppm!r}") from None
+
+        def change(found: RegionRecord) -> None:
+            found.clock_ahead_ms, found.clock_drift_ppm = ahead_ms, drift_ppm
+            found.clock_set_at_ms = time.time_ns() // 1_000_000
+
+        body = {"ahead_ms": ahead_ms, "drift_ppm": drift_ppm}
+        await self._change_region(region, change, "clock", "/geoemu/v1/clock", body)
+
+    async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
+        try:
+            condition = DiskCondition.of(state, delay_ms)
+        except ValueError as problem:
+            raise Refused(f"the disk of {region}: {problem}") from None
+
+        def change(found: RegionRecord) -> None:
+            found.disk = condition
+
+        body = asdict(condition) if condition.state == "slow" else {"state": condition.state}
+        await self._change_region(region, change, "disk", "/geoemu/v1/storage", body)
+
+    async def power_loss(self, region: str) -> None:
+        if await self._refuse_paused(region) == "running":
+            found = self._directory.read().regions[region]
+            with suppress(NoHttpResponse):  # it ends without a response, or does not listen yet
+                answer = await call(found.host, found.admin_port, "PUT", "/geoemu/v1/power-loss")
+                raise RuntimeFailure(f"{region} could not lose power: {describe(answer)}")
+        await self.kill(region)
+
+    async def _change_region(
+        self, region: str, change: Callable[[RegionRecord], None], what: str, target: str, body: object
+    ) -> None:
+        """Change the record of a region, and send the change to its admin port if it runs. Raises Refused if it is
+        paused."""
+        state = await self._refuse_paused(region)
+        with self._directory.edit() as record:
+            found = record.regions[region]
+            change(found)
+            self._on_record_changed(record, [region])
+        if state != "running":
+            return
+        try:
+            answer = await call(found.host, found.admin_port, "PUT", target, body)
+        except NoHttpResponse as failure:
+            raise RuntimeFailure(f"the {what} of {region} could not be set: {failure}") from None
+        if answer.status != 204:
+            raise RuntimeFailure(f"the {what} of {region} could not be set: {describe(answer)}")
+
+    async def _refuse_paused(self, region: str) -> ProcessState:
+        """Return the state of a region's program. Raises Refused if it is paused or not in the run."""
+        refuse_unknown("region", region, self._directory.read().regions)
+        state = (await self._states())[region]
+        if state == "paused":
+            raise Refused(
+                f"{region} is paused and cannot receive requests: run `geoemu resume {region}` first"
+            )
+        return state
