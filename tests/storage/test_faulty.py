@@ -174,7 +174,7 @@ async def test_a_write_whose_sync_fails_has_an_indefinite_outcome_and_poisons_it
     outcomes = await asyncio.gather(*issued, put, return_exceptions=True)
     assert [isinstance(one, StorageError) and one.definite for one in outcomes] == [False, True, False]
 
-    with pytest.raises(StorageError, match="not opened again"):
+    with pytest.raises(StorageError, match="not opened"):
         await store.open_log("t")
     store.set_condition(HEALTHY)
     again = await store.open_log("t")

@@ -10,8 +10,7 @@ from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import ConnectedProducer
-from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECONDS_MAX
-from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.broker.topic_directory.loaded_topic import OpenMode, retry_delays
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.wire.codec_hot.publishing import SendCommand
@@ -48,7 +47,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
 async def repeat_create(connection: ClientConnection, command: CreateProducer) -> None:
     """Repeat the request of a producer that waited when its topic was unloaded. Retry after transient errors instead of
     sending them to the client, which would give up at the first error."""
-    delay_seconds = RETRY_SECONDS
+    delays = retry_delays()
     try:
         while connection.producers.opening.get(command.producer_id) is command:
             try:
@@ -66,8 +65,7 @@ async def repeat_create(connection: ClientConnection, command: CreateProducer) -
             except ProtocolError as problem:
                 if problem.code is not ServerError.ServiceNotReady:
                     raise
-            await asyncio.sleep(delay_seconds)
-            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+            await asyncio.sleep(next(delays))
     finally:
         connection.producers.end_opening(command)
 

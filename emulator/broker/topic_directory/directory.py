@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.topic_directory.listing import TopicLists
 from emulator.broker.topic_directory.loaded_topic import (
-    RETRY_SECONDS,
-    RETRY_SECONDS_MAX,
     DamagedTopics,
     FailedStores,
     LoadedTopic,
     LoadState,
     LoadStateChange,
     OpenMode,
+    retry_delays,
 )
 from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
@@ -34,8 +33,7 @@ logger = logging.getLogger(__name__)
 
 ACQUIRE_ATTEMPTS_MAX = 10
 CONCURRENT_LOADS_MAX = 8
-"""Maximum number of topics with pending work that are opened concurrently after a start of the region, so that clients'
-requests are served as well."""
+"""Maximum number of topics that are opened concurrently after a start, so that clients' requests are served as well."""
 
 
 class TopicOpener(Protocol):
@@ -322,9 +320,8 @@ class TopicDirectory:
             elif orderly and not await self._opener.forget_owing(topic):
                 self._spawn(self.load_with_retries(topic.full_name))
         finally:
-            self._change_state(
-                slot, LoadState.ABSENT, "it is gone" if delete else "its pending writes are done"
-            )
+            why = "it is gone" if delete else "its pending writes are done"
+            self._change_state(slot, LoadState.ABSENT, why)
             self._drop_or_reopen(slot)
 
     # Pending work (D3), and idle topics.
@@ -345,7 +342,7 @@ class TopicDirectory:
 
     async def load_with_retries(self, name: str) -> None:
         """Load a topic; retry while its store fails. A ProtocolError (also: not found) or damaged state ends that."""
-        delay_seconds = RETRY_SECONDS
+        delays = retry_delays()
         while not self._closed:
             try:
                 await self.acquire(name, OpenMode.EXISTING)
@@ -357,8 +354,7 @@ class TopicDirectory:
             except ProtocolError as problem:
                 logger.warning("topic %s is not loaded again: %s", name, problem)
                 return
-            await asyncio.sleep(delay_seconds)
-            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+            await asyncio.sleep(next(delays))
 
     def is_unused_since(self, topic: Topic, loop_time: float) -> bool:
         """Whether a topic had no `acquire` after `loop_time` and has no client, replicator and pending work (D3)."""

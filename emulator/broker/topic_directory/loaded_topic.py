@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,14 @@ RETRY_SECONDS_MAX = 2.0
 """First and maximum delay before a topic whose store failed is loaded again."""
 DAMAGED_SECONDS = 30.0
 """Seconds for which requests for a damaged topic fail without reading the store: clients and regions retry often."""
+
+
+def retry_delays() -> Iterator[float]:
+    """Yield the delays between attempts to load a topic whose store fails, in seconds, without end."""
+    delay_seconds = RETRY_SECONDS
+    while True:
+        yield delay_seconds
+        delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
 
 
 class OpenMode(Enum):

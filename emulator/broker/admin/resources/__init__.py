@@ -9,6 +9,7 @@ from emulator.broker.admin.resources import (
     brokers,
     clusters,
     emulator,
+    machine,
     messages,
     namespaces,
     partitions,
@@ -44,7 +45,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Compaction": topics.COMPACTION,
     "Elsewhere": (*unsupported.RESOURCES, *stored_only.RESOURCES),
     "Lookup": topics.LOOKUPS,
-    "The emulator itself": (*emulator.RESOURCES, emulator.openapi_row(lambda: SUBJECTS)),
+    "The emulator itself": (*emulator.RESOURCES, *machine.RESOURCES, emulator.openapi_row(lambda: SUBJECTS)),
     "Explanations": emulator.EXPLANATIONS,
     "Metrics": emulator.METRICS,
 }

@@ -1,11 +1,11 @@
-"""Resources that only an emulated region has: readiness, a summary of topics, emulated links, the clock, the log
+"""Resources that only an emulated region has: readiness, a summary of topics, emulated links, the log
 output, clusters declared lost, explanations; and the metrics in Prometheus' format."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from emulator.broker import log_output
@@ -16,22 +16,12 @@ from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.region_metrics import families_of
 from emulator.broker.admin.request import AdminContext, AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
-from emulator.broker.environment import ShiftedClock
 from emulator.broker.explain import topics as explanations
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata_sync.settings import LostClusters
-from emulator.config.region import CLOCK_AHEAD_MS_MAX
 from emulator.model.explanations import KINDS
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, full_topic
-from emulator.model.values import (
-    CLIENTS,
-    CLOCK_DRIFT_PPM_MAX,
-    DISK_DELAY_MS_MAX,
-    DISK_STATES,
-    DiskCondition,
-    checked_drift_ppm,
-)
-from emulator.storage.contract import FaultableDisk
+from emulator.model.values import CLIENTS
 
 
 async def status(call: AdminRequest) -> Content:
@@ -145,53 +135,7 @@ async def get_event(call: AdminRequest) -> Content:
     return _event_row(call, event, topic)
 
 
-# The region's wall clock and the log output of its program.
-
-
-def _clock(call: AdminRequest) -> ShiftedClock:
-    clock = call.region.environment.wall_clock_ms
-    if not isinstance(clock, ShiftedClock):
-        raise HttpError(409, "the clock of this region cannot be set over HTTP")
-    return clock
-
-
-async def get_clock(call: AdminRequest) -> Content:
-    clock = _clock(call)
-    return {"now_ms": clock(), "ahead_ms": clock.ahead_ms, "drift_ppm": clock.drift_ppm}
-
-
-async def set_clock(call: AdminRequest) -> None:
-    _clock(call).set(*call.body)
-
-
-# The region's disk and power.
-
-
-def _store(call: AdminRequest) -> FaultableDisk:
-    store = call.region.store
-    if not isinstance(store, FaultableDisk):
-        raise HttpError(409, "the disk of this region cannot be set over HTTP")
-    return store
-
-
-async def get_storage(call: AdminRequest) -> Content:
-    store = _store(call)
-    return {
-        "backend": call.region.config.log.backend,
-        **asdict(store.condition),
-        "waiting_writes": store.waiting,
-    }
-
-
-async def set_storage(call: AdminRequest) -> None:
-    _store(call).set_condition(call.body)
-
-
-async def lose_power(call: AdminRequest) -> None:
-    lose_power = call.region.environment.lose_power
-    if lose_power is None:
-        raise HttpError(409, "this region cannot lose power over HTTP")
-    lose_power()
+# The log output of the region's program.
 
 
 async def get_logging(call: AdminRequest) -> Content:
@@ -349,55 +293,6 @@ _LOGGING = _fields(
 )
 
 
-def _clock_offset(body: Any) -> tuple[int, float]:
-    """Return the offset in ms and the drift in ppm."""
-    limit = CLOCK_AHEAD_MS_MAX
-    if not isinstance(body, dict) or not {"ahead_ms"} <= body.keys() <= {"ahead_ms", "drift_ppm"}:
-        raise HttpError(400, "the body must be an object with ahead_ms, and optionally drift_ppm")
-    if not _is_number(body["ahead_ms"], int, -limit, limit):
-        raise HttpError(400, f"ahead_ms must be a whole number from {-limit} to {limit}")
-    try:
-        return body["ahead_ms"], checked_drift_ppm(body.get("drift_ppm", 0))
-    except ValueError as problem:
-        raise HttpError(400, f"drift_ppm {problem}") from None
-
-
-_OFFSET = {"type": "integer", "minimum": -CLOCK_AHEAD_MS_MAX, "maximum": CLOCK_AHEAD_MS_MAX}
-_DRIFT = {"type": "number", "minimum": -CLOCK_DRIFT_PPM_MAX, "maximum": CLOCK_DRIFT_PPM_MAX}
-_CLOCK = Body(
-    _clock_offset,
-    {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["ahead_ms"],
-        "properties": {"ahead_ms": _OFFSET, "drift_ppm": _DRIFT},
-    },
-)
-
-
-def _disk_condition(body: Any) -> DiskCondition:
-    if not isinstance(body, dict) or not {"state"} <= body.keys() <= {"state", "delay_ms"}:
-        raise HttpError(400, "the body must be an object with state, and for a slow disk optionally delay_ms")
-    try:
-        return DiskCondition.of(**body)
-    except ValueError as problem:
-        raise HttpError(400, str(problem)) from None
-
-
-_STORAGE = Body(
-    _disk_condition,
-    {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["state"],
-        "properties": {
-            "state": {"enum": list(DISK_STATES)},
-            "delay_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": DISK_DELAY_MS_MAX},
-        },
-    },
-)
-
-
 def openapi_row(subjects: Callable[[], Mapping[str, Iterable[Resource]]]) -> Resource:
     """Return the row of the OpenAPI document of all rows, including itself."""
 
@@ -455,27 +350,6 @@ RESOURCES = (
             "Reset the open connections of a link that this region emulates, or make them half-open; `normal` resets "
             "half-open ones.",
             body=_CONNECTIONS,
-        ),
-    ),
-    Resource(
-        "/geoemu/v1/clock",
-        get=reads(get_clock, "The region's wall clock and its offset."),
-        put=changes(
-            set_clock,
-            "Offset the region's wall clock from the machine's, ahead or behind, and let it drift.",
-            body=_CLOCK,
-        ),
-    ),
-    Resource(
-        "/geoemu/v1/storage",
-        get=reads(get_storage, "The state of the region's disk, and the writes that wait for a slow one."),
-        put=changes(set_storage, "Make the region's disk slow, full, failing or healthy.", body=_STORAGE),
-    ),
-    Resource(
-        "/geoemu/v1/power-loss",
-        put=changes(
-            lose_power,
-            "End the region without a response, as a power loss does: what is not synced is dropped.",
         ),
     ),
     Resource(
