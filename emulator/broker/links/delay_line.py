@@ -18,6 +18,8 @@ from emulator.config.region import LinkShape
 TIMER_GRAIN_SECONDS = 0.0005
 """The system waits in whole milliseconds, so a timer is late by half a millisecond on average. Timers are set that much
 earlier, so that the mean delay is the declared one."""
+ROUNDING_SECONDS = 1e-6
+"""More than the rounding error of a loop time: a timer that is early by less finds its line open."""
 LINE_BYTES_MAX = 16_777_216
 """Maximum of waiting bytes after which the sender is paused, without a bandwidth limit."""
 SLOW_LINE_BYTES_MIN = 65_536
@@ -153,14 +155,18 @@ class DelayLine:
         due = self._next_arrival()
         if due is None or self._timer is not None or self._paused or self._closed:
             return
-        loop = asyncio.get_running_loop()
-        due = opens_at(self.shape, max(due, loop.time()))
+        due = opens_at(self.shape, max(due, self._now()))
         if due != math.inf:
-            self._timer = loop.call_at(due - TIMER_GRAIN_SECONDS, self._arrive)
+            self._timer = asyncio.get_running_loop().call_at(due - TIMER_GRAIN_SECONDS, self._arrive)
+
+    @staticmethod
+    def _now() -> float:
+        """Return the loop time up to which a timer that fires now delivers."""
+        return asyncio.get_running_loop().time() + TIMER_GRAIN_SECONDS + ROUNDING_SECONDS
 
     def _arrive(self) -> None:
         self._timer = None
-        now = asyncio.get_running_loop().time() + TIMER_GRAIN_SECONDS
+        now = self._now()
         if opens_at(self.shape, now) <= now:
             self._deliver_until(now)
         self._schedule()

@@ -22,7 +22,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from emulator.broker.links.delay_line import DelayLine, is_flapped_down, is_transparent, opens_at
+from emulator.broker.links.delay_line import (
+    ROUNDING_SECONDS,
+    DelayLine,
+    is_flapped_down,
+    is_transparent,
+    opens_at,
+)
 from emulator.config.region import LinkShape
 from emulator.net.network import Listener, Network, abort_with_reset
 
@@ -297,7 +303,7 @@ class EmulatedLink:
                 await self._changed.wait()
                 continue
             opening = max(opens_at(shape, now) for shape in shapes)
-            if opening <= now:
+            if opening <= now + ROUNDING_SECONDS:
                 break
             await asyncio.sleep(opening - now)
         round_trip_ms = self.outbound.latency_ms + self.inbound.latency_ms

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.broker.links.delay_line import is_flapped_down, opens_at, waiting_bytes_max
+from emulator.broker.links.delay_line import DelayLine, is_flapped_down, opens_at, waiting_bytes_max
 from emulator.config.region import LinkShape
+from emulator.simulation.simulation import Simulation
 
 TIMES = st.floats(0, 1e6)
 
@@ -62,3 +65,34 @@ def test_the_line_of_a_slow_link_is_short_so_that_its_sender_is_paused_soon() ->
     limits = [waiting_bytes_max(LinkShape(bandwidth_bytes_per_second=rate)) for rate in (1, 10**6, 10**9)]
     assert limits == [65_536, 10**6, 16_777_216]
     assert waiting_bytes_max(LinkShape()) == 16_777_216
+
+
+class CountedLine(DelayLine):
+    """A line whose timer may not fire again and again at one moment."""
+
+    fired = 0
+
+    def _arrive(self) -> None:
+        self.fired += 1
+        if self.fired > 10:
+            self.close()
+            raise AssertionError("the timer is set again and again")
+        super()._arrive()
+
+
+@pytest.mark.within(20)
+@pytest.mark.parametrize("put_at_s", [8.9992, 8.9996, 8.9999, 9.0, 9.3, 9.9993, 9.9997, 10.0, 10.1])
+async def test_a_flapping_line_delivers_in_virtual_time_whenever_bytes_are_put(
+    simulation: Simulation, put_at_s: float
+) -> None:
+    """Also just before the link goes down or up: the line must not wait for a moment that is never reached."""
+    loop = asyncio.get_running_loop()
+    arrived: list[float] = []
+    shape = LinkShape(flap_period_ms=2_000, flap_up=0.5)
+    line = CountedLine(shape, Random(1), lambda data: arrived.append(loop.time()), lambda failure: None)
+    await asyncio.sleep(put_at_s - loop.time())
+    line.put(b"x")
+    await asyncio.sleep(3)
+    assert len(arrived) == 1
+    up_at_s = put_at_s if put_at_s < 9 or put_at_s >= 10 else 10.0
+    assert arrived[0] == pytest.approx(up_at_s, abs=0.002) or arrived[0] == pytest.approx(10, abs=0.002)
