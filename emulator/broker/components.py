@@ -22,7 +22,7 @@ from emulator.broker.topic_directory.inactivity import InactivityTracker
 from emulator.broker.topic_directory.stored_topics import Deletions
 from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.access.machine import Access
-from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check, is_limited
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts
 from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strategy_for
@@ -90,6 +90,8 @@ class TopicComponents:
     entry cannot be decoded."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, EntrySizeLimits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits): why the entry is rejected, or None."""
+    is_limited: Callable[[Publisher], bool] = is_limited
+    """(publisher): whether the limits, quotas and rates of a topic apply to it."""
     access: type[Access] = Access
     topic_state: type[TopicState] = TopicState
     deduplication: type[ProducerDeduplication] = ProducerDeduplication

@@ -71,6 +71,12 @@ class OwnRegion:
 Publisher = ClientProducer | Peer | OwnRegion
 
 
+def is_limited(publisher: Publisher) -> bool:
+    """Return whether the limits, quotas and rates of a topic apply to a publisher: to clients only. Entries of other
+    regions were acknowledged there, and carry the positions that reduce a backlog (L5)."""
+    return isinstance(publisher, ClientProducer)
+
+
 # Claims of an entry.
 
 

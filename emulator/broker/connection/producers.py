@@ -90,7 +90,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
 
 
 async def _enter(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
-    if producer.source_region is None:
+    if producer.is_limited:
         await topic.retention.before_producers()
     _check_may_publish(producer, topic)
     await _replace_former(connection, producer, topic)
@@ -120,16 +120,12 @@ def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
     are rejected only by a terminated topic."""
     if topic.termination.is_terminated:
         raise topic.termination.refusal()
-    if producer.source_region is not None:
+    if not producer.is_limited:
         return
     if topic.retention.quota_refusal is not None:
         raise topic.retention.quota_refusal
     if topic.client_limits.producers:
-        others = [
-            one
-            for one in topic.producers.values()
-            if one.source_region is None and not producer.replaces(one)
-        ]
+        others = [one for one in topic.producers.values() if one.is_limited and not producer.replaces(one)]
         topic.client_limits.check_producers(len(others), topic.full_name)
 
 

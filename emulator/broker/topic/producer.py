@@ -146,6 +146,8 @@ class ConnectedProducer:
         self.publisher = publisher
         components = topic.region.environment.components.topics
         self._scan, self._check = components.scan_entry, components.check_entry
+        self.is_limited = components.is_limited(publisher)
+        """Whether the limits, quotas and rates of the topic apply to this producer."""
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
         self.request = request

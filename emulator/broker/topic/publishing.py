@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from emulator.broker.topic.pending_publish import PendingPublish, limits_of
 from emulator.broker.topic.producer import ConnectedProducer
-from emulator.core.admission import ClientProducer
 from emulator.core.flow.rate_limit import Throttle
 from emulator.core.policies.limits import MAX_MESSAGE_SIZE, PUBLISH_RATE
 from emulator.core.policies.topic_policies import TopicPolicies
@@ -41,6 +40,7 @@ class TopicPublishing:
         self.issued = 0
         """Number of issued batches whose outcome is not known yet."""
         self.last_issued: asyncio.Future[int] | None = None
+        self._is_limited = topic.region.environment.components.topics.is_limited
         self._throttle: Throttle | None = None
         self._delayed: WeakKeyDictionary[FlowControl, None] = WeakKeyDictionary()
         """Connections from which reading was delayed for the publish rate, since it was set."""
@@ -106,7 +106,7 @@ class TopicPublishing:
         (INV-79). Replicators of other regions are not throttled: their entries were acknowledged there."""
         if self._throttle is None:
             return
-        clients = [one for one in batch if type(one.attachment.publisher) is ClientProducer]
+        clients = [one for one in batch if self._is_limited(one.attachment.publisher)]
         if not clients:
             return
         messages = sum(max(1, one.info.num_messages) for one in clients)
@@ -131,7 +131,7 @@ class TopicPublishing:
         wait_ms = self.rate_wait_ms
         if wait_ms > 0:
             for producer in producers:
-                if type(producer.publisher) is ClientProducer:
+                if producer.is_limited:
                     producer.slow_down(wait_ms / 1000)
                     self._delayed[producer.connection.flow_control] = None
 

@@ -264,7 +264,7 @@ class TopicRetention:
             return
         if before is None:
             logger.warning("topic %s: producers are refused: %s", topic.full_name, self.quota_refusal)
-        for producer in [one for one in self._publishing.producers.values() if one.source_region is None]:
+        for producer in [one for one in self._publishing.producers.values() if one.is_limited]:
             producer.connection.producers.close(producer)
 
     # Trimming of acknowledged entries.

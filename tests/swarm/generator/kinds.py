@@ -14,6 +14,7 @@ from tests.swarm.generator.workload_plans import (
     change_metadata,
     change_metadata_published_first,
     hold_key,
+    over_limits,
     over_wide_links,
     pass_by,
     rank,
@@ -36,6 +37,7 @@ from tests.swarm.workloads import (
     partitioned_exclusive,
     quota_block,
     rate_limits,
+    remote_limits,
     replication_status,
     retention,
     schema_compatibility,
@@ -91,6 +93,10 @@ KINDS: dict[str, Kind] = {
     "quota-block": Kind("backlog quotas that block producers", _policies_of(quota_block.WORKLOAD)),
     "rate-limits": Kind(
         "limits of producers, consumers and subscriptions; rates", _policies_of(rate_limits.WORKLOAD)
+    ),
+    remote_limits.WORKLOAD.name: Kind(
+        "limits that a region reaches during replication, partitions added while regions are down",
+        over_limits,
     ),
     "replication-status": Kind(
         "subscriptions whose replication is turned off and on", _policies_of(replication_status.WORKLOAD)

@@ -18,6 +18,7 @@ from tests.swarm.workloads import (
     metadata_sync,
     non_persistent,
     priority_levels,
+    remote_limits,
     subscription_retention,
     transaction_key,
     trimming,
@@ -180,3 +181,22 @@ def carry(seed: int, random: Random) -> Plan:
         break_seconds=random.uniform(4, 10),
     )
     return with_faults_elsewhere(subscription_retention.WORKLOAD.draw(random, plan), random)
+
+
+def over_limits(seed: int, random: Random) -> Plan:
+    """Draw two or three regions, mostly of several clusters, with random faults and correct clocks."""
+    size = random.choices((2, 3), (3, 2))[0]
+    topology = draw_topology(random, size, random.choices((None, size), (1, 2))[0])
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=remote_limits.WORKLOAD.name,
+        topology=topology,
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, draw_disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    plan = remote_limits.WORKLOAD.draw(random, with_faults_elsewhere(plan, random))
+    return replace(plan, faults=tuple(sorted(plan.faults, key=lambda one: one.at_seconds)))

@@ -28,6 +28,7 @@ from tests.swarm.workloads import (
     priority_levels,
     quota_block,
     rate_limits,
+    remote_limits,
     replication_status,
     restart,
     retention,
@@ -93,6 +94,7 @@ NAMED_WORKLOADS: tuple[Workload, ...] = (
     topic_deletion.WORKLOAD,
     inactive_topic.WORKLOAD,
     replication_status.WORKLOAD,
+    remote_limits.WORKLOAD,
 )
 """Workloads with their own runs, which are drawn only for the workload's name. The swarm does not mix them in, so that
 its seeds keep their plans."""
