@@ -29,6 +29,8 @@ PRODUCTION: Final = {
     "clock-ahead": "clock error",
     "lost-coordinator": "lost transaction coordinator",
     "region-lost": "region lost for good",
+    "limits-in-replication": "limits reached during replication",
+    "partitions-added": "partitions added while regions are down",
 }
 """Scenarios of faults as they happen in production, in the order of the table -> the fault."""
 
