@@ -150,8 +150,8 @@ class LimitProgram(MovingProgram):
 
 @dataclass(frozen=True, slots=True)
 class GrowthProgram(OwnTopicProgram):
-    """A program whose partitioned topic grows in `region` while other regions may be down or cut off. No client publishes
-    to the new partitions."""
+    """A program whose partitioned topic grows in `region` while other regions may be down or cut off. No client
+    publishes to the new partitions."""
 
     partitions: int
     grown_to: int
