@@ -98,6 +98,11 @@ class Faults:
         a value is invalid."""
         self._change_links("flap", a, b, one_way, period_ms=seconds_in(period) * 1000, up=fraction_in(up))
 
+    def profile(self, a: str, b: str, name: str, *, one_way: bool = False) -> None:
+        """Give a link the latency, jitter, bandwidth and stalls of a named profile: `same-continent`, `transatlantic`,
+        `satellite` or `lossy-wifi`. Raises Refused, a RuntimeFailure, for other names."""
+        self._change_links("profile", a, b, one_way, profile=name)
+
     def reset(self, a: str, b: str) -> None:
         """Reset all open connections of a link (TCP RST); new ones work."""
         self._change_links("reset", a, b, False)

@@ -19,6 +19,7 @@ from emulator.cli.options import (
     JitterMilliseconds,
     LinkEnd,
     Milliseconds,
+    NamedProfile,
     OneWay,
     OptionalLinkEnd,
     OptionalOtherLinkEnd,
@@ -116,6 +117,22 @@ def flap(
     """Cut a link for a part of each period; `heal` ends it."""
     outcome = f"is up {up * 100:g} % of every {period:g} ms"
     _change_link(run_dir, "flap", (a, b), one_way, as_curl, outcome, period_ms=period, up=up)
+
+
+@app.command(
+    epilog="Example: geoemu profile us-east eu-central satellite; of clients: geoemu profile us-east clients lossy-wifi"
+)
+def profile(
+    a: LinkEnd,
+    b: OtherLinkEnd,
+    name: NamedProfile,
+    one_way: OneWay = False,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Give a link the latency, jitter, bandwidth and stalls of a named profile; `heal` restores what the topology
+    declares."""
+    _change_link(run_dir, "profile", (a, b), one_way, as_curl, f"has the profile {name}", profile=name)
 
 
 @app.command(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from emulator.config.link_profiles import PROFILES
 from emulator.errors import GeoemuError
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
 from emulator.model.values import bytes_per_second_in, fraction_in, seconds_in
@@ -221,6 +222,17 @@ UpFraction = Annotated[
         parser=_fraction,
         help="Part of each period, at its beginning, in which the link is up.",
         show_default="50%",
+    ),
+]
+
+
+NamedProfile = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROFILE",
+        help=f"A named link: {', '.join(PROFILES)} (docs/reference/topology.md).",
+        autocompletion=lambda incomplete: [name for name in PROFILES if name.startswith(incomplete)],
+        show_default=False,
     ),
 ]
 

@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from emulator.config.region import LinkShape
+from emulator.errors import Refused
+from emulator.model.suggestions import nearest
 
-ProfileName = Literal["same-continent", "transatlantic", "satellite", "lossy-wifi"]
+LinkProfileName = Literal["same-continent", "transatlantic", "satellite", "lossy-wifi"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ CLOUD_BYTES_PER_SECOND = 625_000_000
 """Limit of one TCP connection between two regions of Amazon EC2: 5 Gbit/s (EC2 user guide, "Amazon EC2 instance network
 bandwidth")."""
 
-PROFILES: dict[ProfileName, LinkProfile] = {
+PROFILES: dict[LinkProfileName, LinkProfile] = {
     "same-continent": LinkProfile(
         LinkShape(latency_ms=10, jitter_ms=1, bandwidth_bytes_per_second=CLOUD_BYTES_PER_SECOND),
         "two cloud regions of one continent, such as Ireland and Frankfurt",
@@ -61,14 +63,24 @@ PROFILES: dict[ProfileName, LinkProfile] = {
 """Profile by name. Latencies are one-way: half of the published round trip."""
 
 
-def profile_fields(name: ProfileName) -> dict[str, Any]:
+def profile_name(text: str) -> LinkProfileName:
+    """Return `text` if it is the name of a profile. Raises Refused, with the nearest name, if not."""
+    for name in PROFILES:
+        if name == text:
+            return name
+    guess = nearest(text, tuple(PROFILES))
+    hint = f"did you mean {guess}? " if guess else ""
+    raise Refused(f"no link profile {text!r}: {hint}profiles are {', '.join(PROFILES)}")
+
+
+def profile_fields(name: LinkProfileName) -> dict[str, Any]:
     """Return the fields of a link that a profile sets: all but its state."""
     fields = asdict(PROFILES[name].shape)
     del fields["state"]
     return fields
 
 
-def profile_of(shape: LinkShape) -> ProfileName | None:
+def profile_of(shape: LinkShape) -> LinkProfileName | None:
     """Return the name of the profile with exactly these values, whatever the state of the link; None: there is none."""
     up = replace(shape, state="up")
     return next((name for name, profile in PROFILES.items() if profile.shape == up), None)

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from emulator.config.link_profiles import ProfileName
+from emulator.config.link_profiles import LinkProfileName
 from emulator.config.region import BrokerSettings
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
@@ -179,7 +179,7 @@ class LogPart(ConfigModel):
 class LinkFields(ConfigModel):
     """Properties of a link in one direction."""
 
-    profile: ProfileName | None = None
+    profile: LinkProfileName | None = None
     """Named link whose values apply; the other fields override single values. See Link profiles."""
     latency_ms: Milliseconds | None = None
     """One-way latency. Default 0."""
@@ -206,7 +206,7 @@ class LinkException(LinkFields):
 class LinksPart(ConfigModel):
     """Every ordered pair of regions has a link."""
 
-    profile: ProfileName | None = None
+    profile: LinkProfileName | None = None
     """Profile of all links; `defaults` override single values."""
     defaults: LinkFields | None = None
     """Defaults of all links."""

@@ -125,8 +125,8 @@ def skew_detail(ahead_ms: int) -> str:
 
 
 def latency_in(detail: str) -> float:
-    """Return the milliseconds in the `detail` of a `latency` fact. Raises ValueError for other text."""
-    return float(detail.partition(" ms ")[0])
+    """Return the milliseconds in the `detail` of a `latency` or `profile` fact. Raises ValueError for other text."""
+    return float(detail.partition(" ms ")[0].rpartition(" ")[2])
 
 
 def transaction_text(transaction: tuple[int, int] | None) -> str | None:

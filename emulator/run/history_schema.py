@@ -159,7 +159,7 @@ def _operation(
     return {"asked": request, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
 
 
-LINK_VERBS = ("cut", "hold", "latency", "bandwidth", "stall", "flap", "reset", "half_open")
+LINK_VERBS = ("cut", "hold", "latency", "bandwidth", "stall", "flap", "profile", "reset", "half_open")
 """Facts about a link, whose `detail` ends with a direction: `both ways`, `one way` from `region` to `other_region`, or
 `one way back`. `other_region` may be `clients`."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
+from emulator.config.link_profiles import PROFILES, profile_fields, profile_name
 from emulator.config.region import LinkShape
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
@@ -159,6 +160,12 @@ def flap_changes(period_ms: float, up: float) -> tuple[dict[str, Any], str]:
     return {"flap_period_ms": period_ms, "flap_up": up}, f"up {up * 100:g} % of {period_ms:g} ms"
 
 
+def profile_changes(profile: str) -> tuple[dict[str, Any], str]:
+    """`profile` is the name of a link profile (`config.link_profiles`). Raises Refused if there is none."""
+    name = profile_name(profile)
+    return profile_fields(name), f"{name}, {PROFILES[name].shape.latency_ms:g} ms"
+
+
 LINK_CHANGES: Mapping[str, Callable[..., tuple[dict[str, Any], str]]] = {
     "cut": cut_changes,
     "hold": hold_changes,
@@ -166,6 +173,7 @@ LINK_CHANGES: Mapping[str, Callable[..., tuple[dict[str, Any], str]]] = {
     "bandwidth": bandwidth_changes,
     "stall": stall_changes,
     "flap": flap_changes,
+    "profile": profile_changes,
     "reset": lambda: ({}, ""),
     "half_open": lambda: ({}, ""),
     "heal": lambda: ({}, ""),
@@ -349,6 +357,11 @@ FAULTS: Mapping[str, FaultRow] = {
         "Cut links for a part of each period.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_regions_replicate_over_a_flapping_link",
+    ),
+    "profile": _emulated(
+        "Give links the latency, jitter, bandwidth and stalls of a named profile.",
+        "test_clients_recover_from_each_fault_of_their_link",
+        "test_lossy_wifi_has_the_published_round_trips",
     ),
     "reset": _emulated(
         "Reset the open connections of links (TCP RST).",

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from emulator.model.values import TopicName
 from emulator.run.history_events import skew_detail
 from emulator.runtimes.faults import Fault, LinkFault, link_fault, link_pairs
-from emulator.scenarios.format.steps import AdminCall, Heal, Lose, OnLink, OnRegion, Skew
+from emulator.scenarios.format.link_steps import Heal, OnLink
+from emulator.scenarios.format.steps import AdminCall, Lose, OnRegion, Skew
 from emulator.scenarios.region_queries import unexpected_responses
 from emulator.scenarios.run_context import RunContext, StepFailed
 

@@ -33,15 +33,14 @@ from emulator.scenarios.format.conditions import (
     TaskCondition,
     TopicsOwnedCondition,
 )
+from emulator.scenarios.format.link_steps import Heal, OnLink
 from emulator.scenarios.format.steps import (
     AdminCalls,
     Begin,
     Chaos,
     Drain,
     Finish,
-    Heal,
     Move,
-    OnLink,
     OnRegion,
     Phase,
     Skew,

@@ -86,7 +86,7 @@ def circumstances_of(
         # A run ends by stopping all regions. Only a stop before the last client event explains an absent copy.
         if op in DOWN and not (op == "stop" and fact["at_ms"] > history.last_client_ms):
             down[region] = DOWN[op]
-        elif op == "latency":
+        elif op in ("latency", "profile"):
             elsewhere = folder.latency_ms_max if folder.routes else 0  # a route may have other hops
             latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]) + elsewhere)
         elif op in _LINK_OPS:

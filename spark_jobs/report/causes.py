@@ -31,6 +31,7 @@ _PARTICIPLES = {
     "bandwidth": "limited to {}",
     "stall": "stalled for {}",
     "flap": "flapping ({})",
+    "profile": "given the profile {}",
     "reset": "reset",
     "half_open": "made half-open",
 }

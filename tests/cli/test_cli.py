@@ -42,8 +42,8 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "await chaos check cut diff down explain heal hold kill latency logs lose pause pulsar-admin render restart "
-        "resume run seal simulate skew start status stop tap up verify"
+        "await bandwidth chaos check cut diff down explain flap half-open heal hold kill latency logs lose pause "
+        "profile pulsar-admin render reset restart resume run seal simulate skew stall start status stop tap up verify"
     )
     assert " ".join(VERBS) == expected
 
@@ -139,7 +139,7 @@ def test_a_command_without_a_run_prints_how_to_start_one(tmp_path: Path, typed: 
         (["kil", "us-east"], "Did you mean 'kill'?"),
         (["kill"], "name one or more regions, or --cluster and none"),
         (["lose", "us-east", "--cluster", "americas"], "name one or more regions, or --cluster and none"),
-        (["heal", "us-east"], "name two regions, or none to heal everything"),
+        (["heal", "us-east"], "name two ends of a link, or none to heal everything"),
         (["up", "--detatch"], "Possible options: --detach"),
         (["verify", "here", "--run-dir", "there"], "name one run directory only"),
     ],

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emulator.config.link_profiles import PROFILES, ProfileName, profile_of
+from emulator.config.link_profiles import PROFILES, LinkProfileName, profile_of
 from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
 from emulator.config.topology import Topology
 from tests.config.topology_files import write_topology
 
-NAMES = st.sampled_from(get_args(ProfileName))
+NAMES = st.sampled_from(get_args(LinkProfileName))
 
 
 def load(folder: Path, links: str) -> Topology:
@@ -24,7 +24,7 @@ def load(folder: Path, links: str) -> Topology:
 
 
 def test_every_name_has_a_profile() -> None:
-    assert tuple(PROFILES) == get_args(ProfileName)
+    assert tuple(PROFILES) == get_args(LinkProfileName)
 
 
 def test_no_two_profiles_are_the_same_link() -> None:
@@ -34,7 +34,7 @@ def test_no_two_profiles_are_the_same_link() -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_one_line_gives_all_links_a_profile(tmp_path: Path, name: ProfileName) -> None:
+def test_one_line_gives_all_links_a_profile(tmp_path: Path, name: LinkProfileName) -> None:
     topology = load(tmp_path, f"{{profile: {name}}}")
     assert {link.shape for link in topology.links} == {PROFILES[name].shape}
     assert load(tmp_path, f"{{defaults: {{profile: {name}}}}}") == topology
@@ -69,14 +69,14 @@ def test_fields_override_single_values_of_a_profile(tmp_path: Path) -> None:
 
 
 @given(name=NAMES, state=st.sampled_from(("up", "held", "cut")))
-def test_a_link_has_its_profile_in_every_state(name: ProfileName, state: str) -> None:
+def test_a_link_has_its_profile_in_every_state(name: LinkProfileName, state: str) -> None:
     assert profile_of(dataclasses.replace(PROFILES[name].shape, state=state)) == name
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(default=NAMES, other=NAMES, latency_ms=st.none() | st.integers(0, 3_600_000))
 def test_the_innermost_value_wins(
-    tmp_path: Path, default: ProfileName, other: ProfileName, latency_ms: int | None
+    tmp_path: Path, default: LinkProfileName, other: LinkProfileName, latency_ms: int | None
 ) -> None:
     field = "" if latency_ms is None else f", latency_ms: {latency_ms}"
     exception = f"{{between: [us-east, us-west], profile: {other}{field}}}"

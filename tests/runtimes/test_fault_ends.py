@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from emulator.config.link_profiles import PROFILES, LinkProfileName
+from emulator.config.region import LinkShape
 from emulator.errors import Refused
+from emulator.run.history_events import latency_in
 from emulator.runtimes.faults import (
     FAULTS,
     LINK_CHANGES,
@@ -71,6 +75,22 @@ def test_values_without_a_meaning_are_refused() -> None:
     for up in (0, 1, float("nan")):
         with pytest.raises(Refused, match="more than 0 % and less than 100 %"):
             link_fault("flap", REGIONS, "us-east", "us-west", period_ms=100, up=up)
+
+
+def test_an_unknown_profile_gets_the_nearest_one_suggested() -> None:
+    with pytest.raises(Refused, match="no link profile 'satelite': did you mean satellite"):
+        link_fault("profile", REGIONS, "us-east", "us-west", profile="satelite")
+    with pytest.raises(Refused, match="no link profile '': profiles are same-continent"):
+        link_fault("profile", REGIONS, "us-east", "us-west", profile="")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_ends_all_other_values_but_not_a_cut(name: LinkProfileName) -> None:
+    fault = link_fault("profile", REGIONS, "us-east", "us-west", profile=name)
+    before = LinkShape(1, 2, 3, "cut", 4, 2, 5, 0.5)
+    assert replace(before, **fault.changes) == replace(PROFILES[name].shape, state="cut")
+    (fact,) = fault.facts()
+    assert latency_in(fact.detail or "") == PROFILES[name].shape.latency_ms
 
 
 def test_each_fault_has_a_row_with_a_test_or_a_reason_for_each_runtime() -> None:

@@ -27,6 +27,7 @@ FAULTS: dict[str, Callable[[geoemu.Geo], None]] = {
     "bandwidth": lambda geo: geo.bandwidth("us-east", "clients", "20KB/s", one_way=True),
     "stall": lambda geo: geo.stall("clients", "us-east", "400ms", every="1s"),
     "flap": lambda geo: geo.flap("clients", "us-east", period="2s", up="50%"),
+    "profile": lambda geo: geo.profile("clients", "us-east", "lossy-wifi"),
     "reset": lambda geo: geo.reset("clients", "us-east"),
 }
 """Faults that end with `heal`. A half-open connection has a test of its own: only its keep-alive ends it."""

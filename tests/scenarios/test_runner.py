@@ -80,6 +80,7 @@ def test_faults_and_moves_become_facts_of_the_history(harness: ScenarioHarness) 
         hold: {from: us-east, to: eu-central}
         latency: {between: [us-east, us-west], is: 250ms, jitter: 20ms}
         latency: {from: us-west, to: us-east, is: 0.5s}
+        profile: {between: [us-east, eu-central], is: satellite}
         heal: [us-east, us-west]
         heal: all
     """)
@@ -103,16 +104,19 @@ def test_faults_and_moves_become_facts_of_the_history(harness: ScenarioHarness) 
         ("hold", "us-east", "eu-central", "one way"),
         ("latency", "us-east", "us-west", "250 ms both ways"),
         ("latency", "us-west", "us-east", "500 ms one way"),
+        ("profile", "us-east", "eu-central", "satellite, 300 ms both ways"),
         ("heal", "us-east", "us-west", None),
         ("heal", None, None, "everything"),
         ("phase", None, None, "play of example ends: every step completed"),
     ]
     assert {fact.outcome for fact in facts(harness)} == {"fact"}
-    assert harness.runtime.requests[-6:] == [
+    assert harness.runtime.requests[-7:] == [
         "change_links us-east->us-west us-west->us-east state=cut",
         "change_links us-east->eu-central state=held",
         "change_links us-east->us-west us-west->us-east latency_ms=250.0 jitter_ms=20.0",
         "change_links us-west->us-east latency_ms=500.0",
+        "change_links us-east->eu-central eu-central->us-east latency_ms=300 jitter_ms=70 "
+        "bandwidth_bytes_per_second=1250000 stall_every_ms=0.0 stall_ms=0.0 flap_period_ms=0.0 flap_up=1.0",
         "heal us-east->us-west us-west->us-east",
         "heal",
     ]

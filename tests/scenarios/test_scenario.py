@@ -13,8 +13,9 @@ from emulator.errors import ConfigurationError
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, ProtocolState
 from emulator.scenarios.actors.specs import ConsumerSpec, ProducerSpec
 from emulator.scenarios.format.conditions import AdminCondition, ReceivedCondition, SubscriptionExists
+from emulator.scenarios.format.link_steps import Heal, OnLink
 from emulator.scenarios.format.scenario_file import json_schema
-from emulator.scenarios.format.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait
+from emulator.scenarios.format.steps import AdminCalls, Begin, OnRegion, Skew, Wait
 from emulator.scenarios.scenario import SHIPPED, Scenario, load_scenario, parse_scenario, shipped_scenarios
 
 from .virtual import ORDERS, TOPOLOGY, scenario_text

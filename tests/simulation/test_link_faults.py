@@ -182,6 +182,36 @@ def test_a_stalled_link_delays_what_is_sent_during_a_stall() -> None:
         world.play(main())
 
 
+def test_lossy_wifi_has_the_published_round_trips() -> None:
+    """More than half longer than 20 ms, 10 % longer than 100 ms; here with the time of the commit."""
+    with World(simple_topology(["us"])) as world:
+
+        async def main() -> None:
+            runtime, loop = faults_of(world), asyncio.get_running_loop()
+            producer = await world.client("us").producer(TOPIC)
+
+            async def round_trips() -> list[float]:
+                times = []
+                for _ in range(1_000):
+                    began = loop.time()
+                    await producer.send(b"x")
+                    times.append(loop.time() - began)
+                    await asyncio.sleep(0.097)  # of no common multiple with the stalls
+                return sorted(times)
+
+            plain = await round_trips()
+            fault = await begin(runtime, "profile", CLIENTS, "us", profile="lossy-wifi")
+            wifi = await round_trips()
+            median = wifi[500] - plain[500]
+            assert 0.015 < median < 0.025
+            assert 0.07 < sum(time > 0.100 for time in wifi) / len(wifi) < 0.13
+            assert 0.2 < wifi[-1] < 0.35
+            await fault.end(runtime)
+            assert (await round_trips())[-1] < 0.05
+
+        world.play(main())
+
+
 def test_regions_replicate_over_a_flapping_link() -> None:
     with World(simple_topology(["us", "eu"])) as world:
 
