@@ -77,7 +77,7 @@ class Environment:
     configuration: ConfigurationMedium
     """Configuration store of the region's cluster, already open; the broker closes it."""
     client_link: EmulatedLink = field(
-        default_factory=lambda: EmulatedLink(LinkShape(), LinkShape(), random.Random(0))
+        default_factory=lambda: EmulatedLink(LinkShape(), LinkShape(), random.Random(0), clients=True)
     )
     """The link between the region and its clients."""
     components: Components = SHIPPED

@@ -96,7 +96,7 @@ async def run(config: RegionConfig) -> int:
     network = SocketNetwork()
     rng = random.Random()
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
-    client_link = EmulatedLink(config.to_clients, config.from_clients, rng)
+    client_link = EmulatedLink(config.to_clients, config.from_clients, rng, clients=True)
     store = with_faults(await open_store(config), rng)
     links_by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
     clock = config.clock_ahead_ms, config.clock_drift_ppm, config.clock_set_at_ms

@@ -215,5 +215,5 @@ def _print_curls(run_dir: Path | None, fault: LinkFault) -> None:
     if fault.verb in BREAKS:
         print_break_curls(run_dir, fault.links, fault.verb.replace("_", "-"))
         return
-    change: Callable[[LinkStatus], LinkShape] = lambda link: replace(link.shape, **fault.changes)  # noqa: E731
+    change: Callable[[LinkStatus], LinkShape] = lambda link: link.shape.changed(fault.changes)  # noqa: E731
     print_link_curls(run_dir, fault.links, new_shape=change)

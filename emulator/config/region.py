@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emulator.config.compatibility import Compatibility
+from emulator.model.frame_faults import FrameFault
 from emulator.model.values import HEALTHY, DiskCondition
 
 REGION_CONFIG_VERSION = 3
@@ -40,6 +42,22 @@ class LinkShape:
     """Period of a flapping link. 0: the link does not flap."""
     flap_up: float = 1.0
     """Part of each period, above 0, at whose beginning the link is up; it is cut for the rest."""
+    frame_faults: tuple[FrameFault, ...] = ()
+    """Armed faults of single frames, oldest first."""
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> LinkShape:
+        """Parse the fields of a shape. Raises TypeError or ValueError for anything else."""
+        faults = tuple(map(FrameFault.from_json, raw.get("frame_faults", ())))
+        return cls(**{**raw, "frame_faults": faults})
+
+    def changed(self, changes: Mapping[str, Any]) -> LinkShape:
+        """Return the shape with other values of these fields. `arm`, which is no field, adds a fault of frames."""
+        fields = dict(changes)
+        fault = fields.pop("arm", None)
+        if fault is not None:
+            fields["frame_faults"] = (*self.frame_faults, fault)
+        return dataclasses.replace(self, **fields)
 
     def check(self) -> None:
         """Raise ValueError if stalls leave no time between them."""
@@ -64,7 +82,7 @@ class PeerConfig:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> PeerConfig:
-        return cls(**{**raw, **{way: LinkShape(**raw[way]) for way in ("outbound", "inbound")}})
+        return cls(**{**raw, **{way: LinkShape.from_json(raw[way]) for way in ("outbound", "inbound")}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +304,8 @@ class RegionConfig:
                     "namespaces": tuple(map(NamespaceConfig.from_json, raw["namespaces"])),
                     "pulsar_peers": tuple(map(PulsarPeerConfig.from_json, raw["pulsar_peers"])),
                     "peers": tuple(map(PeerConfig.from_json, raw["peers"])),
-                    "to_clients": LinkShape(**raw.get("to_clients", {})),
-                    "from_clients": LinkShape(**raw.get("from_clients", {})),
+                    "to_clients": LinkShape.from_json(raw.get("to_clients", {})),
+                    "from_clients": LinkShape.from_json(raw.get("from_clients", {})),
                     "disk": DiskCondition(**raw.get("disk", {})),
                 }
             )

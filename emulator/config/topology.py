@@ -280,7 +280,9 @@ def _log_config(log: LogConfig, region_dir: Path, bootstrap_servers: str | None)
 
 
 def _link_from_json(raw: dict[str, Any]) -> LinkSpec:
-    return LinkSpec(raw["source"], raw["target"], LinkShape(**raw["shape"]), tuple(raw.get("via", ())))
+    return LinkSpec(
+        raw["source"], raw["target"], LinkShape.from_json(raw["shape"]), tuple(raw.get("via", ()))
+    )
 
 
 def _cluster_from_json(raw: dict[str, Any]) -> ClusterSpec:

@@ -176,7 +176,7 @@ def _links_to_json(links: Mapping[Link, LinkShape]) -> list[dict[str, Any]]:
 
 
 def _links_from_json(raw: list[dict[str, Any]]) -> dict[Link, LinkShape]:
-    return {(link.pop("from"), link.pop("to")): LinkShape(**link) for link in raw}
+    return {(link.pop("from"), link.pop("to")): LinkShape.from_json(link) for link in raw}
 
 
 def _region_from_json(raw: dict[str, Any]) -> RegionRecord:

@@ -78,7 +78,7 @@ class LinkedRegions(RegionMachines):
     # --- links ------------------------------------------------------------------------------------------
 
     async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
-        await self._set_links(links, lambda _, shape: replace(shape, **changes))
+        await self._set_links(links, lambda _, shape: shape.changed(changes))
 
     async def break_connections(self, links: Sequence[Link], how: str) -> None:
         with self._directory.edit() as record:

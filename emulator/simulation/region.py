@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.client import Client
 from emulator.config.region import LinkShape, RegionConfig
 from emulator.errors import StorageError
+from emulator.model.frame_faults import FrameFault
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.net.network import Network
 from emulator.simulation.configuration import SimulatedConfiguration
@@ -85,7 +86,7 @@ class SimulatedRegion:
         """Lines of the region's `metadata.jsonl` (`broker.metadata.config_changelog`)."""
         self._link_shapes: dict[tuple[str, bool], LinkShape] = {}
         """(other region or clients, whether outbound) -> shape, if it was changed."""
-        self._links: dict[str, EmulatedLink] = {}
+        self.links: dict[str, EmulatedLink] = {}
         """The links of the current program."""
         self._overrides = overrides
         if isinstance(faults, RemoteFaults):
@@ -172,21 +173,25 @@ class SimulatedRegion:
         if shape == self._link_shapes.get((other, outbound), LinkShape()):
             return
         self._link_shapes[other, outbound] = shape
-        if other in self._links:
-            link = self._links[other]
-            self.host.loop.call_soon(partial(link.set, outbound=outbound, **asdict(shape)))
+        if other in self.links and self.host.state is not HostState.DOWN:
+            self.host.loop.call_soon(partial(self.links[other].set_shape, shape, outbound=outbound))
+
+    def set_frame_faults(self, other: str, faults: tuple[FrameFault, ...], *, outbound: bool) -> None:
+        """Arm exactly these faults on one direction of a link, also for later programs, which count anew."""
+        shape = self._link_shapes.get((other, outbound), LinkShape())
+        self.emulate_link(other, outbound=outbound, shape=replace(shape, frame_faults=faults))
 
     def break_connections(self, other: str, connections: str) -> None:
         """Reset the open connections of a link that this region emulates (`reset`), make them half-open (`half_open`),
         or reset half-open ones (`normal`)."""
-        if other in self._links and self.host.state is not HostState.DOWN:
-            link = self._links[other]
+        if other in self.links and self.host.state is not HostState.DOWN:
+            link = self.links[other]
             changes = {"reset": link.reset, "half_open": link.make_half_open, "normal": link.end_half_open}
             self.host.loop.call_soon(changes[connections])
 
     def _new_link(self, other: str, host: Host) -> EmulatedLink:
         outbound, inbound = (self._link_shapes.get((other, way), LinkShape()) for way in (True, False))
-        return EmulatedLink(outbound, inbound, host.random)
+        return EmulatedLink(outbound, inbound, host.random, clients=other == CLIENTS)
 
     async def _serve(self, host: Host) -> None:
         """Run the region as `broker.main` does: recover, serve until it is fenced or stopped, then end the program. A
@@ -211,6 +216,8 @@ class SimulatedRegion:
             name: self._new_link(name, host)
             for name in (*(peer.region for peer in self.config.peers), CLIENTS)
         }
+        if host is self.host:
+            self.links = links
         by_address = {(peer.host, peer.port): links[peer.region] for peer in self.config.peers}
         draws = self._simulation.random(f"disk of {host.name} in life {host.incarnation}")
         store = with_faults(await self.medium.open_store(), draws)
@@ -230,8 +237,6 @@ class SimulatedRegion:
         ConfigChangelog(self.config_changes.append, self.name, environment).follow(broker.metadata)
         admin = Admin(broker, links)
         await admin.start()
-        if host is self.host:
-            self._links = links
         return broker, admin
 
     def _schedule_exit(self, host: Host) -> None:

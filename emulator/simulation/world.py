@@ -29,6 +29,7 @@ from typing import Any, Self, TypeVar
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
+from emulator.model.frame_faults import FrameFault
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, call
 from emulator.simulation.configuration import SimulatedConfiguration
@@ -128,6 +129,8 @@ class World:
         for link in topology.links:
             simulation.network.shape(link.source, link.target, link.shape)
         self.replication_rules = ReplicationRules(topology.namespaces)
+        self._frame_faults: dict[tuple[str, str], tuple[FrameFault, ...]] = {}
+        """(source, target) -> armed faults of frames."""
         self._clients = 0
 
     def __enter__(self) -> Self:
@@ -188,9 +191,22 @@ class World:
         """Queue traffic from `source` to `target`, and back unless `one_way`, until `heal`."""
         self.simulation.network.hold(source, target, one_way=one_way)
 
+    def arm(self, source: str, target: str, *faults: FrameFault) -> None:
+        """Arm faults of frames on the link from `source` to `target`, besides those that are armed."""
+        self._set_frame_faults(source, target, (*self._frame_faults.get((source, target), ()), *faults))
+
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut` and `hold`, between two regions or everywhere."""
+        """Undo `cut`, `hold` and `arm`, between two regions or everywhere."""
         self.simulation.network.heal(source, target)
+        for link in list(self._frame_faults):
+            if source is None or target is None or {source, target} == set(link):
+                self._set_frame_faults(*link, ())
+
+    def _set_frame_faults(self, source: str, target: str, faults: tuple[FrameFault, ...]) -> None:
+        """Both regions count: each one the frames of the connections that it opened."""
+        self._frame_faults[source, target] = faults
+        self.regions[source].set_frame_faults(target, faults, outbound=True)
+        self.regions[target].set_frame_faults(source, faults, outbound=False)
 
     # Clients.
 

@@ -100,6 +100,11 @@ class FrameBuffer:
         """Size of the incomplete frame in the stream; at least 8 while its size is unknown; 0: there is none."""
         return self.held_bytes + self._missing
 
+    @property
+    def partial_frame(self) -> bytes:
+        """The received bytes of the incomplete frame."""
+        return b"".join(self._parts)
+
     def feed(self, data: bytes) -> list[Frame]:
         """Add received bytes, of any number, and return the frames that they complete. Raises ProtocolError
         (`failed`)."""

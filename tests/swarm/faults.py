@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from emulator.model.frame_faults import FrameFault
+
 if TYPE_CHECKING:
     from tests.swarm.world import SwarmWorld
 
@@ -191,6 +193,25 @@ class Reset(LinkFault):
 
     def end(self, world: SwarmWorld) -> None:
         pass
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFaults(LinkFault):
+    """Drop, delay, duplicate or reorder frames of a link; until the world heals, if they do not come."""
+
+    faults: tuple[FrameFault, ...] = ()
+
+    op = "arm faults of frames"
+
+    def begin(self, world: SwarmWorld) -> None:
+        world.arm(self.source, self.target, *self.faults)
+
+    def end(self, world: SwarmWorld) -> None:
+        pass
+
+    def __str__(self) -> str:
+        what = " and ".join(map(str, self.faults))
+        return f"{self.at_seconds:.2f} s: {what} on {self.source} -> {self.target}"
 
 
 @dataclass(frozen=True, slots=True)

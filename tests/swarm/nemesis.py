@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from emulator.model.frame_faults import BETWEEN_REGIONS, MARKERS, FrameAction, FrameFault
 from tests.swarm.faults import (
     ClockJump,
     Cut,
     FailingDisk,
     Fault,
+    FrameFaults,
     FullDisk,
     Hold,
     Kill,
@@ -25,6 +27,8 @@ from tests.swarm.faults import (
     SlowDisk,
 )
 from tests.swarm.plan import Plan, ProducerPlan
+
+FREQUENT_FRAMES = ("send", "send_receipt", *MARKERS)
 
 
 def draw_fault(
@@ -66,6 +70,22 @@ def draw_fault(
             (4, lambda: LostAnswers(at, lasts, region, random.choice((0.1, 0.5)), limit)),
         ]
     return random.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+
+
+def draw_frame_faults(random: Random, regions: tuple[str, ...], seconds: float, number: int) -> FrameFaults:
+    """Draw faults of frames on a link. Half of them affect what is most frequent: messages, markers and receipts."""
+    source, target = random.sample(regions, 2)
+    at = round(random.uniform(0.0, seconds), 3)
+    faults = []
+    for index in range(random.choice((1, 1, 2, 3))):
+        what = (
+            random.choice(FREQUENT_FRAMES) if random.random() < 0.5 else random.choice(tuple(BETWEEN_REGIONS))
+        )
+        action = random.choice(tuple(FrameAction))
+        by_ms = float(random.choice((1, 50, 2_000, 20_000))) if action is FrameAction.DELAY else 0.0
+        count, nth = random.choice((1, 1, 2, 20)), random.choice((1, 1, 2, 5))
+        faults.append(FrameFault(action, what, count, nth, by_ms, 100 * number + index))
+    return FrameFaults(at, 0.0, source, target, one_way=True, faults=tuple(faults))
 
 
 def squeeze(random: Random, region: str, seconds: float, rounds: int = 2) -> list[Fault]:

@@ -217,6 +217,10 @@ class ClientConnection(asyncio.Protocol):
         self.liveness.heard()
         self.reader.feed(data)
 
+    def partial_frame(self) -> bytes:
+        """Return the received bytes of the incomplete frame."""
+        return self.reader.partial_frame()
+
     @property
     def read_ms(self) -> int:
         """Wall clock time in ms at which the present commands were read; the clock is read once per read."""

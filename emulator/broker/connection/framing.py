@@ -36,6 +36,10 @@ class CommandReader:
         self.is_broken = False
         """True after the client violated the protocol: its further commands are ignored."""
 
+    def partial_frame(self) -> bytes:
+        """Return the received bytes of the incomplete frame."""
+        return self._frames.partial_frame
+
     def feed(self, data: bytes) -> None:
         connection = self._connection
         try:

@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 
 from emulator.config.region import LinkShape
@@ -31,8 +32,13 @@ SEGMENT_SECONDS = 0.05
 
 
 def is_transparent(shape: LinkShape) -> bool:
-    """Whether bytes pass a link of this shape at once."""
+    """Whether bytes pass a link of this shape at once and unchanged."""
     return shape == LinkShape()
+
+
+def delays_nothing(shape: LinkShape) -> bool:
+    """Whether bytes pass a line of this shape at once; faults of frames are not the line's."""
+    return is_transparent(replace(shape, frame_faults=()))
 
 
 def is_flapped_down(shape: LinkShape, now_s: float) -> bool:
@@ -97,7 +103,7 @@ class DelayLine:
         """The receiver does not read."""
         self._closed = False
         self.shape = shape
-        self._transparent = is_transparent(shape)
+        self._transparent = delays_nothing(shape)
         self._bytes_max = waiting_bytes_max(shape)
 
     @property
@@ -187,7 +193,7 @@ class DelayLine:
         """Change the shape. Waiting bytes keep their time of arrival; once it has passed they arrive as soon as the
         line is open."""
         self.shape = shape
-        self._transparent = is_transparent(shape)
+        self._transparent = delays_nothing(shape)
         self._bytes_max = waiting_bytes_max(shape)
         self._reschedule()
 

@@ -12,6 +12,7 @@ must therefore be set in both.
                Open connections end by their keep-alive, or never if the link heals before that.
     flapping   the link is cut for a part of each period
     reset      open connections end at once on both sides
+    frames     single commands, receipts or markers are dropped, delayed, repeated or swapped (`frame_faults`)
     half-open  open connections carry nothing any more, in either direction, and neither side learns of the other's end
 """
 
@@ -29,7 +30,10 @@ from emulator.broker.links.delay_line import (
     is_transparent,
     opens_at,
 )
+from emulator.broker.links.frame_faults import ArmedFaults
+from emulator.broker.links.frame_gate import FrameGate, FrameReader, no_partial_frame
 from emulator.config.region import LinkShape
+from emulator.model.frame_faults import BETWEEN_REGIONS, FrameFault, Sender
 from emulator.net.network import Listener, Network, abort_with_reset
 
 __all__ = ["EmulatedLink", "EmulatedNetwork", "EmulatedProtocol", "LinkCut"]
@@ -79,7 +83,10 @@ class EmulatedProtocol(asyncio.Protocol):
         self._protocol: asyncio.Protocol | None = protocol
         """None: detached."""
         self._link = link
-        self.inbound = DelayLine(link.inbound, link.random, self._deliver, self._lose)
+        partial_frame = protocol.partial_frame if isinstance(protocol, FrameReader) else no_partial_frame
+        self.inbound_gate = FrameGate(link.inbound_faults, self._deliver, partial_frame)
+        self.outbound_gate = FrameGate(link.outbound_faults, self._put)
+        self.inbound = DelayLine(link.inbound, link.random, self.inbound_gate.put, self._lose)
         self.outbound = DelayLine(link.outbound, link.random, self._send, self._end)
         self._transport: asyncio.Transport | None = None
         self._transport_paused = False
@@ -127,6 +134,10 @@ class EmulatedProtocol(asyncio.Protocol):
             self._update_reading()
 
     def send(self, data: bytes) -> None:
+        """Send one or more whole frames."""
+        self.outbound_gate.put(data)
+
+    def _put(self, data: bytes) -> None:
         """Pass bytes to the outbound line; pause the protocol while the line is full."""
         self.outbound.put(data)
         if not self._writing_paused and self.outbound.is_full:
@@ -176,12 +187,14 @@ class EmulatedProtocol(asyncio.Protocol):
         self._transport = None
         self._link.connections.pop(self, None)
         self.outbound.close()
+        self.outbound_gate.close()
         if self._ending:
             self._lose(exc)
         else:
             self.inbound.put_end(exc)
 
     def _lose(self, failure: Exception | None) -> None:
+        self.inbound_gate.close()
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(failure)
@@ -198,6 +211,7 @@ class EmulatedProtocol(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._ending = True
+        self._close_gates()
         self.inbound.close()
         if self._transport is None or self._silent:
             self._detach()
@@ -218,13 +232,19 @@ class EmulatedProtocol(asyncio.Protocol):
 
     # Faults.
 
+    def _close_gates(self) -> None:
+        self.inbound_gate.close()
+        self.outbound_gate.close()
+
     def set_shape(self, shape: LinkShape, *, outbound: bool) -> None:
+        (self.outbound_gate if outbound else self.inbound_gate).faults_changed()
         (self.outbound if outbound else self.inbound).set_shape(shape)
         if outbound:
             self._update_writing()
 
     def reset(self) -> None:
         """End the connection at once on both sides, by a reset."""
+        self._close_gates()
         self.inbound.close()
         self.outbound.close()
         if self._transport is not None:
@@ -235,6 +255,7 @@ class EmulatedProtocol(asyncio.Protocol):
     def make_half_open(self) -> None:
         """Let the connection carry nothing any more, and neither side learn of the other's end."""
         self._silent = True
+        self._close_gates()
         self.inbound.close()
         self.outbound.close()
 
@@ -247,10 +268,17 @@ class EmulatedProtocol(asyncio.Protocol):
 class EmulatedLink:
     """Both directions between this region and one peer, or all clients, for all their connections."""
 
-    def __init__(self, outbound: LinkShape, inbound: LinkShape, random: Random) -> None:
+    def __init__(
+        self, outbound: LinkShape, inbound: LinkShape, random: Random, *, clients: bool = False
+    ) -> None:
+        """`clients`: the link is between a region and its clients."""
         self.outbound = outbound
         self.inbound = inbound
         self.random = random
+        self._clients = clients
+        self.outbound_faults = ArmedFaults(self._counted(outbound, Sender.CONNECTING))
+        self.inbound_faults = ArmedFaults(self._counted(inbound, Sender.ACCEPTING))
+        """The armed faults of frames that this side counts, in each direction."""
         self.connections: dict[EmulatedProtocol, None] = {}
         self.adopt_connections: Callable[[], None] = lambda: None
         """Called before each fault: lets open connections that are not emulated yet pass through the link."""
@@ -262,18 +290,30 @@ class EmulatedLink:
 
     def set(self, *, outbound: bool, **changes: object) -> LinkShape:
         """Change fields of one direction at once, also for open connections; return the new shape."""
+        shape = replace(self.outbound if outbound else self.inbound, **changes)  # type: ignore[arg-type]
+        self.set_shape(shape, outbound=outbound)
+        return shape
+
+    def set_shape(self, shape: LinkShape, *, outbound: bool) -> None:
+        """Set the shape of one direction at once, also for open connections."""
         self.adopt_connections()
-        current = self.outbound if outbound else self.inbound
-        shape = replace(current, **changes)  # type: ignore[arg-type]
         if outbound:
             self.outbound = shape
+            self.outbound_faults.arm(self._counted(shape, Sender.CONNECTING))
         else:
             self.inbound = shape
+            self.inbound_faults.arm(self._counted(shape, Sender.ACCEPTING))
         for connection in list(self.connections):
             connection.set_shape(shape, outbound=outbound)
         self._changed.set()
         self._changed = asyncio.Event()
-        return shape
+
+    def _counted(self, shape: LinkShape, sender: Sender) -> list[FrameFault]:
+        """Return the faults of frames that this side counts. Between regions each side has its own connections, and a
+        command counts on those on which its sender has this role."""
+        return [
+            fault for fault in shape.frame_faults if self._clients or BETWEEN_REGIONS[fault.what] is sender
+        ]
 
     def reset(self) -> None:
         """Reset all open connections."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from emulator.storage.configuration.memory import ConfigurationMemory
 READY_SECONDS = 30.0
 """Virtual time that a region may take until it is ready."""
 
-INTERMITTENT_FIELDS = ("stall_every_ms", "stall_ms", "flap_period_ms", "flap_up")
+EMULATED_FIELDS = ("stall_every_ms", "stall_ms", "flap_period_ms", "flap_up", "frame_faults")
 """Fields of a link's shape that brokers emulate between regions; the simulated network has the others."""
 
 
@@ -34,7 +33,7 @@ class _Links:
     """The declared and the current shapes of a world's links.
 
     The simulated network carries bytes between regions with latency, jitter, bandwidth and state. Brokers emulate the
-    rest by the code that ships: stalls and flapping between regions, and links to clients as a whole.
+    rest by the code that ships: stalls, flapping and faults of frames between regions, and links to clients as a whole.
     """
 
     def __init__(self, world: World) -> None:
@@ -48,7 +47,7 @@ class _Links:
         self._apply(self._shapes)
 
     def change(self, links: Iterable[Link], changes: Mapping[str, Any]) -> None:
-        self._set({link: replace(self._own[link], **changes) for link in self._known(links)})
+        self._set({link: self._own[link].changed(changes) for link in self._known(links)})
 
     def heal(self, links: Iterable[Link] | None) -> None:
         self._set({link: self._declared[link] for link in self._known(links or self._declared)})
@@ -74,8 +73,8 @@ class _Links:
                 self._emulate(source, target, shape)
             else:
                 self._world.simulation.network.shape(source, target, shape)
-                intermittent = {name: getattr(shape, name) for name in INTERMITTENT_FIELDS}
-                self._emulate(source, target, LinkShape(**intermittent))
+                emulated = {name: getattr(shape, name) for name in EMULATED_FIELDS}
+                self._emulate(source, target, LinkShape(**emulated))
 
     def _emulate(self, source: str, target: str, shape: LinkShape) -> None:
         for end, other, outbound in ((source, target, True), (target, source, False)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from tests.swarm.generator.workload_plans import (
     pass_by,
     rank,
     trim,
+    with_frame_faults,
     with_policies,
     with_right_clocks,
 )
@@ -60,6 +62,24 @@ def _policies_of(workload: Workload) -> Callable[[int, Random], Plan]:
     return partial(with_policies, workload)
 
 
+def _frame_faults(seed: int, random: Random) -> Plan:
+    """Draw a plan of another kind, mostly `swarm`, and add faults of frames."""
+    kind = random.choice(FRAME_FAULT_KINDS) if random.random() < 0.5 else "swarm"
+    return replace(with_frame_faults(KINDS[kind].draw(seed, random), random), kind="frame-faults")
+
+
+FRAME_FAULT_KINDS = (
+    "chunking",
+    "inactive-topic",
+    "metadata-sync",
+    "partition-growth",
+    "replication-status",
+    "schema-compatibility",
+    "subscription-retention",
+    "topic-deletion",
+)
+"""Kinds whose replication uses commands besides those of messages, or depends on their order."""
+
 KINDS: dict[str, Kind] = {
     "swarm": Kind("random workloads and faults", swarm),
     "failover": Kind("three regions, one kill, one cut link", drill),
@@ -75,6 +95,9 @@ KINDS: dict[str, Kind] = {
     ),
     "encryption": Kind("end-to-end encrypted messages", partial(over_wide_links, encryption.WORKLOAD)),
     "expiry": Kind("expired and evicted messages, topics deleted by force", _policies_of(expiry.WORKLOAD)),
+    "frame-faults": Kind(
+        "commands, receipts and markers that links lose, delay, repeat or swap", _frame_faults
+    ),
     "inactive-topic": Kind(
         "replication of topics that become inactive while links break", _policies_of(inactive_topic.WORKLOAD)
     ),

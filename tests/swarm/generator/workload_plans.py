@@ -11,7 +11,7 @@ from tests.swarm.faults import (
 )
 from tests.swarm.generator.clients import carrying_seconds
 from tests.swarm.generator.topologies import draw_disk, draw_remote, draw_topology
-from tests.swarm.nemesis import draw_fault, with_faults_elsewhere
+from tests.swarm.nemesis import draw_fault, draw_frame_faults, with_faults_elsewhere
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.workload import Workload
 from tests.swarm.workloads import (
@@ -151,6 +151,19 @@ def pass_by(seed: int, random: Random) -> Plan:
         if len(set(act.places)) > 1
     ]
     return replace(plan, faults=tuple(sorted((*plan.faults, *breaks), key=lambda one: one.at_seconds)))
+
+
+def with_frame_faults(plan: Plan, random: Random) -> Plan:
+    """Return the plan with faults of frames on its links. Half of the plans lose their other faults: what then goes
+    wrong is not healed by a connection that breaks."""
+    if len(plan.regions) < 2:
+        return plan
+    others = plan.faults if random.random() < 0.5 else ()
+    added = [
+        draw_frame_faults(random, plan.regions, plan.break_seconds, number)
+        for number in range(random.randint(1, 8))
+    ]
+    return replace(plan, faults=tuple(sorted((*others, *added), key=lambda fault: fault.at_seconds)))
 
 
 def over_wide_links(workload: Workload, seed: int, random: Random) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from emulator.broker import log_output
@@ -20,6 +20,15 @@ from emulator.broker.explain import topics as explanations
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata_sync.settings import LostClusters
 from emulator.model.explanations import KINDS
+from emulator.model.frame_faults import (
+    COMMANDS,
+    DELAY_MS_MAX,
+    MARKERS,
+    FrameAction,
+    FrameFault,
+    check_link_of,
+)
+from emulator.model.frame_faults import COUNT_MAX as FRAME_COUNT_MAX
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, full_topic
 from emulator.model.values import CLIENTS
 
@@ -48,8 +57,17 @@ async def status(call: AdminRequest) -> Content:
 def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
     here, link = context.region.config.region, context.links[peer]
     return [
-        {"from": here, "to": peer, "state": link.outbound.state, "latency_ms": link.outbound.latency_ms},
-        {"from": peer, "to": here, "state": link.inbound.state, "latency_ms": link.inbound.latency_ms},
+        {
+            "from": source,
+            "to": target,
+            "state": shape.state,
+            "latency_ms": shape.latency_ms,
+            "frame_faults": [asdict(armed) for armed in faults.armed.values()],
+        }
+        for source, target, shape, faults in (
+            (here, peer, link.outbound, link.outbound_faults),
+            (peer, here, link.inbound, link.inbound_faults),
+        )
     ]
 
 
@@ -84,12 +102,17 @@ def _link(call: AdminRequest) -> tuple[EmulatedLink, bool]:
 
 async def set_link(call: AdminRequest) -> None:
     link, outbound = _link(call)
+    changes = dict(call.body)
     try:
-        changed = replace(link.outbound if outbound else link.inbound, **call.body)
-        changed.check()
+        if "frame_faults" in changes:
+            changes["frame_faults"] = tuple(map(FrameFault.from_json, changes["frame_faults"]))
+        shape = replace(link.outbound if outbound else link.inbound, **changes)
+        shape.check()
+        for fault in shape.frame_faults:
+            check_link_of(fault, clients=CLIENTS in call.names.values())
     except ValueError as problem:
         raise HttpError(400, str(problem)) from None
-    link.set(outbound=outbound, **call.body)
+    link.set_shape(shape, outbound=outbound)
 
 
 async def break_connections(call: AdminRequest) -> None:
@@ -230,6 +253,8 @@ def _is_duration(value: object) -> bool:
     return _is_number(value, (int, float), 0, _MILLISECONDS_MAX)
 
 
+FRAME_FAULTS_MAX = 100
+"""Maximum number of armed faults on one direction of a link."""
 CONNECTION_CHANGES = ("reset", "half-open", "normal")
 
 
@@ -243,6 +268,18 @@ def _connections_change(body: Any) -> dict[str, str]:
     return body
 
 
+_FRAME_FAULT = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["action", "what"],
+    "properties": {
+        "action": {"enum": [action.value for action in FrameAction]},
+        "what": {"enum": sorted((*COMMANDS, *MARKERS))},
+        **{name: {"type": "integer", "minimum": 1, "maximum": FRAME_COUNT_MAX} for name in ("count", "nth")},
+        "by_ms": {"type": "number", "minimum": 0, "maximum": DELAY_MS_MAX},
+        "number": {"type": "integer", "minimum": 0},
+    },
+}
 _DURATION = (_is_duration, f"must be a number, 0 to {_MILLISECONDS_MAX}")
 _LINK = _fields(
     {
@@ -260,6 +297,10 @@ _LINK = _fields(
             lambda value: _is_number(value, (int, float), 0, 1) and bool(value),
             "must be a number above 0 and up to 1",
         ),
+        "frame_faults": (
+            lambda value: isinstance(value, list) and len(value) <= FRAME_FAULTS_MAX,
+            f"must be a list of up to {FRAME_FAULTS_MAX} faults",
+        ),
     },
     "",
     {
@@ -271,6 +312,7 @@ _LINK = _fields(
         "stall_ms": {"type": "number", "minimum": 0},
         "flap_period_ms": {"type": "number", "minimum": 0},
         "flap_up": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "frame_faults": {"type": "array", "maxItems": FRAME_FAULTS_MAX, "items": _FRAME_FAULT},
     },
 )
 _CONNECTIONS = Body(
