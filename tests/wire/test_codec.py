@@ -82,7 +82,10 @@ def test_every_body_has_the_number_of_its_type() -> None:
 
 transactions = st.tuples(st.none(), st.none()) | st.tuples(u64, u64)
 """(minimum, maximum)."""
-sends = st.builds(lambda numbers, txn: SendCommand(*numbers, *txn), st.tuples(u64, u64, u64), transactions)
+sends = st.builds(
+    lambda numbers, txn, previous: SendCommand(*numbers, *txn, previous),
+    *(st.tuples(u64, u64, u64), transactions, st.none() | u64),
+)
 remarks = st.fixed_dictionaries({"num_messages": i32, "is_chunk": st.booleans(), "marker": st.booleans()})
 """Other fields that clients set in a SEND; brokers use the entry's metadata."""
 
@@ -101,6 +104,8 @@ def send_by_protobuf(send: SendCommand, remark: dict[str, Any]) -> pb.BaseComman
     if send.txn_least is not None and send.txn_most is not None:
         command.send.txnid_least_bits = send.txn_least
         command.send.txnid_most_bits = send.txn_most
+    if send.previous_entry is not None:
+        command.send.previous_entry = send.previous_entry
     return command
 
 

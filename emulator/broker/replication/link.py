@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.links.emulation import LinkCut
 from emulator.broker.replication import peer_auth
+from emulator.broker.replication.link_requests import LinkRequests
 from emulator.config.region import PeerConfig
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.errors import ProtocolError, ServerError
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
-_LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
+HANDSHAKE_SECONDS = 15.0
+"""Maximum time from an open connection to CONNECTED; longer than what the remote region allows, which sends ERROR."""
+_LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_SILENT, Cause.LINK_UNFINISHED)
 """Causes that are shown while the handshake is retried, until the link is established or lost for another reason."""
 
 
@@ -54,77 +57,9 @@ class LinkUser(Protocol):
 
     def pump(self) -> None: ...
 
-
-class LinkRequests:
-    """Ids of requests and producers on one link, and the callers that wait for a response. Each producer and each
-    waiting caller has at most one pending request."""
-
-    def __init__(self) -> None:
-        self._last_id = 0
-        self._producers: dict[int, int] = {}
-        """Request id -> id of the producer that the peer was asked to open."""
-        self._newest: dict[int, int] = {}
-        """Producer id -> its newest request. Invariant: the inverse of `_producers`."""
-        self._pending: dict[int, asyncio.Future[Any]] = {}
-
-    @property
-    def pending(self) -> int:
-        """Number of requests without a response."""
-        return len(self._producers) + len(self._pending)
-
-    def new_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
-    def new_producer_request(self, producer_id: int) -> int:
-        """Return the id for a request to open a producer. It replaces the producer's pending one: requests to a peer
-        that answers PINGs but never PRODUCER must not accumulate."""
-        self.drop_producer_request(producer_id)
-        request_id = self.new_id()
-        self._producers[request_id] = producer_id
-        self._newest[producer_id] = request_id
-        return request_id
-
-    def pop_producer_request(self, request_id: int) -> int | None:
-        """Remove a request that has a response. Return its producer; None if it was dropped or had none."""
-        producer_id = self._producers.pop(request_id, None)
-        if producer_id is not None:
-            del self._newest[producer_id]
-        return producer_id
-
-    def drop_producer_request(self, producer_id: int) -> None:
-        """Drop the pending request for this producer."""
-        request_id = self._newest.pop(producer_id, None)
-        if request_id is not None:
-            del self._producers[request_id]
-
-    def send(self, send: Callable[[int], None]) -> asyncio.Future[Any]:
-        """Call `send` with the id of a new request; the future receives the response."""
-        request_id = self.new_id()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[request_id] = answer
-        answer.add_done_callback(lambda _: self._pending.pop(request_id, None))
-        send(request_id)
-        return answer
-
-    def complete(self, request_id: int, response: Any) -> None:
-        """Pass a response, or the error that the peer sent instead, to the caller that waits for it, if any."""
-        answer = self._pending.pop(request_id, None)
-        if answer is None or answer.done():
-            return
-        if isinstance(response, ProtocolError):
-            answer.set_exception(response)
-        else:
-            answer.set_result(response)
-
-    def fail(self, failure: ProtocolError) -> None:
-        """Drop requests for producers and fail all other pending requests: the link was lost."""
-        self._producers.clear()
-        self._newest.clear()
-        pending, self._pending = self._pending, {}
-        for answer in pending.values():
-            if not answer.done():
-                answer.set_exception(failure)
+    def interval_over(self) -> None:
+        """Check that receipts arrive; called at each keep-alive interval of an established link."""
+        ...
 
 
 class PeerLink(asyncio.Protocol):
@@ -149,6 +84,8 @@ class PeerLink(asyncio.Protocol):
         self._failure_detector = FailureDetector()
         self._keep_alive: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.TimerHandle | None = None
+        """Timer of the handshake's time limit."""
         self._closed = False
         self.writable = True
         """Whether the transport has room; False: replicators must not send."""
@@ -246,6 +183,7 @@ class PeerLink(asyncio.Protocol):
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
         self._failure_detector.heard()
         self._schedule_keep_alive()
+        self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._handshake_timed_out)
         name = self.region.config.region.encode()
         connect = commands.Connect(
             "geoemu-replicator",
@@ -260,8 +198,9 @@ class PeerLink(asyncio.Protocol):
         was_connected, self.connected = self.connected, False
         self._transport = None
         self.requests.fail(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
+        for timer in (self._keep_alive, self._handshake):
+            if timer is not None:
+                timer.cancel()
         lost = Cause.LINK_LOST(region=self.config.region, failure=str(exc or "closed by the peer"))
         self.why_not, self._refusal = self._refusal or lost, NO_REASON
         try:
@@ -288,6 +227,15 @@ class PeerLink(asyncio.Protocol):
             return
         self._transport.write(PING_FRAME)
         self._schedule_keep_alive()
+        if self.connected:
+            for user in list(self._users.values()):
+                user.interval_over()
+
+    def _handshake_timed_out(self) -> None:
+        """Abort a connection whose handshake does not end, although the peer may respond to PINGs."""
+        if self._transport is not None:
+            self._refusal = Cause.LINK_UNFINISHED(region=self.config.region, seconds=HANDSHAKE_SECONDS)
+            self._transport.abort()
 
     def close(self) -> None:
         """End the link for good."""
@@ -325,6 +273,10 @@ class PeerLink(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
         self._process_receipts(receipts)
+
+    def partial_frame(self) -> bytes:
+        """Return the received bytes of the incomplete frame."""
+        return self._frames.partial_frame
 
     def _process_receipts(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
         """Pass all receipts of one read, up to the next other command, to the replicators and resume sending."""
@@ -388,7 +340,11 @@ class PeerLink(asyncio.Protocol):
             self.write(commands.AuthResponse(method, answer).encode())
 
     def _establish(self, max_message_bytes: int | None) -> None:
+        if self.connected:  # CONNECTED was duplicated
+            return
         self.connected = True
+        if self._handshake is not None:
+            self._handshake.cancel()
         if max_message_bytes is not None:
             self.entry_bytes_max = max_message_bytes + FRAME_PADDING_BYTES - COMMAND_BYTES_MAX
         self.since_ms = self.region.environment.wall_clock_ms()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from emulator.broker.replication.replicator_state import ReplicationRate, RetryTimer, StoredProgress
 from emulator.broker.topic.metrics import Traffic
+from emulator.core.flow.failure_detector import FailureDetector
 from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -52,6 +53,8 @@ class Replicator:
         self.since_ms = topic.region.environment.wall_clock_ms()
         """Time at which it last connected or disconnected, by the region's clock."""
         self.sent = Traffic(asyncio.get_running_loop().time())
+        self._receipts = FailureDetector()
+        """Whether receipts arrive for the entries in flight."""
         self._retry_seconds = RETRY_SECONDS
         self._retry = RetryTimer(self._retry_due)
         """Timer that runs in the states OPENING and REFUSED only."""
@@ -147,7 +150,16 @@ class Replicator:
             )
             self._open_later(Cause.RECEIPT_OUT_OF_TURN(region=self.remote))
             return
+        self._receipts.heard()
         self._stored.changed()
+
+    def interval_over(self) -> None:
+        """Open the producer again if entries are in flight and no receipt arrives: a lost receipt, or a lost last
+        entry, would otherwise be noticed only when the next entry is sent."""
+        if not self.lifecycle.is_connected or not self.progress.in_flight:
+            self._receipts.heard()
+        elif self._receipts.interval_over():
+            self._open_later(Cause.RECEIPT_MISSING(region=self.remote, entries=self.progress.in_flight))
 
     # Sending.
 
@@ -230,6 +242,7 @@ class Replicator:
                     info.highest_sequence_id,
                     marker=entry.hidden,
                     data_length=len(form),
+                    previous_entry=progress.last_sent,
                 ),
                 form,
             )

@@ -233,6 +233,8 @@ class ConnectedProducer:
         refusal = self._check(self.publisher, info, marker, size_bytes, self._limits)
         if refusal is None and info.deliver_at_time_ms is not None:
             refusal = self._check_delay(info.deliver_at_time_ms)
+        if refusal is None and send.previous_entry is not None:
+            refusal = self._check_previous(send.previous_entry, info.source_position)
         if refusal is not None:
             raise self._reject(refusal, info.source_position)
         if info.txn is not None:
@@ -251,6 +253,17 @@ class ConnectedProducer:
             return None
         sentence = f"a delay of {delay_ms} ms exceeds the maximum of {delay_ms_max}"
         return Refusal(ServerError.NotAllowedError, sentence, RefusalScope.ENTRY)
+
+    def _check_previous(self, entry_id: int, position: Position | None) -> Refusal | None:
+        """Return a refusal for an entry of a peer if the one before it in the stream did not arrive. The watermark
+        would pass the missing entry, which would then be dropped as a duplicate when it is sent again."""
+        if not isinstance(self.publisher, Peer) or position is None:
+            return None
+        previous = Position(position.ledger, entry_id)
+        if not self.topic.state.lacks(self.publisher, previous):
+            return None
+        sentence = f"the entry before it in the stream, {previous}, did not arrive"
+        return Refusal(ServerError.ServiceNotReady, sentence, RefusalScope.ATTACHMENT)
 
     def _in_transaction(self, send: SendCommand, data: bytes, info: EntryInfo) -> tuple[bytes, EntryInfo]:
         """Return an entry of a transaction as it is stored. The log must name the transaction: for clients that name it

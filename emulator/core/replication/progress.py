@@ -189,6 +189,8 @@ class ReplicationProgress:
         """Id up to which every entry is stored in the remote region or not meant for it. Invariant: only grows."""
         self.next_entry_id = confirmed + 1
         """Id of the next entry to read. Invariant: > every id in flight."""
+        self.last_sent: int | None = None
+        """Id of the newest entry that was sent in this stream; None: none was."""
         self._in_flight: deque[tuple[int, int]] = deque()
         self._bytes_in_flight = 0
         self._entries_max = entries_max
@@ -209,6 +211,7 @@ class ReplicationProgress:
         """Add an entry that was sent to those in flight. Returns the new `room`."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
         self.next_entry_id = entry_id + 1
+        self.last_sent = entry_id
         in_flight = self._in_flight
         in_flight.append((entry_id, size_bytes))
         self._bytes_in_flight += size_bytes
@@ -240,4 +243,5 @@ class ReplicationProgress:
         """Continue after `confirmed`: entries in flight are read and sent again, since some may not have arrived."""
         self._in_flight.clear()
         self._bytes_in_flight = 0
+        self.last_sent = None
         self.next_entry_id = self.confirmed + 1

@@ -36,6 +36,7 @@ from emulator.core.transactions.buffer import TransactionBuffer
 from emulator.errors import CheckpointDamaged
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.transaction_names import TxnId
+from emulator.model.values import Position
 
 FORMAT_VERSION = 2
 """Format of the head. An unknown format is not an error: everything is folded again from the log."""
@@ -119,6 +120,10 @@ class TopicState:
         return self.readable_end
 
     # Admitting.
+
+    def lacks(self, peer: Peer, entry: Position) -> bool:
+        """Whether this entry of the peer's log, which the peer sent here, was never admitted."""
+        return self.admitted_watermarks.accepts(peer.region, entry)
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         """Admit an entry that passed `core.admission.check`. Returns False when it was admitted before: the caller does

@@ -33,6 +33,11 @@ class ReplicationCauses:
         " region closed the connection",
         ("region {region} to respond; the connection is retried without limit",),
     )
+    LINK_UNFINISHED = _link(
+        "{region} did not complete the handshake within {seconds:g} s",
+        "the connection was open and CONNECTED was missing for that time, so this region closed the connection",
+        ("region {region} to respond to the handshake; the connection is retried without limit",),
+    )
     LINK_CUT = _link(
         "the link to {region} is cut",
         "a fault cuts the link in one direction or both (`geoemu cut`, a scenario, a test)",
@@ -97,6 +102,12 @@ class ReplicationCauses:
     RECEIPT_OUT_OF_TURN = _replication(
         "{region} acknowledged entries out of order",
         "a receipt named another entry than the oldest one in flight; the producer is opened again after a delay",
+        ("the producer at {region}",),
+    )
+    RECEIPT_MISSING = _replication(
+        "{region} sent no receipt for {entries} entries in flight; they are sent again",
+        "entries were in flight and no receipt arrived for one `peer_keep_alive_interval_ms`, or several after earlier "
+        "such cases; the producer is opened again after a delay",
         ("the producer at {region}",),
     )
     PRODUCER_UNANSWERED = _replication(

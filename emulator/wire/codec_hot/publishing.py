@@ -16,12 +16,14 @@ from emulator.wire.protobuf import (
     malformed,
     new_tuple,
     present_or_0,
+    tag,
     varint,
 )
 
 _read: Final = pb.LeanCommand.FromString
 """Parses a command; a missing body is read as an empty one."""
 _pack_sizes: Final = SIZES.pack
+_PREVIOUS_ENTRY: Final = tag(103)
 _SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
 
 
@@ -35,6 +37,9 @@ class SendCommand(NamedTuple):
     txn_least: int | None = None
     """None outside of transactions; (0, 0) is a valid transaction."""
     txn_most: int | None = None
+    previous_entry: int | None = None
+    """Between regions: id in the source's log of the entry that was sent before this one in the same stream. None: it
+    is the stream's first, or the sender is a client or a real Pulsar cluster."""
 
 
 def decode_send(command: bytes) -> SendCommand:
@@ -48,10 +53,11 @@ def decode_send(command: bytes) -> SendCommand:
         raise malformed("SEND", "producer_id or sequence_id is missing")
     highest_sequence_id = send.highest_sequence_id
     txn_least, txn_most = send.txnid_least_bits, send.txnid_most_bits
+    previous = None if send.previous_entry == ABSENT_U64 else send.previous_entry
     if txn_least == txn_most == ABSENT_U64:
-        return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, None, None))
+        return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, None, None, previous))
     txn = present_or_0(txn_least), present_or_0(txn_most)
-    return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, *txn))
+    return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, *txn, previous))
 
 
 def send_header(
@@ -65,6 +71,7 @@ def send_header(
     txn_most: int | None = None,
     is_chunk: bool = False,
     marker: bool = False,
+    previous_entry: int | None = None,
 ) -> bytes:
     """Return the bytes of a SEND frame before the entry of `data_length` bytes. Fields with default values are
     omitted."""
@@ -79,6 +86,8 @@ def send_header(
         body += b"\x38\x01"
     if marker:
         body += b"\x40\x01"
+    if previous_entry is not None:
+        body += _PREVIOUS_ENTRY + varint(previous_entry)
     # The size of the body always fits into one byte.
     size = len(_SEND) + 1 + len(body)
     return _pack_sizes(size + data_length + 4, size) + _SEND + varint(len(body)) + body
@@ -95,6 +104,7 @@ def send_frame(
     txn_most: int | None = None,
     is_chunk: bool = False,
     marker: bool = False,
+    previous_entry: int | None = None,
 ) -> bytes:
     """Return a whole SEND frame; `data` is the entry that the broker stores."""
     header = send_header(
@@ -107,6 +117,7 @@ def send_frame(
         txn_most=txn_most,
         is_chunk=is_chunk,
         marker=marker,
+        previous_entry=previous_entry,
     )
     return header + data
 

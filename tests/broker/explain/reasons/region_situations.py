@@ -12,6 +12,7 @@ import pytest
 
 import tests.broker.regions as set_up
 from emulator.broker.explain.topics import explain
+from emulator.broker.replication import link as link_module
 from emulator.broker.replication import replicator as replicator_module
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
@@ -25,6 +26,7 @@ from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.explanations import with_conflicts
+from emulator.model.frame_faults import FrameAction, FrameFault
 from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.transaction_names import TransactionStatus
@@ -148,6 +150,17 @@ async def link_silent(world: Regions, us: Client) -> Steps:
     world.cut("us", "eu", "held")
     yield
     world.heal("us", "eu")
+
+
+@in_regions(Cause.LINK_UNFINISHED, *LINK)
+async def link_unfinished(world: Regions, us: Client) -> Steps:
+    link = world.links["us", "eu"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link_module, "HANDSHAKE_SECONDS", 0.05)
+        link.set(outbound=False, frame_faults=(FrameFault(FrameAction.DROP, "connected", 1_000),))
+        link.reset()
+        yield
+    link.set(outbound=False, frame_faults=())
 
 
 @in_regions(Cause.LINK_LOST, *LINK, peer_reconnect_backoff_ms=500)
@@ -287,6 +300,16 @@ async def receipt_out_of_turn(world: Regions, us: Client) -> Steps:
     replicator_of(world).receipts([(topic_of(world).ledger_id, 999)])
     yield
     # the next attempt succeeds
+
+
+@in_regions(Cause.RECEIPT_MISSING, *REPLICATION, of_region={"us": {"peer_keep_alive_interval_ms": 50}})
+async def receipt_missing(world: Regions, us: Client) -> Steps:
+    producer = await replicated(world, us)
+    link = world.links["us", "eu"]
+    link.set(outbound=False, frame_faults=(FrameFault(FrameAction.DROP, "send_receipt", 1_000),))
+    await producer.send(b"next")
+    yield
+    link.set(outbound=False, frame_faults=())
 
 
 async def eu_does_not_open(world: Regions, us: Client) -> Steps:
