@@ -195,12 +195,14 @@ class PartitionedTopics:
         if failures:
             raise failures[0]
 
-    async def created_on_use(self, topic: TopicName) -> int:
+    async def created_on_use(self, topic: TopicName, check_room: Callable[[TopicName, int], None]) -> int:
         """Create the partitioned topic if AUTO_TOPIC_CREATION requires partitions, and return their number; 0 if it is
-        not partitioned. For a request that may create the topic. ProtocolError, StorageError."""
+        not partitioned. For a request that may create the topic. `check_room` raises ProtocolError when the namespace
+        has no room for a number of topics. ProtocolError, StorageError."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
             return 0
+        check_room(topic, policy.partitions)
         try:
             await self.create(topic, policy.partitions)
         except Exists:  # created meanwhile

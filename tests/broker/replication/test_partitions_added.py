@@ -196,3 +196,37 @@ async def test_a_consumer_that_fails_over_after_a_growth_receives_every_message_
     async with asyncio.timeout(60):
         while missing:
             missing -= set(await receive(moved, 1))
+
+
+SYNCHRONISED = replace(
+    SETTINGS, configuration_metadata_sync_event_topic="persistent://pulsar/system/metadata-events"
+)
+
+
+@pytest.mark.world(topology=clusters(["us"], ["eu"], settings=SYNCHRONISED))
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_partitions_that_metadata_sync_announces_beyond_the_maximum_of_a_cluster_wait_for_room(
+    world: World, *, restarts: bool
+) -> None:
+    """The number of partitions is the same everywhere; those that have no room in a cluster are created there later."""
+    consumer = (await two_partitions(world))["eu"]
+    setting = "/admin/v2/brokers/configuration/maxTopicsPerNamespace"
+    await ask(world, "eu", "POST", f"{setting}/2")
+    await ask(world, "us", "POST", PARTITIONS, 4)
+    sent = await publish(world.client("us", settings=PARTITIONED), "us")
+    await world.simulation.until(lambda: count_in(world, "eu") == 4)
+
+    def why() -> str:
+        return explain(broker_of(world), "replication", "orders-partition-2 eu").why
+
+    await world.simulation.until(
+        lambda: why() == "eu refuses: Exceed maximum number of topics in namespace: 2"
+    )
+    if restarts:
+        world.kill("eu")
+        world.start("eu")
+        await world.ready()
+    assert not any(broker_of(world, "eu").directory.exists(name) for name in NEW)
+    await ask(world, "eu", "DELETE", setting)
+    await world.simulation.until(lambda: has_all(world, "eu"))
+    assert set(await receive(consumer, len(sent))) == sent

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emulator.broker.topic_directory.partitions import PartitionedTopics
+from emulator.client import ClientError
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName
-from emulator.simulation.world import SERVICE_PORT, World
+from emulator.simulation.world import CLIENT_SETTINGS, SERVICE_PORT, World
 from tests.broker.regions import broker_of
 from tests.swarm.faults import FailingDisk
 
@@ -86,6 +88,34 @@ async def test_partitions_only_grow(world: World) -> None:
         assert (await admin_request(world, "POST", f"{PATH}/partitions", smaller))[0] == 406
     assert count_in(world) == 4
     assert broker_of(world).directory.exists(f"{ORDERS}-partition-3")
+
+
+async def test_a_topic_does_not_grow_beyond_the_maximum_of_its_namespace(world: World) -> None:
+    """The larger number was in force although its partitions could not be created, and could not be taken back."""
+    most = "/admin/v2/namespaces/public/default/maxTopicsPerNamespace"
+    await admin_request(world, "PUT", f"{PATH}/partitions", 2)
+    await admin_request(world, "POST", most, 3)
+    status, reason = await admin_request(world, "POST", f"{PATH}/partitions", 4)
+    assert (status, "maximum number of topics in namespace: 3" in reason["reason"]) == (412, True)
+    assert count_in(world) == 2
+    assert await admin_request(world, "POST", f"{PATH}/partitions", 3) == (204, None)
+    await admin_request(world, "POST", most, 1)
+    assert (await admin_request(world, "POST", f"{PATH}/partitions", 4))[0] == 412
+    assert (await admin_request(world, "POST", f"{PATH}/createMissedPartitions"))[0] == 204
+    await admin_request(world, "DELETE", most)
+    assert await admin_request(world, "POST", f"{PATH}/partitions", 4) == (204, None)
+
+
+async def test_no_topic_is_created_with_more_partitions_on_use_than_its_namespace_may_have(
+    world: World,
+) -> None:
+    policy = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+    await admin_request(world, "POST", AUTO, policy)
+    await admin_request(world, "POST", "/admin/v2/namespaces/public/default/maxTopicsPerNamespace", 2)
+    client = world.client("us", settings=replace(CLIENT_SETTINGS, asks_for_partitions=True))
+    with pytest.raises(ClientError, match="maximum number of topics in namespace: 2"):
+        await client.producer(ORDERS)
+    assert (count_in(world), broker_of(world).directory.all_names()) == (0, [])
 
 
 async def test_a_partitioned_topic_is_deleted_with_its_partitions(world: World) -> None:

@@ -41,10 +41,7 @@ async def get(call: AdminRequest) -> Content:
 async def create(call: AdminRequest) -> None:
     region, topic = call.region, call.topic_name()
     requested: Partitioned = call.required_body("a number of partitions")
-    try:
-        region.topic_rules.check_room(topic, requested.count)
-    except ProtocolError as problem:
-        raise HttpError(412, str(problem)) from None
+    _check_room(call, topic, requested.count)
     try:
         await region.partitioned.create(topic, requested.count, requested.properties)
     except Exists as problem:
@@ -53,9 +50,19 @@ async def create(call: AdminRequest) -> None:
         raise HttpError(412, str(problem)) from None
 
 
+def _check_room(call: AdminRequest, topic: TopicName, more: int) -> None:
+    """Raise HttpError 412 when `more` additional topics exceed the maximum of the namespace."""
+    try:
+        call.region.topic_rules.check_room(topic, more)
+    except ProtocolError as problem:
+        raise HttpError(412, str(problem)) from None
+
+
 async def grow(call: AdminRequest) -> None:
-    region, (topic, _) = call.region, partitioned_topic(call)
+    region, (topic, found) = call.region, partitioned_topic(call)
     requested: Partitioned = call.required_body("a number of partitions")
+    if requested.count > found.count:
+        _check_room(call, topic, requested.count - found.count)
     try:
         await region.partitioned.grow(topic, requested.count)
     except ValueError as problem:
