@@ -6,12 +6,13 @@ import asyncio
 import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emulator.cli.application import open_run_of
 from emulator.config.region import LinkShape
+from emulator.config.shapes import with_routes
 from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.admin_client import break_request, link_request
 from emulator.runtimes.contract import Link, RegionStatus, RunStatus, Runtime
@@ -52,15 +53,24 @@ def print_curl(run_dir: Path | None, request: CurlRequest, regions: Iterable[str
 def print_link_curls(
     run_dir: Path | None, links: Sequence[Link] | None, *, new_shape: Callable[[LinkStatus], LinkShape]
 ) -> None:
-    """Print the commands that change these directions of links, or all that are changed: one for each end that is a
-    region."""
-    status = asyncio.run(open_run_of(run_dir).status())
-    known = {(link.source, link.target): link for link in status.links}
-    for link in known if links is None else links:
-        found = known.get(link) or LinkStatus(
-            *link, LinkShape(), LinkShape()
-        )  # a link of clients without a fault
-        _print_for_ends(status, link, CurlRequest(*link_request(link, new_shape(found))))
+    """Print the commands that change these directions of links, or all that are changed, and the links that are routed
+    over them: one for each end that is a region."""
+    run = open_run_of(run_dir)
+    status = asyncio.run(run.status())
+    found = {(link.source, link.target): link for link in status.links}
+    declared = links_of(run.topology)
+    changed = list(found if links is None else links)
+    before = declared | {link: known.shape for link, known in found.items()}
+    own = before | {link: known.own for link, known in found.items() if known.own is not None}
+    for link in changed:
+        known = found.get(link) or LinkStatus(
+            *link, declared[link], declared[link]
+        )  # of clients, without a fault
+        own[link] = new_shape(replace(known, shape=own[link]))
+    after = with_routes(own, declared, run.topology.routes)
+    routed = [link for link in after if after[link] != before[link] and link not in changed]
+    for link in (*changed, *routed):
+        _print_for_ends(status, link, CurlRequest(*link_request(link, after[link])))
 
 
 def print_break_curls(run_dir: Path | None, links: Sequence[Link] | None, connections: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -184,6 +185,18 @@ def heal(
         print("all links are up")
     else:
         inject(run_dir, lambda run: LinkFault("heal", _pairs(run, a, b)))
+        _print_healed(open_run_of(run_dir), a, b)
+
+
+def _print_healed(run: Runtime, a: str, b: str) -> None:
+    """Print that links are up, or which are not, because a link over which they are routed has a fault."""
+    healed = LinkFault("heal", _pairs(run, a, b)).links
+    known = asyncio.run(run.status()).links
+    down = [link for link in known if (link.source, link.target) in healed and link.state != "up"]
+    for link in down:
+        route = " -> ".join((link.source, *link.via, link.target))
+        print(f"{link.source} -> {link.target} is still {link.state}: a fault on its route {route} remains")
+    if not down:
         print(f"{a} <-> {b} is up")
 
 

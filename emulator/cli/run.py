@@ -44,7 +44,8 @@ def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
     topology = load_topology(file)
     print(
         f"{file} is fine: {_count(topology.regions, 'region')} in {_count(topology.clusters, 'cluster')}, "
-        f"{_count(topology.links, 'link')}, {_count(topology.namespaces, 'namespace')}"
+        f"{_count(topology.links, 'link')}{'' if topology.shape == 'mesh' else f' of shape {topology.shape}'}, "
+        f"{_count(topology.namespaces, 'namespace')}"
     )
 
 

@@ -52,6 +52,8 @@ class LinkStatus:
     """Shape that the topology declares; `heal` restores it with state `up`."""
     via: tuple[str, ...] = ()
     """Regions whose networks the route passes; none: a direct link."""
+    own: LinkShape | None = None
+    """Shape that the link was given itself, if its hops make it slower or cut it; None: `shape`."""
 
     @property
     def state(self) -> LinkState:
@@ -385,7 +387,7 @@ def link_statuses(record: RunRecord, topology: Topology) -> tuple[LinkStatus, ..
     """Return the current and the declared shapes of all links; of those of clients, only if they have a fault."""
     declared, via = links_of(topology), topology.routes
     return tuple(
-        LinkStatus(*link, shape, declared[link], via.get(link, ()))
+        LinkStatus(*link, shape, declared[link], via.get(link, ()), record.own_links.get(link))
         for link, shape in record.links.items()
         if CLIENTS not in link or shape != declared[link]
     )

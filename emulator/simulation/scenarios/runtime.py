@@ -86,7 +86,7 @@ class _Links:
 
     def status(self) -> tuple[LinkStatus, ...]:
         return tuple(
-            LinkStatus(*link, shape, self._declared[link], self._routes.get(link, ()))
+            LinkStatus(*link, shape, self._declared[link], self._routes.get(link, ()), self._own[link])
             for link, shape in self._shapes.items()
             if CLIENTS not in link or shape != self._declared[link]
         )
