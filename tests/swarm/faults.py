@@ -5,6 +5,7 @@ To add one, write a class here and a line in `nemesis.draw_fault`.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +13,9 @@ from emulator.model.frame_faults import FrameFault
 
 if TYPE_CHECKING:
     from tests.swarm.world import SwarmWorld
+
+STATE_POLL_SECONDS = 0.2
+"""Interval at which a wait for a state notices that the region was started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,3 +360,51 @@ class PauseClient(Fault):
 
     def end(self, world: SwarmWorld) -> None:
         world.actors[self.client].resume()
+
+
+@dataclass(frozen=True, slots=True)
+class AtState(RegionFault):
+    """Begin another fault when a region has counted `count` more protocol events than `at_seconds` into the break
+    phase, or since its next start. The runner waits for the state; the fault then lasts as long as this one."""
+
+    event: str
+    count: int
+    fault: Fault
+    delay_seconds: float = 0.0
+    """Time from the state to the fault; 0: no other event of the region is between them."""
+
+    op = "wait for a state of"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.region, *self.fault.places)))
+
+    def begin(self, world: SwarmWorld) -> None:
+        pass
+
+    def end(self, world: SwarmWorld) -> None:
+        pass
+
+    async def reached(self, world: SwarmWorld, until_seconds: float) -> bool:
+        """Wait for the state up to this virtual time, and return whether the region reached it."""
+        simulation, region = world.simulation, world.regions[self.region]
+        events, before = None, 0
+        while simulation.now < until_seconds:
+            broker = region.broker
+            if broker is None:
+                await asyncio.sleep(STATE_POLL_SECONDS)
+                continue
+            present = broker.resources.protocol_events
+            if present is not events:
+                before = present.count(self.event) if events is None else 0
+                events = present
+            seconds = min(STATE_POLL_SECONDS, until_seconds - simulation.now)
+            if await present.reached(self.event, before + self.count, seconds=seconds):
+                await asyncio.sleep(self.delay_seconds)
+                return True
+        return False
+
+    def __str__(self) -> str:
+        delay = f" for {self.delay_seconds:g} s" if self.delay_seconds else ""
+        what = f"{self.fault.op} {' and '.join(self.fault.places)}, for {self.lasts_seconds:.2f} s"
+        return f"{self.at_seconds:.2f} s: once {self.region} has counted {self.count} more {self.event}{delay}: {what}"

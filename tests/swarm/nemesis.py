@@ -7,7 +7,9 @@ from dataclasses import replace
 from random import Random
 
 from emulator.model.frame_faults import BETWEEN_REGIONS, MARKERS, FrameAction, FrameFault
+from emulator.model.protocol_events import PROTOCOL_EVENTS
 from tests.swarm.faults import (
+    AtState,
     ClockJump,
     Cut,
     FailingDisk,
@@ -117,6 +119,44 @@ def comeback(random: Random, producer: ProducerPlan, seconds: float) -> list[Fau
             for _ in range(4)
         ),
     ]
+
+
+def draw_state_fault(random: Random, plan: Plan, events: tuple[str, ...]) -> AtState:
+    """Draw a fault that begins when a region reaches a state: mostly of this region, directly after the event."""
+    seconds = plan.break_seconds
+    at, lasts = round(random.uniform(0.0, seconds * 0.6), 3), round(random.expovariate(1.0), 3)
+    region, event = random.choice(plan.regions), random.choice(events)
+    others = [name for name in plan.regions if name != region]
+    struck = random.choice(others) if others and random.random() < 0.25 else region
+    other = random.choice([name for name in plan.regions if name != struck] or [struck])
+    one_way = random.random() < 0.4
+    choices: list[tuple[int, Fault]] = [
+        (6, Kill(at, lasts, struck)),
+        (4, PowerOff(at, lasts, struck)),
+        (3, Pause(at, lasts, struck)),
+        (2, Reset(at, lasts, struck, other)),
+        (3, Cut(at, lasts, struck, other, one_way)),
+        (2, Hold(at, lasts, struck, other, one_way)),
+        (2, FailingDisk(at, lasts, struck, 1.0)),
+    ]
+    fault = random.choices([one for _, one in choices], [weight for weight, _ in choices])[0]
+    delay = random.choice((0.0, 0.0, 0.0, 0.001, 0.02))
+    return AtState(at, lasts, region, event, random.choice((1, 1, 2, 3, 5)), fault, delay)
+
+
+def states_of(plan: Plan) -> tuple[str, ...]:
+    """Return the protocol events that the regions of a plan may count."""
+    settings = plan.topology.clusters[0].regions[0].settings
+    shares = len(plan.regions) > 1 and any(one.replicated for one in plan.consumers)
+    transacts = bool(plan.workers) or any(act.workload == "transact" for act in plan.acts)
+    found = {
+        ("snapshot_", "update_"): shares,
+        ("takeover",): bool(plan.claimants),
+        ("transaction_",): transacts,
+        ("metadata_",): bool(settings.configuration_metadata_sync_event_topic),
+    }
+    prefixes = tuple(one for names, possible in found.items() if possible for one in names)
+    return tuple(event for event in PROTOCOL_EVENTS if event.startswith(prefixes))
 
 
 def with_faults_elsewhere(plan: Plan, random: Random) -> Plan:

@@ -35,7 +35,7 @@ from tests.swarm.checkers.claims import Claims, grants_on
 from tests.swarm.checkers.stored_metadata import MetadataEvidence, stored_metadata
 from tests.swarm.checkers.transaction_tasks import TaskEvidence, stored_tasks
 from tests.swarm.evidence import Evidence, Left, OperationResult
-from tests.swarm.faults import Fault, LinkFault
+from tests.swarm.faults import AtState, Fault, LinkFault
 from tests.swarm.generator.kinds import draw
 from tests.swarm.names import seed_name
 from tests.swarm.plan import Plan
@@ -69,6 +69,8 @@ class Outcome(SimulationOutcome):
     plan: Plan
     operations: list[OperationResult]
     """Outcomes of the workloads' operations."""
+    reached: list[str]
+    """Events of the states at which faults began."""
 
 
 def run_seed(kind: str, seed: int, *, overrides: Overrides = AS_SHIPPED) -> Outcome:
@@ -101,6 +103,7 @@ def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listene
             stored=stored_state(world),
             plan=plan,
             operations=run.record.operations,
+            reached=run.reached,
         )
 
 
@@ -116,6 +119,10 @@ class _Run:
         self.disks = Disks(self.media, ignored=(TRANSACTED, DELETED))
         self.check_results: list[InvariantResult] = []
         self.restless: set[tuple[str, str]] = set()
+        self.reached: list[str] = []
+        """Events of the states at which faults began."""
+        self._waiting: list[asyncio.Future[None]] = []
+        """Waits for the states of `AtState` faults."""
         self.watch = CursorWatch(self.disks, self.record)
         self.producers = [ProducerActor(world, self.record, one) for one in plan.producers]
         self.consumers = [ConsumerActor(world, self.record, one) for one in plan.consumers]
@@ -167,10 +174,30 @@ class _Run:
             if fault.at_seconds >= self.plan.break_seconds:
                 continue
             self.simulation.at(fault.at_seconds, self._begin, fault)
-            end = fault.at_seconds + fault.lasts_seconds
-            if end < self.plan.break_seconds:
-                self.simulation.at(end, self._end, fault)
+            if isinstance(fault, AtState):
+                self.simulation.at(fault.at_seconds, self._begin_wait, fault)
+            else:
+                self._end_after(fault, fault.at_seconds)
         await asyncio.sleep(self.plan.break_seconds)
+        for waiting in self._waiting:
+            waiting.cancel()
+        await asyncio.gather(*self._waiting, return_exceptions=True)
+
+    def _end_after(self, fault: Fault, began_seconds: float) -> None:
+        """End a fault after its duration, or when the world heals."""
+        end = began_seconds + fault.lasts_seconds
+        if end < self.plan.break_seconds:
+            self.simulation.at(end, self._end, fault)
+
+    def _begin_wait(self, fault: AtState) -> None:
+        self._waiting.append(asyncio.ensure_future(self._begin_at_state(fault)))
+
+    async def _begin_at_state(self, fault: AtState) -> None:
+        if await fault.reached(self.world, self.plan.break_seconds):
+            self.record.fact("step", detail=f"{fault.region} has counted {fault.count} more {fault.event}")
+            self.reached.append(fault.event)
+            self._begin(fault.fault)
+            self._end_after(fault.fault, self.simulation.now)
 
     def _begin(self, fault: Fault) -> None:
         self._note(fault, fault.op)

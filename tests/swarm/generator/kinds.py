@@ -14,6 +14,7 @@ from tests.swarm.generator.workload_plans import (
     carry,
     change_metadata,
     change_metadata_published_first,
+    fail_at_states,
     hold_key,
     over_limits,
     over_wide_links,
@@ -84,6 +85,7 @@ KINDS: dict[str, Kind] = {
     "swarm": Kind("random workloads and faults", swarm),
     "failover": Kind("three regions, one kill, one cut link", drill),
     "no-faults": Kind("three regions, no faults", quiet),
+    "barriers": Kind("faults that begin at states of the protocols", fail_at_states),
     "chunking": Kind("large messages in chunks", partial(over_wide_links, chunking.WORKLOAD)),
     "compaction": Kind("topic compaction", partial(with_right_clocks, compaction.WORKLOAD, compaction.TOPIC)),
     "dead-letter": Kind(

@@ -7,11 +7,19 @@ from random import Random
 
 from tests.swarm.faults import (
     ClockJump,
+    Fault,
     Reset,
 )
 from tests.swarm.generator.clients import carrying_seconds
+from tests.swarm.generator.swarm import swarm
 from tests.swarm.generator.topologies import draw_disk, draw_remote, draw_topology
-from tests.swarm.nemesis import draw_fault, draw_frame_faults, with_faults_elsewhere
+from tests.swarm.nemesis import (
+    draw_fault,
+    draw_frame_faults,
+    draw_state_fault,
+    states_of,
+    with_faults_elsewhere,
+)
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.workload import Workload
 from tests.swarm.workloads import (
@@ -173,6 +181,20 @@ def over_wide_links(workload: Workload, seed: int, random: Random) -> Plan:
         replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
     )
     return replace(plan, topology=replace(plan.topology, links=links))
+
+
+def fail_at_states(seed: int, random: Random) -> Plan:
+    """Draw a plan of the swarm, or one with transaction keys or metadata sync, and faults that begin at states of its
+    protocols."""
+    while True:
+        base = random.choices((swarm, hold_key, change_metadata), (6, 3, 2))[0]
+        plan = base(random.getrandbits(32), random)
+        if events := states_of(plan):
+            break
+    faults: list[Fault] = [draw_state_fault(random, plan, events) for _ in range(random.randint(2, 6))]
+    faults += random.sample(plan.faults, min(len(plan.faults), 2))
+    sorted_faults = tuple(sorted(faults, key=lambda one: one.at_seconds))
+    return replace(plan, seed=seed, kind="barriers", faults=sorted_faults)
 
 
 def carry(seed: int, random: Random) -> Plan:
