@@ -24,11 +24,13 @@ PRODUCTION: Final = {
     "rolling-restart": "rolling restart",
     "rolling-settings": "rolling change of settings",
     "slow-link": "slow link",
+    "flapping-link": "flapping link",
     "partition-minority": "network partition, minority",
     "partition-majority": "network partition, majority",
     "clock-ahead": "clock error",
     "lost-coordinator": "lost transaction coordinator",
     "region-lost": "region lost for good",
+    "slow-client": "slow client",
     "limits-in-replication": "limits reached during replication",
     "partitions-added": "partitions added while regions are down",
 }
