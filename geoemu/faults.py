@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from emulator.model.values import bytes_per_second_in, fraction_in, seconds_in
+from emulator.model.values import DiskCondition, bytes_per_second_in, fraction_in, ppm_in, seconds_in
 from emulator.runtimes.contract import Runtime
-from emulator.runtimes.faults import Fault, LinkFault, link_fault, link_pairs
+from emulator.runtimes.faults import ClockFault, DiskFault, Fault, LinkFault, link_fault, link_pairs
 from emulator.runtimes.opening import operator_history, select_regions
 
 T = TypeVar("T")
@@ -58,6 +58,22 @@ class Faults:
     def resume(self, *regions: str, cluster: str | None = None) -> None:
         """Resume paused regions, and wait until they are ready."""
         self._change_regions("resume", regions, cluster)
+
+    def power_loss(self, *regions: str, cluster: str | None = None) -> None:
+        """Kill regions as a power loss of their machines does: what no completed sync covers is dropped. A log in Kafka
+        is not affected."""
+        self._change_regions("power_loss", regions, cluster)
+
+    def disk(self, region: str, state: str, *, by: str | None = None) -> None:
+        """Make a region's disk `slow`, `full` or `failing`; `healthy` ends it. `by`: duration by which each write to a
+        slow disk takes longer, such as `200ms`. Raises ValueError if the state or the duration is invalid."""
+        delay_ms = None if by is None else seconds_in(by) * 1000
+        self._begin(DiskFault(region, DiskCondition.of(state, delay_ms)))
+
+    def skew(self, region: str, ahead_ms: int, *, drift: str | None = None) -> None:
+        """Offset a region's wall clock by milliseconds, ahead or (negative) behind; 0 corrects it. `drift`: what it
+        gains from now on, such as `200ppm`. Timers are unaffected. Raises ValueError if the drift is invalid."""
+        self._begin(ClockFault(region, ahead_ms, 0.0 if drift is None else ppm_in(drift)))
 
     # --- links --------------------------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ def inject(run_dir: Path | None, fault_of: Callable[[Runtime], Fault]) -> None:
 _UNCHANGED_STATES: dict[str, frozenset[RegionState]] = {
     "kill": frozenset({"killed", "lost", "stopped"}),
     "lose": frozenset({"lost"}),
+    "power_loss": frozenset({"killed", "lost", "stopped"}),
     "stop": frozenset({"stopped"}),
     "start": frozenset({"running"}),
     "pause": frozenset({"paused"}),

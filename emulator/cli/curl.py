@@ -17,6 +17,8 @@ from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.admin_client import break_request, link_request
 from emulator.runtimes.contract import Link, RegionStatus, RunStatus, Runtime
 
+NOT_RECORDED = "changes by curl are not recorded in the run's history and end when the region restarts"
+
 
 @dataclass(frozen=True, slots=True)
 class CurlRequest:

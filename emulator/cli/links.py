@@ -1,4 +1,4 @@
-"""Verbs that change links between regions, links of clients, and the clocks of regions."""
+"""Verbs that change links between regions, and links of clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from emulator.cli.application import act, app, inject, open_run_of
-from emulator.cli.curl import CurlRequest, print_break_curls, print_curl, print_link_curls
+from emulator.cli.curl import NOT_RECORDED, print_break_curls, print_link_curls
 from emulator.cli.options import (
     AsCurl,
     BytesPerSecond,
@@ -25,20 +25,15 @@ from emulator.cli.options import (
     OptionalLinkEnd,
     OptionalOtherLinkEnd,
     OtherLinkEnd,
-    Region,
     RunDir,
-    SignedMilliseconds,
     StallInterval,
     StallMilliseconds,
     UpFraction,
 )
 from emulator.config.region import LinkShape
 from emulator.run.directory import LinkStatus
-from emulator.run.history_events import skew_detail
 from emulator.runtimes.contract import BREAKS, Runtime
 from emulator.runtimes.faults import LinkFault, link_fault, link_pairs
-
-NOT_RECORDED = "changes by curl are not recorded in the run's history and end when the region restarts"
 
 
 @app.command(
@@ -148,19 +143,6 @@ def reset(a: LinkEnd, b: OtherLinkEnd, as_curl: AsCurl = False, run_dir: RunDir 
 def half_open(a: LinkEnd, b: OtherLinkEnd, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Let the open connections of a link stay open and carry nothing any more; new ones work. `heal` resets them."""
     _change_link(run_dir, "half_open", (a, b), False, as_curl, "has half-open connections")
-
-
-@app.command(epilog="Example: geoemu skew us-east +250ms", context_settings={"ignore_unknown_options": True})
-def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
-    unaffected."""
-    if as_curl:
-        print(NOT_RECORDED, file=sys.stderr)
-        print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
-        return
-    act(run_dir, "skew", lambda run: run.skew(region, time), region=region, detail=skew_detail(time))
-    how = f"{abs(time)} ms {'behind' if time < 0 else 'ahead'}" if time else "right"
-    print(f"the clock of {region} is {how}")
 
 
 @app.command(epilog="Example: geoemu heal us-east eu-central; or everything: geoemu heal")

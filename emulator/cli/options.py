@@ -11,7 +11,7 @@ import typer
 from emulator.config.link_profiles import PROFILES
 from emulator.errors import GeoemuError
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
-from emulator.model.values import bytes_per_second_in, fraction_in, seconds_in
+from emulator.model.values import bytes_per_second_in, fraction_in, ppm_in, seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
 from emulator.runtimes.opening import RUNTIMES
@@ -249,6 +249,38 @@ SignedMilliseconds = Annotated[
         parser=_signed_milliseconds,
         help="Offset, such as +250ms or -2s; 0ms corrects the clock.",
         show_default=False,
+    ),
+]
+
+
+def _drift(text: str) -> float:
+    try:
+        return ppm_in(text)
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
+
+Drift = Annotated[
+    float,
+    typer.Option(
+        "--drift",
+        metavar="PPM",
+        parser=_drift,
+        help="What the clock gains from now on, such as 200ppm, or loses (-200ppm).",
+        show_default="none",
+    ),
+]
+DiskStateName = Annotated[
+    str, typer.Argument(metavar="STATE", help="healthy, slow, full or failing.", show_default=False)
+]
+DiskDelay = Annotated[
+    float | None,
+    typer.Option(
+        "--by",
+        metavar="TIME",
+        parser=_milliseconds,
+        help="By how much each write to a slow disk takes longer, up to a minute.",
+        show_default="200ms",
     ),
 ]
 JitterMilliseconds = Annotated[

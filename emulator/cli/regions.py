@@ -1,5 +1,5 @@
-"""Verbs that change the states of regions (kill, lose, stop, start, restart, pause, resume), and `await`, which waits
-for a state of a protocol."""
+"""Verbs that change the states of regions (kill, lose, power-loss, stop, start, restart, pause, resume), and `await`,
+which waits for a state of a protocol."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def lose(
     if with_store and cluster is not None:
         asyncio.run(open_run_of(run_dir).lose_store(cluster))
         print(f"the configuration store of {cluster} is lost")
+
+
+@app.command(name="power-loss", epilog="Example: geoemu power-loss us-east; then: geoemu start us-east")
+def power_loss(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Kill regions as a power loss of their machines does: what no completed sync covers is dropped. A log in Kafka
+    is not affected."""
+    _change_regions(run_dir, regions, cluster, "power_loss", "has lost power")
 
 
 @app.command(epilog="Example: geoemu stop us-east")

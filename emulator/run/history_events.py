@@ -119,9 +119,10 @@ def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def skew_detail(ahead_ms: int) -> str:
+def skew_detail(ahead_ms: int, drift_ppm: float = 0.0) -> str:
     """Return the `detail` of a `skew` fact."""
-    return f"clock {ahead_ms:+d} ms"
+    drift = f", drift {drift_ppm:+g} ppm" if drift_ppm else ""
+    return f"clock {ahead_ms:+d} ms{drift}"
 
 
 def latency_in(detail: str) -> float:

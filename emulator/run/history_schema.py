@@ -163,6 +163,13 @@ LINK_VERBS = ("cut", "hold", "latency", "bandwidth", "stall", "flap", "profile",
 """Facts about a link, whose `detail` ends with a direction: `both ways`, `one way` from `region` to `other_region`, or
 `one way back`. `other_region` may be `clients`."""
 
+REGION_VERBS = (
+    *("kill", "stop", "start", "restart", "pause", "resume", "lose"),
+    *("power_loss", "disk", "skew"),
+)
+"""Facts about a region. The `detail` of `disk` is the state of the disk: `healthy`, `slow, 200 ms`, `full` or
+`failing`."""
+
 OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "connect": _operation(
         FormatLine(_PRODUCER, ("detail",)),
@@ -187,10 +194,7 @@ OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "seek": _operation(FormatLine(_SUBSCRIPTION, ("message_id", "detail"))),
     "unsubscribe": _operation(FormatLine(_SUBSCRIPTION, ("detail",))),
     "read": {"ok": FormatLine(("region", "topic", "message_id"), _DELIVERY)},
-    **{
-        verb: {"fact": _REGION_FACT}
-        for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose", "skew")
-    },
+    **{verb: {"fact": _REGION_FACT} for verb in REGION_VERBS},
     **{verb: {"fact": _LINK_FACT} for verb in LINK_VERBS},
     "heal": {"fact": FormatLine((), ("region", "other_region", "detail"))},
     "move": {"fact": FormatLine(("region",), ("other_region", "detail"))},

@@ -15,7 +15,8 @@ from emulator.config.link_profiles import PROFILES, profile_fields, profile_name
 from emulator.config.region import LinkShape
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
-from emulator.model.values import CLIENTS
+from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
+from emulator.run.history_events import skew_detail
 from emulator.runtimes.contract import BREAKS, Link, Runtime
 
 
@@ -57,7 +58,7 @@ class Fault(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RegionFault:
-    """A fault of one region: kill, lose, stop, restart or pause."""
+    """A fault of one region: kill, lose, power_loss, stop, restart or pause."""
 
     verb: str
     region: str
@@ -73,6 +74,46 @@ class RegionFault:
 
     def facts(self) -> Iterable[FaultFact]:
         return [FaultFact(self.verb, self.region)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFault:
+    """A region's wall clock is wrong."""
+
+    region: str
+    ahead_ms: int
+    """Offset to the true time; negative: behind."""
+    drift_ppm: float = 0.0
+    """Microseconds that the clock gains per second."""
+    verb: str = field(default="skew", init=False)
+
+    async def begin(self, runtime: Runtime) -> None:
+        await runtime.skew(self.region, self.ahead_ms, self.drift_ppm)
+
+    async def end(self, runtime: Runtime) -> None:
+        await runtime.skew(self.region, 0)
+
+    def facts(self) -> Iterable[FaultFact]:
+        return [FaultFact("skew", self.region, detail=skew_detail(self.ahead_ms, self.drift_ppm))]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFault:
+    """A region's disk is slow, full or failing."""
+
+    region: str
+    condition: DiskCondition
+    verb: str = field(default="disk", init=False)
+
+    async def begin(self, runtime: Runtime) -> None:
+        slow = self.condition.state == "slow"
+        await runtime.disk(self.region, self.condition.state, self.condition.delay_ms if slow else None)
+
+    async def end(self, runtime: Runtime) -> None:
+        await runtime.disk(self.region, HEALTHY.state)
+
+    def facts(self) -> Iterable[FaultFact]:
+        return [FaultFact("disk", self.region, detail=str(self.condition))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +300,11 @@ _SIMULATED_REGION = (
 )
 _COMPOSE = "tests/runtimes/test_compose.py::"
 _SIMULATED = "tests/simulation/test_link_faults.py::"
+_MACHINE_PROCESS = "tests/runtimes/test_machine_faults.py::"
+_MACHINE_SIMULATED = "tests/simulation/test_machine_faults.py::"
+_SAME_STORE = (
+    "the region's program injects it between the broker and its log in Kafka, as in a process before SQLite"
+)
 _SAME = "the region's program emulates it as in a process"
 """Reason why a fault of links has no separate test in containers."""
 
@@ -316,6 +362,38 @@ FAULTS: Mapping[str, FaultRow] = {
             "process": _PROCESS + "test_a_lost_region_is_lost_until_it_is_started",
             "compose": _COMPOSE + "test_every_verb_may_come_twice",
             "simulated": _SIMULATED_REGION,
+        },
+    ),
+    "power_loss": FaultRow(
+        "Kill a region as a power loss of its machine does: what no completed sync covers is dropped.",
+        "start",
+        {
+            "process": _MACHINE_PROCESS + "test_a_power_loss_loses_nothing_that_was_acknowledged",
+            "compose": "as kill: a region on Kafka keeps nothing on its own disk, and Kafka acknowledges before it "
+            "syncs; its replicas, not its disks, keep what it acknowledged",
+            "simulated": _MACHINE_SIMULATED
+            + "test_a_power_loss_keeps_what_was_acknowledged_and_nothing_else",
+        },
+    ),
+    "disk": FaultRow(
+        "Make a region's disk, or its log in Kafka, slow, full or failing. The configuration store of a cluster is a "
+        "service of its own, on another disk.",
+        "disk … healthy",
+        {
+            "process": _MACHINE_PROCESS + "test_a_disk_fault_stops_publishes_and_ends_without_a_restart",
+            "compose": _SAME_STORE,
+            "simulated": _MACHINE_SIMULATED
+            + "test_a_publish_waits_while_the_disk_refuses_it_and_is_stored_once_afterwards",
+        },
+    ),
+    "skew": FaultRow(
+        "Offset a region's wall clock, and let it drift. Timers are unaffected.",
+        "skew … 0ms",
+        {
+            "process": _MACHINE_PROCESS + "test_a_clock_keeps_its_offset_and_its_drift_over_a_restart",
+            "compose": "tests/runtimes/test_compose_metadata.py::"
+            "test_the_verifier_checks_shared_metadata_after_a_clock_skew_and_a_lost_store_in_containers",
+            "simulated": _MACHINE_SIMULATED + "test_a_clock_that_drifts_moves_away_while_timers_do_not",
         },
     ),
     "cut": FaultRow(

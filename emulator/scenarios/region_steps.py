@@ -7,10 +7,18 @@ import json
 from collections.abc import Iterator
 
 from emulator.model.values import TopicName
-from emulator.run.history_events import skew_detail
-from emulator.runtimes.faults import Fault, LinkFault, link_fault, link_pairs
+from emulator.runtimes.faults import (
+    ClockFault,
+    DiskFault,
+    Fault,
+    LinkFault,
+    RegionFault,
+    link_fault,
+    link_pairs,
+)
 from emulator.scenarios.format.link_steps import Heal, OnLink
-from emulator.scenarios.format.steps import AdminCall, Lose, OnRegion, Skew
+from emulator.scenarios.format.machine_steps import Disk, PowerLoss, Skew
+from emulator.scenarios.format.steps import AdminCall, Lose, OnRegion
 from emulator.scenarios.region_queries import unexpected_responses
 from emulator.scenarios.run_context import RunContext, StepFailed
 
@@ -21,7 +29,7 @@ class RegionSteps:
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
-    async def apply(self, verb: str, action: OnRegion | OnLink | Heal | Skew) -> None:
+    async def apply(self, verb: str, action: OnRegion | OnLink | Heal | Skew | Disk | PowerLoss) -> None:
         """Apply a step whose `OnRegion` names regions or a cluster."""
         match action:
             case OnRegion():
@@ -30,8 +38,13 @@ class RegionSteps:
                 await self.change_link(verb, action)
             case Heal():
                 await self.heal(action)
-            case Skew():
-                await self.skew(action)
+            case Skew(region=region, by=ahead_ms, drift=drift):
+                await self._begin(ClockFault(region, ahead_ms, drift or 0.0), action.within)
+            case Disk():
+                await self._begin(DiskFault(action.region, action.condition), action.within)
+            case PowerLoss(region=regions):
+                losses = (self._begin(RegionFault(verb, region), action.within) for region in regions)
+                await asyncio.gather(*losses)
 
     async def change_region(self, verb: str, change: OnRegion) -> None:
         verbs = {
@@ -91,11 +104,6 @@ class RegionSteps:
             return
         pairs = link_pairs(runtime.topology.region_names, *heal.between)
         await self._begin(LinkFault("heal", pairs), heal.within)
-
-    async def skew(self, skew: Skew) -> None:
-        done = self._context.runtime.skew(skew.region, skew.by)
-        await self._context.in_time(skew.within, done, lambda: "not completed")
-        self._context.fact("skew", region=skew.region, detail=skew_detail(skew.by))
 
     async def call(self, calls: tuple[AdminCall, ...]) -> None:
         regions = await self._context.regions()

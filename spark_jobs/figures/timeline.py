@@ -10,7 +10,15 @@ from typing import Any, Literal, NamedTuple
 from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.faults import Interval, TimelineMark, down_times, link_faults, marks_of, program_times
+from spark_jobs.frames.faults import (
+    Interval,
+    TimelineMark,
+    down_times,
+    link_faults,
+    machine_faults,
+    marks_of,
+    program_times,
+)
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
 
@@ -74,6 +82,8 @@ class Timeline:
     lanes: tuple[RegionLane, ...]
     down: tuple[Interval, ...] = ()
     links: tuple[Interval, ...] = ()
+    machines: tuple[Interval, ...] = ()
+    """Faults of disks and clocks of regions."""
     gaps: tuple[Interval, ...] = ()
     marks: tuple[TimelineMark, ...] = ()
     stores: tuple[Interval, ...] = ()
@@ -161,6 +171,7 @@ def make_timeline(
         ),
         down=down_times(marks, end_s),
         links=link_faults(marks, end_s),
+        machines=machine_faults(marks, end_s),
         gaps=tuple(_gap(gap, start_ms) for gap in gaps),
         marks=marks,
         stores=stores,

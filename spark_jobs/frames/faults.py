@@ -17,16 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emulator.model.values import HEALTHY
+from emulator.run.history_events import skew_detail
 from emulator.run.history_schema import LINK_VERBS
 from spark_jobs.sources.policies import DELIVERIES_FILE
 
 REGION_ENDS = {
     "kill": ("start", "restart"),
     "lose": ("start", "restart"),
+    "power_loss": ("start", "restart"),
     "stop": ("start", "restart"),
-    "pause": ("resume", "start", "restart", "kill", "lose", "stop"),
+    "pause": ("resume", "start", "restart", "kill", "lose", "power_loss", "stop"),
 }
 """Facts that end each kind of outage of a region."""
+MACHINE_CORRECT = {"disk": str(HEALTHY), "skew": skew_detail(0)}
+"""Facts about the machine of a region -> their `detail` when it has no fault."""
 PROGRAM_ENDS = ("kill", "stop", "restart", "pause")
 PROGRAM_VERBS = (*PROGRAM_ENDS, "start", "resume", "finish")
 LINK_STATES = ("cut", "hold")
@@ -41,9 +46,9 @@ class Interval:
     from_s: float
     to_s: float
     what: str
-    """Kind of period. kill, lose, stop, pause: an outage of a region or program; restart: of a program. cut, hold,
-    latency: a fault of a link. away: an outage of a configuration store. gap: a fail-over. stall, outage: the wait of
-    an actor."""
+    """Kind of period. kill, lose, power_loss, stop, pause: an outage of a region or program; restart: of a program.
+    disk, skew: a fault of a region's machine. cut, hold, latency, …: a fault of a link. away: an outage of a
+    configuration store. gap: a fail-over. stall, outage: the wait of an actor."""
     region: str
     """Region of the fault, source of the link, or cluster of the configuration store; empty for a wait."""
     other_region: str | None = None
@@ -55,7 +60,7 @@ class Interval:
     one_way: bool = False
     """Whether the fault affects only the direction from `region` to `other_region`."""
     detail: str | None = None
-    """Value of a fault of a link, with its unit, such as `200 ms`."""
+    """Value of a fault of a link or machine, with its unit, such as `200 ms`."""
 
     @property
     def seconds(self) -> float:
@@ -115,6 +120,22 @@ def down_times(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, .
         end = next(later, None)
         to_s = end.at_s if end else end_s
         intervals.append(Interval(mark.at_s, to_s, mark.op, mark.region, ended=end is not None))
+    return tuple(intervals)
+
+
+def machine_faults(marks: Sequence[TimelineMark], end_s: float) -> tuple[Interval, ...]:
+    """Return each period in which the disk or the clock of a region had a fault, sorted by start."""
+    intervals = []
+    for index, mark in enumerate(marks):
+        correct = MACHINE_CORRECT.get(mark.op)
+        if correct is None or mark.detail in (None, correct):
+            continue
+        later = (one for one in marks[index + 1 :] if (one.op, one.region) == (mark.op, mark.region))
+        end = next(later, None)
+        to_s = end.at_s if end else end_s
+        intervals.append(
+            Interval(mark.at_s, to_s, mark.op, mark.region, ended=end is not None, detail=mark.detail)
+        )
     return tuple(intervals)
 
 

@@ -14,6 +14,7 @@ _FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
 DOWN = {
     "kill": True,
     "lose": True,
+    "power_loss": True,
     "stop": True,
     "pause": True,
     "start": False,

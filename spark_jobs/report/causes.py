@@ -22,6 +22,9 @@ CAUSES_MAX = 3
 _PARTICIPLES = {
     "kill": "killed",
     "lose": "lost",
+    "power_loss": "without power",
+    "disk": "given a disk that is {}",
+    "skew": "given a wrong wall clock ({})",
     "stop": "stopped",
     "restart": "restarted",
     "pause": "paused",
@@ -59,7 +62,9 @@ def causes(check: CheckResult, timeline: Timeline) -> list[str]:
     scope = _scope_of(check.witness, timeline)
     if scope is None:
         return []
-    near = [fault for fault in (*timeline.down, *timeline.links) if _is_near(fault, scope)]
+    near = [
+        fault for fault in (*timeline.down, *timeline.machines, *timeline.links) if _is_near(fault, scope)
+    ]
     if scope.of_subscription:
         near += [fault for fault in timeline.programs if _is_near(fault, scope)]
     # An outage of a cluster's store affects all regions of the cluster.

@@ -143,6 +143,7 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
         (any(one.what == "pause" for one in timeline.down), "again", "region paused"),
         (bool(timeline.gaps), "gap", "fail-over: from the loss of the region to the next message"),
         (bool(timeline.links), "cut", "fault of a link"),
+        (bool(timeline.machines), "cut", "fault of a disk or clock"),
         (bool(timeline.stores), "cut", "configuration store of a cluster unavailable"),
         (
             any(lane.waits for lane in timeline.actors),

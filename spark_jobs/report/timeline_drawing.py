@@ -6,7 +6,7 @@ us-east   ▁▂▃▃▃▃▃▃ killed ░░░░░┊░░░░░ star
           ───────────────────────────────────────
           ▔▀▀▀▀▀▀▀    ░░░░░░░░░┊░░░░                   below the line: deliveries
 us-west   …
-us-east ↔ eu-central  ├ cut 3.0 s ┤                    links and configuration stores with faults
+us-east ↔ eu-central  ├ cut 3.0 s ┤                    disks, clocks, links and configuration stores with faults
 billing   us-east ▂▃▃▃ ░stall░ us-west ▃▃▃             producers and subscriptions that waited longest
 0 s       2 s       4 s       6 s
 """
@@ -49,6 +49,7 @@ BARS_PX = 34
 MARK_WORDS = {
     "kill": "killed",
     "lose": "lost",
+    "power_loss": "power loss",
     "stop": "stopped",
     "pause": "paused",
     "start": "started",
@@ -59,12 +60,12 @@ ACTOR_PX = 38
 ACTOR_BARS_PX = 16
 PLACE_SHIFT_PX = 130
 """Maximum distance of a region's name from the time of the actor's move there, if another label is in between."""
-LINK_WORDS = {"hold": "held", "cut": "cut", "half_open": "half-open", "away": "unavailable"}
+LINK_WORDS = {"hold": "held", "cut": "cut", "half_open": "half-open", "away": "unavailable", "skew": "wrong"}
 
 
 def draw_timeline(timeline: Timeline, width: int) -> str:
     """Return the timeline as an `<svg>` element. Its text is escaped."""
-    interruptions = [*timeline.links, *timeline.stores]
+    interruptions = [*timeline.machines, *timeline.links, *timeline.stores]
     names = [*map(_link_name, interruptions), *(lane.name for lane in timeline.actors)]
     names += ["fail-over", *(lane.region for lane in timeline.lanes)]
     frame = frame_for(width, timeline.seconds, names, map(_cluster_text, timeline.lanes))

@@ -42,8 +42,9 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "await bandwidth chaos check cut diff down explain flap half-open heal hold kill latency logs lose pause "
-        "profile pulsar-admin render reset restart resume run seal simulate skew stall start status stop tap up verify"
+        "await bandwidth chaos check cut diff disk down explain flap half-open heal hold kill latency logs lose pause "
+        "power-loss profile pulsar-admin render reset restart resume run seal simulate skew stall start status stop "
+        "tap up verify"
     )
     assert " ".join(VERBS) == expected
 

@@ -73,6 +73,7 @@ async def repeat_create(connection: ClientConnection, command: CreateProducer) -
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     mode = OpenMode.CREATE if connection.peer is None else OpenMode.REPLICATE
     topic = await connection.region.directory.acquire(command.topic, mode)
+    await connection.region.directory.failed_stores.wait_before_producer(topic.full_name)
     if connection.peer is None:
         connection.region.topic_rules.check_open_to_clients(topic.full_name)
     version = await schemas.register_producer_schema(connection, topic.name, command.schema)

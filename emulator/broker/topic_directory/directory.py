@@ -104,7 +104,7 @@ class TopicDirectory:
         self._slots: dict[str, LoadedTopic] = {}
         self._openings = 0
         self._damaged = DamagedTopics()
-        self._failed = FailedStores()
+        self.failed_stores = FailedStores()
         self._creating: dict[str, None] = {}
         """Full names of topics that are being opened and may be created."""
         self._observers: list[Callable[[LoadStateChange], None]] = []
@@ -257,7 +257,7 @@ class TopicDirectory:
             return
         logger.error("storage of topic %s failed: %s", name, failure)
         self._begin_unloading(slot, "its storage failed")
-        slot.delay_seconds = self._failed.next_delay(name)
+        slot.delay_seconds = self.failed_stores.next_delay(name)
         self._spawn(self._finish_unloading(slot))
         if again:
             self._spawn(self.load_with_retries(name))

@@ -143,6 +143,11 @@ class FailedStores:
         self._delays[name] = delay, now + delay + RETRY_SECONDS_MAX
         return delay
 
+    async def wait_before_producer(self, name: str) -> None:
+        """Wait before a producer uses a topic whose store failed repeatedly: consumers read in the meantime."""
+        if self._delays.get(name, (0.0, 0.0))[0]:
+            await asyncio.sleep(RETRY_SECONDS_MAX / 2)
+
 
 class DamagedTopics:
     """Topics with damaged stored state: requests for them fail for DAMAGED_SECONDS without reading the store again."""

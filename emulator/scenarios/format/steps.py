@@ -33,6 +33,7 @@ from emulator.scenarios.format.link_steps import (
     ProfileOfLink,
     Stall,
 )
+from emulator.scenarios.format.machine_steps import Disk, PowerLoss, Skew
 from emulator.scenarios.format.types import (
     LIST,
     NOT_EMPTY,
@@ -44,7 +45,6 @@ from emulator.scenarios.format.types import (
     Deadline,
     FormatModel,
     HostNames,
-    Milliseconds,
     ProducerName,
     ProgramName,
     Region,
@@ -134,14 +134,6 @@ class Lose(OnRegion):
         return self
 
 
-class Skew(Deadline):
-    """Offset a region's wall clock; `0ms` corrects it."""
-
-    region: Region
-    by: Milliseconds
-    """Offset: ahead (+250ms) or behind (-250ms)."""
-
-
 class AdminCall(Deadline):
     """Call the admin API of a region and compare the status of the response. `admin` may be a list of concurrent
     calls."""
@@ -203,6 +195,8 @@ Action = (
     | OnLink
     | Heal
     | Skew
+    | Disk
+    | PowerLoss
     | AdminCalls
     | Wait
     | PublishedCondition
@@ -274,7 +268,11 @@ class StepEntry(FormatModel):
     heal: Heal | None = None
     """Undo all faults of links."""
     skew: Skew | None = None
-    """Offset a region's wall clock."""
+    """Offset a region's wall clock, and let it drift."""
+    disk: Disk | None = None
+    """Make a region's disk slow, full, failing or healthy."""
+    power_loss: PowerLoss | None = None
+    """Kill a region as a power loss does: what no completed sync covers is dropped."""
     admin: AdminCalls | None = None
     """Call the admin API of regions."""
     wait: Wait | None = None

@@ -13,7 +13,7 @@ from emulator.run.history_events import HistoryEvent
 from emulator.simulation.evidence import LogView, origin_of
 from emulator.simulation.outcome import Figures
 
-DOWN, UP = ("kill", "lose", "stop", "pause"), ("start", "restart", "resume")
+DOWN, UP = ("kill", "lose", "power_loss", "stop", "pause"), ("start", "restart", "resume")
 STARTED = ("start", "restart")
 """Facts after which a region is not lost any more."""
 
