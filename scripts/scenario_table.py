@@ -33,6 +33,7 @@ PRODUCTION: Final = {
     "slow-client": "slow client",
     "limits-in-replication": "limits reached during replication",
     "partitions-added": "partitions added while regions are down",
+    "everything-at-random": "everything at random",
 }
 """Scenarios of faults as they happen in production, in the order of the table -> the fault."""
 

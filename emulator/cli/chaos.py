@@ -20,7 +20,7 @@ from emulator.cli.application import (
     done_or_interrupted,
     interruption,
 )
-from emulator.cli.options import DEFAULT_TOPOLOGY, AsJson, EngineName, ReportDir, RuntimeName, seconds
+from emulator.cli.options import DEFAULT_TOPOLOGY, AsJson, EngineName, ReportDir, RuntimeName, chaos_seconds
 from emulator.cli.verdicts import RunCommand, choose_engine
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.opening import open_run
@@ -33,83 +33,76 @@ if TYPE_CHECKING:
     from emulator.scenarios.run_context import ScenarioEnvironment
     from emulator.scenarios.scenario import Scenario
 
-BUILT_IN = "built-in"
-"""The value of `--workload` that selects generated producers and consumers."""
 CATCH_UP_SECONDS = 60.0
 """Time after the faults for replication to catch up."""
 
 
-def _duration(text: str) -> float:
-    from emulator.scenarios.chaos.plan import SECONDS_MAX, SECONDS_MIN
-
-    given = seconds(text)
-    if not SECONDS_MIN <= given <= SECONDS_MAX:
-        raise typer.BadParameter(
-            f"{text!r} must be between {SECONDS_MIN:g}s and {SECONDS_MAX / 60:g}m (7 days)"
-        )
-    return given
+Duration = Annotated[
+    float,
+    typer.Option("--for", metavar="TIME", parser=chaos_seconds, help="Time that the faults take together."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        help="Number that decides the faults and their times. Default: a new one, which is printed.",
+    ),
+]
+ProfileOption = Annotated[
+    Literal["mild", "harsh"],
+    typer.Option(
+        "--profile",
+        help="mild: one fault at a time. harsh: several at a time, several regions at once, wrong clocks.",
+    ),
+]
+WithLoss = Annotated[
+    bool, typer.Option("--lose", help="Also lose one region for good, with what only it stored.")
+]
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        metavar="SCENARIO",
+        help=(
+            "Start a new run with the actors of this scenario, without its steps and limits; `built-in`: producers and "
+            "consumers in every region. Default: your own clients, on the run of `geoemu up`."
+        ),
+    ),
+]
+PrintPlan = Annotated[
+    bool, typer.Option("--plan", help="Print the faults as a scenario file, and inject none.")
+]
+NewTopology = Annotated[
+    Path | None,
+    typer.Option(
+        "-f", "--file", "--topology", metavar="FILE", help="Topology of a new run. Default: topology.yaml."
+    ),
+]
+EitherRunDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--run-dir",
+        metavar="DIR",
+        help="The run directory; with --workload a new one. Default: the latest run of this folder.",
+    ),
+]
 
 
 @app.command(
     epilog="Example: geoemu chaos --for 60s --seed 7; without a run: geoemu chaos --workload built-in --seed 7"
 )
 def chaos(
-    duration: Annotated[
-        float,
-        typer.Option("--for", metavar="TIME", parser=_duration, help="Time that the faults take together."),
-    ] = "60s",  # type: ignore[assignment]
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            help="Number that decides the faults and their times. Default: a new one, which is printed.",
-        ),
-    ] = None,
-    profile: Annotated[
-        Literal["mild", "harsh"],
-        typer.Option(
-            "--profile",
-            help="mild: one fault at a time. harsh: several at a time, several regions at once, wrong clocks.",
-        ),
-    ] = "mild",
-    lose: Annotated[
-        bool, typer.Option("--lose", help="Also lose one region for good, with what only it stored.")
-    ] = False,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            metavar="SCENARIO",
-            help=(
-                "Start a new run with the actors of this scenario, without its steps; `built-in`: producers and "
-                "consumers in every region. Default: your own clients, on the run of `geoemu up`."
-            ),
-        ),
-    ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Print the faults as a scenario file, and inject none.")
-    ] = False,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "-f",
-            "--file",
-            "--topology",
-            metavar="FILE",
-            help="Topology of a new run. Default: topology.yaml.",
-        ),
-    ] = None,
+    duration: Duration = "60s",  # type: ignore[assignment]
+    seed: Seed = None,
+    profile: ProfileOption = "mild",
+    lose: WithLoss = False,
+    workload: Workload = None,
+    plan: PrintPlan = False,
+    file: NewTopology = None,
     runtime: RuntimeName = None,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--run-dir",
-            metavar="DIR",
-            help="The run directory; with --workload a new one. Default: the latest run of this folder.",
-        ),
-    ] = None,
+    run_dir: EitherRunDir = None,
     report: ReportDir = None,
     as_json: AsJson = False,
     engine: EngineName = None,
@@ -118,39 +111,17 @@ def chaos(
 
     Ctrl-C ends the faults early. Exit code 0 valid, 1 invalid, 2 unknown or a fault failed, 130
     interrupted."""
-    chosen = ChaosChoice(
-        duration,
-        secrets.randbelow(1_000_000) if seed is None else seed,
-        profile,
-        lose,
-        workload,
-        file,
-        runtime,
-    )
-    if workload is None and runtime is not None and not plan:
-        raise typer.BadParameter("needs --workload, which starts a new run", param_hint="--runtime")
-    if workload is None and file is not None and not plan:
-        raise typer.BadParameter("needs --workload, which starts a new run", param_hint="--file")
+    number = secrets.randbelow(1_000_000) if seed is None else seed
+    chosen = ChaosChoice(duration, number, profile, lose, workload, file, runtime)
     if plan:
         print(chosen.plan_file(run_dir), end="")
         return
     if workload is None:
+        for option, given in (("--runtime", runtime), ("--file", file)):
+            if given is not None:
+                raise typer.BadParameter("needs --workload, which starts a new run", param_hint=option)
         raise typer.Exit(RunningChaos(chosen, run_dir, report, as_json, engine).perform())
-    from emulator.scenarios.chaos.control import ChaosControl
-
-    lines = FaultLines(as_json=as_json)
-    command = WorkloadChaos(
-        scenario=Path(workload),
-        topology=file or DEFAULT_TOPOLOGY,
-        runtime=runtime,
-        run_dir=run_dir,
-        report=report,
-        as_json=as_json,
-        engine=engine,
-        choice=chosen,
-        control=ChaosControl(observe=lines),
-        lines=lines,
-    )
+    command = WorkloadChaos.of(chosen, run_dir, report, as_json, engine)
     raise typer.Exit(asyncio.run(command.perform()))
 
 
@@ -183,25 +154,15 @@ class ChaosChoice:
         """Return the plan as a scenario file: for the topology file, or for the run if no file is named and there is
         one."""
         from emulator.config.loading import load_topology
-        from emulator.scenarios.chaos.workload import plan_as_scenario
+        from emulator.scenarios.chaos.workload import BUILT_IN, find_workload, plan_as_scenario
 
         if run_dir is not None and self.topology is None:
             topology = open_run(run_dir).topology
         else:
             topology = load_topology(self.topology or DEFAULT_TOPOLOGY)
         return plan_as_scenario(
-            workload_named(self.workload or BUILT_IN, topology), self.plan_for(topology), self.command
+            find_workload(self.workload or BUILT_IN, topology), self.plan_for(topology), self.command
         )
-
-
-def workload_named(name: str, topology: Topology) -> dict[str, object]:
-    """Return a scenario file without steps: the built-in workload, or the actors of a scenario."""
-    from emulator.scenarios.chaos.workload import built_in_workload, workload_of
-    from emulator.scenarios.scenario import find_scenario
-
-    if name == BUILT_IN:
-        return built_in_workload(topology)
-    return workload_of(find_scenario(Path(name)), topology)
 
 
 class FaultLines:
@@ -213,6 +174,19 @@ class FaultLines:
     def __call__(self, seconds: float, text: str, failure: str | None) -> None:
         problem = "" if failure is None else f"  FAILED: {failure}"
         self.print(f"{seconds:7.2f} s  {text}{problem}")
+
+    def control(self) -> ChaosControl:
+        """Return the control of a run that prints its faults here and samples the memory of its regions."""
+        from emulator.scenarios.chaos.control import ChaosControl
+        from emulator.scenarios.chaos.memory import MemoryCurves
+
+        return ChaosControl(observe=self, memory=MemoryCurves())
+
+    def print_end(self, control: ChaosControl, choice: ChaosChoice) -> None:
+        """Print the memory of the regions, and the command that repeats the faults."""
+        for line in control.memory.summary() if control.memory else ():
+            self.print(line)
+        self.print(f"repeat the faults: {choice.command}")
 
     def print(self, line: str) -> None:
         with suppress(OSError):  # after the terminal is closed, the faults still have to end
@@ -235,22 +209,21 @@ class RunningChaos:
         run = open_run(self.run_dir)
         engine = choose_engine(self.engine)
         lines = FaultLines(as_json=self.as_json)
-        interruptions = asyncio.run(self._disturb(run, lines))
+        control = lines.control()
+        interruptions = asyncio.run(self._disturb(run, control, lines))
         if interruptions > 1:
             return INTERRUPTED_EXIT_CODE
         command = verify_command(run.run_dir, engine=engine, report=self.report, as_json=self.as_json)
         verdict = verify_now(command)
         print(verdict.output, end="", flush=True)
-        lines.print(f"repeat the faults: {self.choice.command}")
+        lines.print_end(control, self.choice)
         return INTERRUPTED_EXIT_CODE if interruptions else verdict.exit_code
 
-    async def _disturb(self, run: Runtime, lines: FaultLines) -> int:
+    async def _disturb(self, run: Runtime, control: ChaosControl, lines: FaultLines) -> int:
         """Inject the faults and repair the run. Return the number of interruptions."""
-        from emulator.scenarios.chaos.control import ChaosControl
         from emulator.scenarios.chaos.running import disturb_run
 
         plan = self.choice.plan_for(run.topology)
-        control = ChaosControl(observe=lines)
         lines.print(f"{describe(plan)}; run directory: {run.run_dir}")
         with interruption() as signals:
             faults = asyncio.create_task(disturb_run(run, plan, control, CATCH_UP_SECONDS))
@@ -281,12 +254,37 @@ class WorkloadChaos(RunCommand):
     control: ChaosControl
     lines: FaultLines
 
+    @classmethod
+    def of(
+        cls,
+        choice: ChaosChoice,
+        run_dir: Path | None,
+        report: Path | None,
+        as_json: bool,
+        engine: Literal["spark", "embedded"] | None,
+    ) -> WorkloadChaos:
+        from emulator.scenarios.chaos.workload import BUILT_IN
+
+        lines = FaultLines(as_json=as_json)
+        return cls(
+            scenario=Path(choice.workload or BUILT_IN),
+            topology=choice.topology or DEFAULT_TOPOLOGY,
+            runtime=choice.runtime,
+            run_dir=run_dir,
+            report=report,
+            as_json=as_json,
+            engine=engine,
+            choice=choice,
+            control=lines.control(),
+            lines=lines,
+        )
+
     def _read(self) -> tuple[Topology, Scenario]:
         from emulator.config.loading import load_topology
-        from emulator.scenarios.chaos.workload import chaos_object, under_chaos
+        from emulator.scenarios.chaos.workload import chaos_object, find_workload, under_chaos
 
         topology = load_topology(self.topology)
-        workload = workload_named(str(self.scenario), topology)
+        workload = find_workload(str(self.scenario), topology)
         self.lines.print(describe(self.choice.plan_for(topology)))
         step = chaos_object(self.choice.seed, self.choice.profile, self.choice.seconds, lose=self.choice.lose)
         scenario = under_chaos(workload, topology, step)
@@ -312,5 +310,5 @@ class WorkloadChaos(RunCommand):
 
     def _print_verdict(self, verdict: VerifierResult) -> int:
         code = RunCommand._print_verdict(self, verdict)
-        self.lines.print(f"repeat the faults: {self.choice.command}")
+        self.lines.print_end(self.control, self.choice)
         return INTERRUPTED_EXIT_CODE if self.control.stop.is_set() else code

@@ -157,6 +157,18 @@ def seconds(text: str) -> float:
         raise typer.BadParameter(f"{text!r} {problem}") from None
 
 
+def chaos_seconds(text: str) -> float:
+    """Return the seconds of a duration that random faults may have."""
+    from emulator.scenarios.chaos.plan import SECONDS_MAX, SECONDS_MIN
+
+    given = seconds(text)
+    if not SECONDS_MIN <= given <= SECONDS_MAX:
+        raise typer.BadParameter(
+            f"{text!r} must be between {SECONDS_MIN:g}s and {SECONDS_MAX / 60:g}m (7 days)"
+        )
+    return given
+
+
 Milliseconds = Annotated[
     float,
     typer.Argument(

@@ -8,18 +8,23 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from emulator.cli.application import INTERRUPTED_EXIT_CODE, app
-from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile, seconds
+from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile, chaos_seconds, seconds
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
 
 if TYPE_CHECKING:
+    from emulator.config.topology import Topology
     from emulator.simulation.scenarios.run import SimulatedScenario
 
+SIMULATED_RATE_PER_SECOND: Final = 5
+"""Messages per second of each producer of the built-in workload in virtual time, so that many seeds are run."""
+SIMULATED_SECONDS: Final = 10.0
+"""Default of the virtual time of random faults."""
 SWARM = "generated workloads run with `make swarm` in a checkout of geoemu"
 
 
@@ -33,7 +38,30 @@ def _moved_to_swarm(value: str | bool | None) -> None:
         raise typer.BadParameter(SWARM)
 
 
-@app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
+ChaosProfile = Annotated[
+    Literal["mild", "harsh"] | None,
+    typer.Option(
+        "--chaos",
+        help=(
+            "Replace the steps of the scenario by random faults, other ones for each seed, as `geoemu chaos` "
+            "does. Default of SCENARIO: built-in producers and consumers."
+        ),
+    ),
+]
+ChaosTime = Annotated[
+    float | None,
+    typer.Option(
+        "--for",
+        metavar="TIME",
+        parser=chaos_seconds,
+        help="Virtual time of the random faults, with --chaos. Default: 10s.",
+    ),
+]
+
+
+@app.command(
+    epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2; random faults: geoemu simulate --chaos mild"
+)
 def simulate(
     scenario: Annotated[
         str,
@@ -65,6 +93,8 @@ def simulate(
             "--time-budget", metavar="TIME", parser=seconds, help=("Stop after this time: 90s, or 90.")
         ),
     ] = None,
+    chaos: ChaosProfile = None,
+    chaos_for: ChaosTime = None,
     shrink: Annotated[bool, typer.Option("--shrink", hidden=True, callback=_moved_to_swarm)] = False,
     without: Annotated[str | None, typer.Option("--without", hidden=True, callback=_moved_to_swarm)] = None,
     run_dir: Annotated[
@@ -80,14 +110,43 @@ def simulate(
     if list_:
         print_scenarios()
         return
+    if chaos is None and chaos_for is not None:
+        raise typer.BadParameter("needs --chaos", param_hint="--for")
+    faults = None if chaos is None else RandomFaults(chaos, chaos_for or SIMULATED_SECONDS)
     if seeds is None and time_budget is None:
         seeds = 100
     try:
-        exit_code = Simulate(scenario, file, seeds, first, jobs, time_budget, run_dir).perform()
+        exit_code = Simulate(scenario, file, seeds, first, jobs, time_budget, run_dir, faults).perform()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
     raise typer.Exit(exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFaults:
+    """The random faults that replace the steps of a scenario."""
+
+    profile: Literal["mild", "harsh"]
+    seconds: float
+
+    def of(self, scenario: str, topology: Topology) -> SimulatedScenario:
+        """Return the actors of a scenario, or the built-in ones, under faults whose seed is that of the simulation."""
+        from emulator.scenarios.chaos.workload import (
+            BUILT_IN,
+            built_in_workload,
+            chaos_object,
+            find_workload,
+            under_chaos,
+        )
+        from emulator.simulation.scenarios.run import prepare
+
+        if scenario in ("", BUILT_IN):
+            workload = built_in_workload(topology, SIMULATED_RATE_PER_SECOND)
+        else:
+            workload = find_workload(scenario, topology)
+        step = chaos_object(None, self.profile, self.seconds, lose=False)
+        return prepare(under_chaos(workload, topology, step), topology, scenario or BUILT_IN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +159,7 @@ class Simulate:
     jobs: int
     time_budget_seconds: float | None
     run_dir: Path | None
+    faults: RandomFaults | None = None
 
     def perform(self) -> int:
         """Run the seeds, and store the first that failed. Return the exit code: 0 if no seed failed, else 1."""
@@ -108,7 +168,7 @@ class Simulate:
         from emulator.simulation.scenarios.run import run_scenario, run_scenario_seed
 
         scenario = self._read()
-        report = SeedReport(self.scenario, self.first, self._replay, self.run_dir)
+        report = SeedReport(self.scenario or "chaos", self.first, self._replay, self.run_dir)
         numbers = count(self.first) if self.seeds is None else range(self.first, self.first + self.seeds)
         run = partial(run_scenario_seed, scenario)
         report.follow(run_seeds(run, numbers, jobs=self.jobs, time_budget_seconds=self.time_budget_seconds))
@@ -125,6 +185,8 @@ class Simulate:
         from emulator.scenarios.scenario import find_scenario
         from emulator.simulation.scenarios.run import prepare_scenario
 
+        if self.faults is not None:
+            return self.faults.of(self.scenario, load_topology(self.topology))
         path = find_scenario(Path(self.scenario))
         if not self.scenario or not path.exists():
             raise ConfigurationError([self._unknown()])
@@ -141,7 +203,9 @@ class Simulate:
 
     def _replay(self, seed: int) -> str:
         topology = "" if self.topology == DEFAULT_TOPOLOGY else f" -f {quote(str(self.topology))}"
-        return f"geoemu simulate {quote(self.scenario)}{topology} --seeds 1 --from {seed}"
+        scenario = f" {quote(self.scenario)}" if self.scenario else ""
+        faults = f" --chaos {self.faults.profile} --for {self.faults.seconds:g}s" if self.faults else ""
+        return f"geoemu simulate{scenario}{topology}{faults} --seeds 1 --from {seed}"
 
 
 def scenarios() -> dict[str, str]:

@@ -18,6 +18,15 @@ from emulator.model.suggestions import nearest
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.run.history_events import skew_detail
 from emulator.runtimes.contract import BREAKS, Link, Runtime
+from emulator.runtimes.fault_draws import (
+    FaultDraw,
+    link_draw,
+    random_bandwidth,
+    random_flap,
+    random_latency,
+    random_stall,
+    region_draw,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +297,8 @@ class FaultRow:
     """Verb that ends it; empty: it is over at once, or cannot be ended."""
     cells: Mapping[str, str]
     """Runtime -> the test that shows the fault there (`tests/….py::name`), or the reason why it has none."""
+    draw: FaultDraw | None = None
+    """How random faults draw it; None: they do not."""
 
 
 _PROCESS = "tests/runtimes/test_process.py::"
@@ -309,10 +320,10 @@ _SAME = "the region's program emulates it as in a process"
 """Reason why a fault of links has no separate test in containers."""
 
 
-def _emulated(summary: str, process: str, simulated: str) -> FaultRow:
+def _emulated(summary: str, process: str, simulated: str, draw: FaultDraw | None = None) -> FaultRow:
     """Return the row of a fault of links that the region's program emulates."""
     cells = {"process": _PROCESS_LINKS + process, "compose": _SAME, "simulated": _SIMULATED + simulated}
-    return FaultRow(summary, "heal", cells)
+    return FaultRow(summary, "heal", cells, draw)
 
 
 FAULTS: Mapping[str, FaultRow] = {
@@ -320,21 +331,21 @@ FAULTS: Mapping[str, FaultRow] = {
         "SIGKILL a region; unflushed state is lost.",
         "start",
         {
-            "process": _PROCESS
-            + "test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports",
+            "process": _STOPPED_PROCESS,
             "compose": _COMPOSE + "test_a_killed_region_is_seen_to_be_and_comes_back_with_what_it_had",
             "simulated": "tests/simulation/test_world.py::test_a_killed_region_comes_back_with_what_it_acknowledged",
         },
+        region_draw(3, 4),
     ),
     "stop": FaultRow(
         "Stop a region gracefully.",
         "start",
         {
-            "process": _PROCESS
-            + "test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports",
+            "process": _STOPPED_PROCESS,
             "compose": _COMPOSE + "test_every_verb_may_come_twice",
             "simulated": _SIMULATED_REGION,
         },
+        region_draw(1, 1),
     ),
     "restart": FaultRow(
         "Stop a region gracefully and start it again.",
@@ -344,6 +355,7 @@ FAULTS: Mapping[str, FaultRow] = {
             "compose": _COMPOSE + "test_every_verb_may_come_twice",
             "simulated": _SIMULATED_REGION,
         },
+        region_draw(1, 1),
     ),
     "pause": FaultRow(
         "Freeze a region: connections stay open, and it sends nothing.",
@@ -354,6 +366,7 @@ FAULTS: Mapping[str, FaultRow] = {
             "compose": _COMPOSE + "test_a_paused_region_is_seen_to_be_and_goes_on",
             "simulated": _SIMULATED_REGION,
         },
+        region_draw(2, 3, stops_clock=True),
     ),
     "lose": FaultRow(
         "SIGKILL a region that is not expected back.",
@@ -406,11 +419,13 @@ FAULTS: Mapping[str, FaultRow] = {
             "simulated": _SIMULATED
             + "test_a_client_whose_link_is_cut_times_out_and_its_messages_arrive_once_after_heal",
         },
+        link_draw(3, 3),
     ),
     "hold": _emulated(
         "Queue the traffic of links.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_what_a_held_link_queues_arrives_after_heal",
+        link_draw(2, 2),
     ),
     "latency": FaultRow(
         "Delay the traffic of links, with jitter.",
@@ -420,36 +435,43 @@ FAULTS: Mapping[str, FaultRow] = {
             "compose": _COMPOSE + "test_a_message_takes_at_least_the_latency_that_its_link_was_given",
             "simulated": _SIMULATED + "test_the_latency_of_a_client_link_is_added_in_each_direction",
         },
+        link_draw(2, 2, random_latency),
     ),
     "bandwidth": _emulated(
         "Limit the bandwidth of links; towards clients: slow readers.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_a_slow_reader_receives_everything_and_other_clients_are_not_delayed",
+        link_draw(1, 1, random_bandwidth),
     ),
     "stall": _emulated(
         "Stall links at intervals, as packet loss does to TCP.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_a_stalled_link_delays_what_is_sent_during_a_stall",
+        link_draw(1, 1, random_stall),
     ),
     "flap": _emulated(
         "Cut links for a part of each period.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_regions_replicate_over_a_flapping_link",
+        link_draw(1, 2, random_flap),
     ),
     "profile": _emulated(
         "Give links the latency, jitter, bandwidth and stalls of a named profile.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_lossy_wifi_has_the_published_round_trips",
+        link_draw(1, 1, lambda random: {"is": random.choice(sorted(PROFILES))}),
     ),
     "reset": _emulated(
         "Reset the open connections of links (TCP RST).",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_connections_that_are_reset_are_opened_again_and_nothing_is_lost",
+        link_draw(1, 2, at_once=True),
     ),
     "half_open": _emulated(
         "Let the open connections of links stay open and carry nothing; new ones work.",
         "test_clients_recover_from_each_fault_of_their_link",
         "test_a_half_open_connection_is_silent_while_new_ones_work",
+        link_draw(1, 1),
     ),
 }
 """All kinds of faults, by verb."""

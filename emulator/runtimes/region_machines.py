@@ -6,6 +6,7 @@ runs.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -19,13 +20,20 @@ from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import NoHttpResponse, call, describe
 
 States = Mapping[str, ProcessState]
+AdminRequest = tuple[str, str, object]
+"""Method, target and body of a request to an admin port."""
+APPLY_SECONDS = 10.0
+"""Time limit for a region that is ready to apply a change."""
 
 
 class RegionMachines(ABC):
     """The verbs of the runtime contract for the clock, the disk and the power of a region."""
 
-    def __init__(self, directory: RunDirectory) -> None:
+    def __init__(self, directory: RunDirectory, poll_seconds: float, ready_seconds: float) -> None:
         self._directory = directory
+        self._poll_seconds = poll_seconds
+        self._ready_seconds = ready_seconds
+        """Time that a region may take until it is ready."""
 
     @abstractmethod
     async def kill(self, region: str) -> None: ...
@@ -47,8 +55,12 @@ class RegionMachines(ABC):
             found.clock_ahead_ms, found.clock_drift_ppm = ahead_ms, drift_ppm
             found.clock_set_at_ms = time.time_ns() // 1_000_000
 
-        body = {"ahead_ms": ahead_ms, "drift_ppm": drift_ppm}
-        await self._change_region(region, change, "clock", "/geoemu/v1/clock", body)
+        def request(record: RunRecord) -> AdminRequest:
+            found = record.regions[region]
+            body = {"ahead_ms": found.clock_ahead_ms, "drift_ppm": found.clock_drift_ppm}
+            return "PUT", "/geoemu/v1/clock", body
+
+        await self._change_region(region, change, "the offset of its clock", request)
 
     async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
         try:
@@ -59,8 +71,15 @@ class RegionMachines(ABC):
         def change(found: RegionRecord) -> None:
             found.disk = condition
 
-        body = asdict(condition) if condition.state == "slow" else {"state": condition.state}
-        await self._change_region(region, change, "disk", "/geoemu/v1/storage", body)
+        def request(record: RunRecord) -> AdminRequest:
+            disk = record.regions[region].disk
+            return (
+                "PUT",
+                "/geoemu/v1/storage",
+                asdict(disk) if disk.state == "slow" else {"state": disk.state},
+            )
+
+        await self._change_region(region, change, "the condition of its disk", request)
 
     async def power_loss(self, region: str) -> None:
         if await self._refuse_paused(region) == "running":
@@ -71,23 +90,44 @@ class RegionMachines(ABC):
         await self.kill(region)
 
     async def _change_region(
-        self, region: str, change: Callable[[RegionRecord], None], what: str, target: str, body: object
+        self,
+        region: str,
+        change: Callable[[RegionRecord], None],
+        what: str,
+        request: Callable[[RunRecord], AdminRequest],
     ) -> None:
         """Change the record of a region, and send the change to its admin port if it runs. Raises Refused if it is
         paused."""
-        state = await self._refuse_paused(region)
+        await self._refuse_paused(region)
         with self._directory.edit() as record:
-            found = record.regions[region]
-            change(found)
+            change(record.regions[region])
             self._on_record_changed(record, [region])
-        if state != "running":
-            return
+        await self._apply(region, what, request)
+
+    async def _apply(self, name: str, what: str, request: Callable[[RunRecord], AdminRequest]) -> None:
+        """Send the request of the current record until the region has applied it or does not run. Of two concurrent
+        commands the later one wins, because the latest record is sent. Raises RuntimeFailure after APPLY_SECONDS, or
+        after the time that a region may take until it is ready, if it starts and does not listen yet."""
+        reason = ""
+        starts = not self._directory.read().regions[name].was_ready
         try:
-            answer = await call(found.host, found.admin_port, "PUT", target, body)
-        except NoHttpResponse as failure:
-            raise RuntimeFailure(f"the {what} of {region} could not be set: {failure}") from None
-        if answer.status != 204:
-            raise RuntimeFailure(f"the {what} of {region} could not be set: {describe(answer)}")
+            async with asyncio.timeout(self._ready_seconds if starts else APPLY_SECONDS):
+                while (await self._states())[name] == "running":  # others receive it later
+                    record = self._directory.read()
+                    region, sent = record.regions[name], request(record)
+                    try:
+                        answer = await call(region.host, region.admin_port, *sent)
+                    except NoHttpResponse as failure:
+                        reason = str(failure)
+                    else:
+                        if answer.status == 204 and request(self._directory.read()) == sent:
+                            return
+                        reason = describe(answer)
+                    await asyncio.sleep(self._poll_seconds)
+        except TimeoutError:
+            raise RuntimeFailure(
+                f"{name} did not apply {what} ({reason}): `geoemu logs {name}` shows its log"
+            ) from None
 
     async def _refuse_paused(self, region: str) -> ProcessState:
         """Return the state of a region's program. Raises Refused if it is paused or not in the run."""

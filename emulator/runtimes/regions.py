@@ -40,8 +40,6 @@ READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
 """Default of the time that a region may take until it is ready."""
 NO_RESPONSE = "it does not respond"
-APPLY_SECONDS = 10.0
-"""Time limit for a region to apply a changed link."""
 
 
 class LinkedRegions(RegionMachines):
@@ -54,9 +52,7 @@ class LinkedRegions(RegionMachines):
         poll_seconds: float = READY_POLL_SECONDS,
         ready_seconds: float | None = None,
     ) -> None:
-        super().__init__(directory)
-        self._poll_seconds = poll_seconds
-        self._ready_seconds = ready_seconds or READY_SECONDS
+        super().__init__(directory, poll_seconds, ready_seconds or READY_SECONDS)
 
     @property
     def run_dir(self) -> Path:
@@ -169,26 +165,11 @@ class LinkedRegions(RegionMachines):
     async def _send_link(self, name: str, link: Link) -> None:
         """Send a link's recorded state until the region has applied it or does not run. Of two concurrent commands the
         later one wins everywhere, because the latest state is sent."""
-        reason = ""
-        try:
-            async with asyncio.timeout(APPLY_SECONDS):
-                while (await self._states())[name] == "running":  # others receive it later
-                    record = self._directory.read()
-                    region, shape = record.regions[name], record.links[link]
-                    try:
-                        answer = await call(region.host, region.admin_port, *link_request(link, shape))
-                    except NoHttpResponse as failure:
-                        reason = str(failure)
-                    else:
-                        if answer.status == 204 and self._directory.read().links[link] == shape:
-                            return
-                        reason = describe(answer)
-                    await asyncio.sleep(self._poll_seconds)
-        except TimeoutError:
-            raise RuntimeFailure(
-                f"{name} did not apply the state of link {link[0]} -> {link[1]} ({reason}): "
-                f"`geoemu logs {name}` shows its log"
-            ) from None
+        await self._apply(
+            name,
+            f"the state of link {link[0]} -> {link[1]}",
+            lambda record: link_request(link, record.links[link]),
+        )
 
     # --- ready ------------------------------------------------------------------------------------------
 

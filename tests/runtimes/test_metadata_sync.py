@@ -95,3 +95,20 @@ async def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_po
     assert (await admin_request(east, "GET", lost))["lost"] is False
     await runtime.restart("eu-central")
     await runtime.down()
+
+
+@pytest.mark.within(120)
+async def test_a_clock_that_is_set_while_its_region_starts_is_right_when_it_is_ready(tmp_path: Path) -> None:
+    """Found by random faults: the process ran, but its admin port did not listen yet."""
+    runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+    await runtime.up()
+    await runtime.kill("us-east")
+    starting = asyncio.create_task(runtime.start("us-east"))
+    async with asyncio.timeout(30):
+        while (await runtime.status()).regions[0].state == "killed":
+            await asyncio.sleep(0)
+    await runtime.skew("us-east", 4_000)
+    await starting
+    east = (await runtime.status()).regions[0]
+    assert (await admin_request(east, "GET", "/geoemu/v1/clock"))["ahead_ms"] == 4_000
+    await runtime.down()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from emulator.cli.simulate import Simulate
+from emulator.cli.simulate import RandomFaults, Simulate
 from emulator.cli.verbs import app
 from emulator.errors import ConfigurationError
 
@@ -70,3 +70,28 @@ def test_options_of_the_swarm_are_rejected_with_its_command(option: list[str]) -
     result = CliRunner().invoke(app, ["simulate", "region-failover", *option])
     assert result.exit_code == 2
     assert "make swarm" in result.stderr
+
+
+@pytest.mark.parametrize("profile", ["mild", "harsh"])
+def test_random_faults_of_a_seed_violate_nothing_and_repeat_exactly(profile: str) -> None:
+    arguments = ["simulate", "--chaos", profile, "--for", "5s", "--seeds", "1", "--from", "4"]
+    first, second = (CliRunner().invoke(app, arguments) for _ in range(2))
+    assert first.exit_code == 0, first.stdout
+    assert "1 seeds of chaos from 4: clean" in first.stdout
+    digests = [
+        [line for line in one.stdout.splitlines() if "digest" in line or "trace" in line]
+        for one in (first, second)
+    ]
+    assert digests[0]
+    assert digests[0] == digests[1]
+
+
+def test_the_replay_command_of_random_faults_names_profile_and_time() -> None:
+    command = Simulate("", Path("topology.yaml"), 1, 1, 1, None, None, RandomFaults("harsh", 5.0))
+    assert command._replay(7) == "geoemu simulate --chaos harsh --for 5s --seeds 1 --from 7"
+
+
+def test_a_time_of_random_faults_needs_random_faults() -> None:
+    result = CliRunner().invoke(app, ["simulate", "region-failover", "--for", "5s"])
+    assert result.exit_code == 2
+    assert "needs --chaos" in result.output

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from emulator.scenarios.chaos.memory import MemoryCurves
+
 
 class ChaosObserver(Protocol):
     """Receives each beginning, end and repair: its time in seconds since the first, the step, and its failure, if any.
@@ -25,5 +27,7 @@ class ChaosControl:
     seed: int = 1
     """Seed of the steps that name none."""
     observe: ChaosObserver = observe_nothing
+    memory: MemoryCurves | None = None
+    """Samples the memory of regions meanwhile. None: it is not sampled, as in a simulation."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set it to end active faults now and to begin no others."""

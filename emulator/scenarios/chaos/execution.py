@@ -38,10 +38,10 @@ async def run_chaos(
     plan: ChaosPlan, runtime: Runtime, apply: ApplyStep, stop: asyncio.Event, observe: ChaosObserver
 ) -> ChaosResult:
     """Inject the faults of a plan, repair the run, and return the result. A cancellation is raised after the repair."""
-    return await _Execution(plan, runtime, apply, stop, observe).perform()
+    return await FaultSchedule(plan, runtime, apply, stop, observe).perform()
 
 
-class _Execution:
+class FaultSchedule:
     def __init__(
         self,
         plan: ChaosPlan,
@@ -57,6 +57,8 @@ class _Execution:
         self._observe = observe
         self._done = [asyncio.Event() for _ in plan.faults]
         self._begun = 0
+        self._unended: dict[int, Mapping[str, Any]] = {}
+        """Ends of faults that were begun, and whose end has not succeeded."""
         self._failures: list[str] = []
         self._began = now()
 
@@ -84,10 +86,13 @@ class _Execution:
                 )
                 return
             self._begun += 1
+            if planned.fault.end is not None:
+                self._unended[index] = planned.fault.end
             await self._attempt(planned.fault.begin)
             if planned.fault.end is not None:
                 await self._wait_until(planned.ends)
-                await self._attempt(planned.fault.end)
+                if await self._attempt(planned.fault.end):
+                    del self._unended[index]
         finally:
             self._done[index].set()
 
@@ -97,34 +102,33 @@ class _Execution:
         faults = self._plan.faults
         return [one for one in range(index) if alone or _share_a_claim(faults[one], faults[index])]
 
-    async def _attempt(self, step: Mapping[str, Any]) -> None:
+    async def _attempt(self, step: Mapping[str, Any]) -> bool:
         began = self._seconds()
         text = step_text(step)
         try:
             await self._apply(step)
         except FAILURES as failure:
             self._fail(text, str(failure))
-        else:
-            took = self._seconds() - began
-            self._report(f"{text}  ({took:.1f} s)" if took >= 0.1 else text)
+            return False
+        took = self._seconds() - began
+        self._report(f"{text}  ({took:.1f} s)" if took >= 0.1 else text)
+        return True
 
     async def _repair(self) -> None:
-        """Start, resume and heal what is down, cut off or skewed: after failed ends, and after an interruption."""
-        for step in await self._repairs():
-            await self._attempt(step)
-
-    async def _repairs(self) -> list[dict[str, Any]]:
+        """Start, resume and heal what is down or cut off, and end what has not ended: after failed ends, and after an
+        interruption."""
         status = await self._runtime.status()
-        steps: list[dict[str, Any]] = []
         for region in status.regions:
             if region.state in ("killed", "stopped"):
-                steps.append({"start": region.name})
+                await self._attempt({"start": region.name})
             elif region.state == "paused":
-                steps.append({"resume": region.name})
-        if any(link.state != "up" or not link.has_declared_speed for link in status.links):
-            steps.append({"heal": "all"})
-        skewed = {one.fault.begin["skew"]["region"] for one in self._plan.faults if "skew" in one.fault.begin}
-        return [*steps, *({"skew": {"region": name, "by": "0ms"}} for name in sorted(skewed))]
+                await self._attempt({"resume": region.name})
+        for end in self._unended.values():
+            if not {"start", "resume"} & end.keys():
+                await self._attempt(end)
+        links = (await self._runtime.status()).links
+        if any(link.state != "up" or not link.has_declared_speed for link in links):
+            await self._attempt({"heal": "all"})
 
     async def _wait_until(self, seconds: float) -> None:
         """Wait until this time of the plan, or until `stop` is set."""

@@ -19,7 +19,8 @@ from random import Random
 from typing import Any, Final, Literal
 
 from emulator.config.topology import Topology
-from emulator.scenarios.chaos.drawing import DrawnFault, draw_fault
+from emulator.runtimes.fault_draws import DrawnFault
+from emulator.scenarios.chaos.drawing import draw_fault
 
 ProfileName = Literal["mild", "harsh"]
 SECONDS_MIN: Final = 2.0

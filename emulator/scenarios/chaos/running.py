@@ -16,7 +16,7 @@ from emulator.scenarios.chaos.control import ChaosControl
 from emulator.scenarios.chaos.execution import ChaosResult
 from emulator.scenarios.chaos.plan import ChaosPlan
 from emulator.scenarios.chaos.step import ChaosStep
-from emulator.scenarios.region_queries import ReplicationSurvey, survey
+from emulator.scenarios.region_queries import ReadTopics, ReplicationSurvey, read_topics_over_http, survey
 from emulator.scenarios.run_context import RunContext, ScenarioEnvironment, StepFailed
 from emulator.scenarios.scenario import Scenario
 
@@ -25,12 +25,18 @@ HISTORY = "chaos"
 
 
 async def disturb_run(
-    runtime: Runtime, plan: ChaosPlan, control: ChaosControl, catch_up_seconds: float
+    runtime: Runtime,
+    plan: ChaosPlan,
+    control: ChaosControl,
+    catch_up_seconds: float,
+    read_topics: ReadTopics = read_topics_over_http,
 ) -> ChaosResult:
     """Inject the faults of a plan into a run, repair it, and wait until what was stored before the end of the faults is
     replicated. Raises Refused if a region does not run."""
     _refuse_unhealthy(await runtime.status())
-    environment = ScenarioEnvironment(_create_no_actor, open_history=_open_history, chaos=control)
+    environment = ScenarioEnvironment(
+        _create_no_actor, read_topics, open_history=_open_history, chaos=control
+    )
     context = RunContext(Scenario("chaos", "", "", (), ()), runtime, environment)
     with closing(context.history):
         result = await ChaosStep(context).run(plan)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from emulator.config.topology import Topology
+from emulator.runtimes.contract import Runtime
 from emulator.scenarios.chaos.execution import ApplyStep, ChaosResult, run_chaos
+from emulator.scenarios.chaos.memory import MemoryCurves
 from emulator.scenarios.chaos.plan import ChaosPlan, plan_chaos
 from emulator.scenarios.format.steps import Chaos, StepEntry
 from emulator.scenarios.format.types import KnownNames
@@ -46,7 +50,23 @@ class ChaosStep:
                 self._context.fact("note", detail=f"a random fault failed: {text}", error=failure)
             control.observe(seconds, text, failure)
 
-        return await run_chaos(plan, self._context.runtime, self._apply, control.stop, observe)
+        runtime = self._context.runtime
+        async with _sampled(control.memory, runtime):
+            return await run_chaos(plan, runtime, self._apply, control.stop, observe)
+
+
+@asynccontextmanager
+async def _sampled(memory: MemoryCurves | None, runtime: Runtime) -> AsyncIterator[None]:
+    """Sample the memory of regions within the `async with` block."""
+    if memory is None:
+        yield
+        return
+    sampling = asyncio.create_task(memory.follow(runtime))
+    try:
+        yield
+    finally:
+        sampling.cancel()
+        await asyncio.wait({sampling})
 
 
 def step_applier(regions: RegionSteps, topology: Topology) -> ApplyStep:

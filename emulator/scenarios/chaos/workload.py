@@ -14,16 +14,21 @@ from emulator.config.yaml_source import read_yaml
 from emulator.errors import Refused
 from emulator.scenarios.chaos.plan import ChaosPlan, ProfileName
 from emulator.scenarios.rehearsal import step_text
-from emulator.scenarios.scenario import Scenario, load_scenario, parse_scenario
+from emulator.scenarios.scenario import Scenario, find_scenario, load_scenario, parse_scenario
 
+BUILT_IN: Final = "built-in"
+"""Name of the generated workload."""
 RATE_PER_SECOND: Final = 50
+"""Messages per second of each producer of the built-in workload."""
+ABOUT_STEPS: Final = ("proves", "description", "expect", "steps")
+"""Keys of a scenario file that do not apply when its steps are replaced."""
 REGIONS_MAX: Final = 5
 """Maximum number of regions that the built-in workload publishes in and consumes in."""
 DRAIN_SECONDS: Final = 60
 """Time after the faults for replication to catch up and for consumers to acknowledge every message."""
 
 
-def built_in_workload(topology: Topology) -> dict[str, Any]:
+def built_in_workload(topology: Topology, rate_per_second: int = RATE_PER_SECOND) -> dict[str, Any]:
     """Return a scenario file without steps: in each region of a namespace a producer and a consumer, and one replicated
     subscription. Raises Refused if the topology has no namespace with regions."""
     namespace = _namespace(topology)
@@ -33,7 +38,7 @@ def built_in_workload(topology: Topology) -> dict[str, Any]:
         "topic": f"persistent://{namespace.name}/chaos",
         "actors": {
             "producers": [
-                {"name": f"publish-{region}", "region": region, "rate_per_second": RATE_PER_SECOND}
+                {"name": f"publish-{region}", "region": region, "rate_per_second": rate_per_second}
                 for region in regions
             ],
             "consumers": [
@@ -61,12 +66,19 @@ def _namespace(topology: Topology) -> NamespaceConfig:
     return max(usable, key=lambda one: (one.deduplication, len(one.regions)))
 
 
+def find_workload(name: str, topology: Topology) -> dict[str, Any]:
+    """Return a scenario file without steps: the built-in workload, or that of a scenario's file or name."""
+    return (
+        built_in_workload(topology) if name == BUILT_IN else workload_of(find_scenario(Path(name)), topology)
+    )
+
+
 def workload_of(path: Path, topology: Topology) -> dict[str, Any]:
     """Return the content of a scenario file, whose steps the caller replaces. Raises ConfigurationError for an invalid
     file."""
     load_scenario(path, topology)
     values = read_yaml(path).values
-    return {key: value for key, value in values.items() if key not in ("steps", "description")}
+    return {key: value for key, value in values.items() if key not in ABOUT_STEPS}
 
 
 def under_chaos(workload: Mapping[str, Any], topology: Topology, chaos: Mapping[str, Any]) -> Scenario:

@@ -78,15 +78,19 @@ class SimulatedScenario:
 
 def prepare_scenario(scenario_path: Path, topology: Topology) -> SimulatedScenario:
     """Read and check a scenario for the simulation. Raises ConfigurationError."""
-    scenario = load_scenario(scenario_path, topology)
+    return prepare(load_scenario(scenario_path, topology), topology, str(scenario_path))
+
+
+def prepare(scenario: Scenario, topology: Topology, name: str) -> SimulatedScenario:
+    """Check a scenario for the simulation. Messages contain `name` as the file name. Raises ConfigurationError."""
     programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramSpec))
     if programs:
         rule = "a program of your own runs in real time and cannot be simulated; use `geoemu run`"
-        raise ConfigurationError([Problem(str(scenario_path), None, "actors.programs", programs, rule)])
+        raise ConfigurationError([Problem(name, None, "actors.programs", programs, rule)])
     names = sorted({TopicName.parse(part.topic).full_namespace for part in scenario.parts})
     if len(names) != 1:
         rule = "a scenario is simulated in one namespace; give all actors topics of the same one"
-        raise ConfigurationError([Problem(str(scenario_path), None, "topic", ", ".join(names), rule)])
+        raise ConfigurationError([Problem(name, None, "topic", ", ".join(names), rule)])
     namespace = next(one for one in topology.namespaces if one.name == names[0])
     return SimulatedScenario(scenario, scenario.settings.obeyed_by(topology), namespace)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.config.topology import Topology
+from emulator.runtimes.faults import FAULTS
 from emulator.scenarios.chaos.plan import PROFILES, SECONDS_MAX, SECONDS_MIN, ChaosPlan, plan_chaos
 from emulator.scenarios.chaos.workload import (
     built_in_workload,
@@ -90,6 +91,17 @@ def test_the_loss_of_a_region_is_the_only_fault_without_an_end_and_later_faults_
     for one in plan.faults:
         if one is not loss and any(region in claim[1:] for claim in one.fault.claims):
             assert one.ends < loss.begins
+
+
+def test_every_row_of_the_catalogue_with_a_draw_takes_part() -> None:
+    drawn = {
+        verb
+        for seed in range(200)
+        for one in plan_chaos(topology_of(3), seed, "harsh", 60).faults
+        for verb in one.fault.begin
+    }
+    assert drawn == {verb for verb, row in FAULTS.items() if row.draw is not None} | {"skew"}
+    assert "lose" not in drawn
 
 
 @pytest.mark.parametrize("seconds", [0, SECONDS_MIN / 2, SECONDS_MAX * 2, float("nan")])

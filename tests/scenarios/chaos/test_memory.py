@@ -1,0 +1,61 @@
+"""The memory of regions during random faults."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from emulator.scenarios.chaos.control import ChaosControl
+from emulator.scenarios.chaos.memory import MEMORY_FILE, MIB, MemoryCurves, resident_bytes
+from tests.scenarios.virtual import REGIONS, PretendedRuntime, ScenarioHarness, in_virtual_time
+
+
+def test_the_curve_of_each_region_is_written_and_summarised(tmp_path: Path) -> None:
+    harness = ScenarioHarness(tmp_path)
+    sizes = iter(range(30 * MIB, 1000 * MIB, MIB // 3))
+    memory = MemoryCurves(lambda pid: next(sizes))
+    harness.run("chaos: {for: 20s, seed: 1}", chaos=ChaosControl(memory=memory))
+    lines = [json.loads(line) for line in (tmp_path / MEMORY_FILE).read_text().splitlines()]
+    assert {line["region"] for line in lines} == set(REGIONS)
+    assert 20 <= len(lines) / len(REGIONS) <= 22
+    summary = list(memory.summary())
+    assert [line.partition(":")[0] for line in summary] == [f"memory of {region}" for region in REGIONS]
+    assert "minimum 30.0 MiB" in summary[0]
+    assert "growth +1" in summary[0]
+
+
+def test_a_restart_begins_a_new_curve_so_that_growth_is_that_of_one_process(tmp_path: Path) -> None:
+    pids = iter([1, 1, 1, 1, 2, 2, 2])
+    sizes = iter([10, 10, 10, 10, 90, 90, 90])
+
+    async def three_regions_sampled() -> list[str]:
+        runtime = PretendedRuntime(tmp_path)
+        memory = MemoryCurves(lambda pid: next(sizes) * MIB)
+        for _ in range(7):
+            pid = next(pids)
+            await memory.sample(_OneRegion(runtime, pid), lambda line: None)  # type: ignore[arg-type]
+        return list(memory.summary())
+
+    assert in_virtual_time(three_regions_sampled()) == [
+        "memory of us-east: minimum 10.0 MiB, median 10.0 MiB, last 90.0 MiB; "
+        "growth +0.0 MiB in 4 s without a restart"
+    ]
+
+
+class _OneRegion:
+    """The status of one region with a given process id."""
+
+    def __init__(self, runtime: PretendedRuntime, pid: int) -> None:
+        self._runtime = runtime
+        self._pid = pid
+
+    async def status(self) -> object:
+        status = await self._runtime.status()
+        return replace(status, regions=(replace(status.regions[0], pid=self._pid),))
+
+
+def test_the_memory_of_a_process_is_read_and_that_of_a_dead_one_is_unknown() -> None:
+    assert (resident_bytes(os.getpid()) or 0) > 5 * MIB
+    assert resident_bytes(2**22 + 1) is None
