@@ -54,7 +54,7 @@ ProfileOption = Annotated[
     Literal["mild", "harsh"],
     typer.Option(
         "--profile",
-        help="mild: one fault at a time. harsh: several at a time, several regions at once, wrong clocks.",
+        help="mild: one fault at a time. harsh: several at a time, several regions at once, also clocks and disks.",
     ),
 ]
 WithLoss = Annotated[

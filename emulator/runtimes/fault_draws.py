@@ -148,5 +148,11 @@ def random_flap(random: Random) -> dict[str, Any]:
     return {"period": f"{random.randint(1000, 5000)}ms", "up": f"{random.randint(20, 80)}%"}
 
 
+def random_disk(random: Random) -> dict[str, Any]:
+    state = random.choice(("slow", "full", "failing"))
+    return {"is": state, "by": f"{random.randint(10, 1000)}ms"} if state == "slow" else {"is": state}
+
+
 def random_offset(random: Random) -> dict[str, Any]:
-    return {"by": f"{random.choice('+-')}{random.randint(10, 5000)}ms"}
+    drift = {"drift": f"{random.randint(-500, 500)}ppm"} if random.random() < 0.3 else {}
+    return {**drift, "by": f"{random.choice('+-')}{random.randint(10, 5000)}ms"}

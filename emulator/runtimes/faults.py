@@ -21,9 +21,12 @@ from emulator.runtimes.contract import BREAKS, Link, Runtime
 from emulator.runtimes.fault_draws import (
     FaultDraw,
     link_draw,
+    object_draw,
     random_bandwidth,
+    random_disk,
     random_flap,
     random_latency,
+    random_offset,
     random_stall,
     region_draw,
 )
@@ -387,6 +390,7 @@ FAULTS: Mapping[str, FaultRow] = {
             "simulated": _MACHINE_SIMULATED
             + "test_a_power_loss_keeps_what_was_acknowledged_and_nothing_else",
         },
+        region_draw(0, 2),
     ),
     "disk": FaultRow(
         "Make a region's disk, or its log in Kafka, slow, full or failing. The configuration store of a cluster is a "
@@ -398,6 +402,8 @@ FAULTS: Mapping[str, FaultRow] = {
             "simulated": _MACHINE_SIMULATED
             + "test_a_publish_waits_while_the_disk_refuses_it_and_is_stored_once_afterwards",
         },
+        # A region does not become ready on a disk that is full or failing, so the disk claims the region.
+        object_draw(0, 2, random_disk, {"is": HEALTHY.state}, "region"),
     ),
     "skew": FaultRow(
         "Offset a region's wall clock, and let it drift. Timers are unaffected.",
@@ -408,6 +414,7 @@ FAULTS: Mapping[str, FaultRow] = {
             "test_the_verifier_checks_shared_metadata_after_a_clock_skew_and_a_lost_store_in_containers",
             "simulated": _MACHINE_SIMULATED + "test_a_clock_that_drifts_moves_away_while_timers_do_not",
         },
+        object_draw(0, 2, random_offset, {"by": "0ms"}, "clock"),
     ),
     "cut": FaultRow(
         "Drop all traffic of links: new connections fail, open ones stall.",

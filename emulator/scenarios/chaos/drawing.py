@@ -7,20 +7,11 @@ from random import Random
 from typing import Final
 
 from emulator.config.topology import Topology
-from emulator.runtimes.fault_draws import (
-    DrawnFault,
-    FaultDraw,
-    Situation,
-    object_draw,
-    random_offset,
-)
+from emulator.runtimes.fault_draws import DrawnFault, FaultDraw, Situation
 from emulator.runtimes.faults import FAULTS
 
-CLOCKS: Final[Mapping[str, FaultDraw]] = {"skew": object_draw(0, 2, random_offset, {"by": "0ms"}, "clock")}
-"""Draws of verbs that are no row of the catalogue, because they change clocks and end nothing."""
 DRAWS: Final[Mapping[str, tuple[str, FaultDraw]]] = {
-    **{verb: ("", draw) for verb, draw in CLOCKS.items()},
-    **{verb: (row.ended_by, row.draw) for verb, row in FAULTS.items() if row.draw is not None},
+    verb: (row.ended_by, row.draw) for verb, row in FAULTS.items() if row.draw is not None
 }
 """Verb -> (verb that ends it, draw)."""
 

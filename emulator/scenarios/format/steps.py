@@ -169,7 +169,7 @@ class Chaos(FormatModel):
     seed: Annotated[int, Field(ge=0)] | None = None
     """Number that decides the faults and their times; default: the seed of `geoemu simulate`, otherwise 1."""
     profile: ProfileName = "mild"
-    """`mild`: one fault at a time. `harsh`: several at a time, several regions at once, wrong clocks."""
+    """`mild`: one fault at a time. `harsh`: several at a time, several regions at once, faults of clocks and disks."""
     lose: bool = False
     """Whether one region is lost for good, with the messages that only it stored."""
 
