@@ -27,6 +27,8 @@ PRODUCTION: Final = {
     "flapping-link": "flapping link",
     "partition-minority": "network partition, minority",
     "partition-majority": "network partition, majority",
+    "full-disk": "full disk",
+    "slow-disk": "slow disk",
     "clock-ahead": "clock error",
     "lost-coordinator": "lost transaction coordinator",
     "region-lost": "region lost for good",
