@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from emulator.model.values import DiskCondition, bytes_per_second_in, fraction_in, ppm_in, seconds_in
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.faults import ClockFault, DiskFault, Fault, LinkFault, link_fault, link_pairs
+from emulator.runtimes.frame_faults import link_of
 from emulator.runtimes.opening import operator_history, select_regions
 
 T = TypeVar("T")
@@ -127,6 +128,29 @@ class Faults:
         """Let the open connections of a link stay open and carry nothing any more; new ones work. `heal` resets
         them."""
         self._change_links("half_open", a, b, False)
+
+    # Faults of single commands, receipts and markers of one direction of a link, `us->eu`, `clients->us` or
+    # `us->clients`: from the `nth` one named `what` on, `count` in a row are affected. `heal` disarms.
+
+    def drop(self, link: str, what: str, *, count: int = 1, nth: int = 1) -> None:
+        """Drop commands, receipts or markers, as a faulty peer does. Raises Refused for an invalid value."""
+        self._arm("drop", link, what=what, count=count, nth=nth)
+
+    def delay(self, link: str, what: str, by: str, *, count: int = 1, nth: int = 1) -> None:
+        """Delay commands, receipts or markers by a duration such as `2s`; later ones overtake them. Raises ValueError
+        or Refused for an invalid value."""
+        self._arm("delay", link, what=what, count=count, nth=nth, by_ms=seconds_in(by) * 1000)
+
+    def duplicate(self, link: str, what: str, *, count: int = 1, nth: int = 1) -> None:
+        """Send commands, receipts or markers twice. Raises Refused for an invalid value."""
+        self._arm("duplicate", link, what=what, count=count, nth=nth)
+
+    def reorder(self, link: str, what: str, *, count: int = 1, nth: int = 1) -> None:
+        """Swap commands, receipts or markers with the next one. Raises Refused for an invalid value."""
+        self._arm("reorder", link, what=what, count=count, nth=nth)
+
+    def _arm(self, verb: str, link: str, **values: Any) -> None:
+        self._change_links(verb, *link_of(link), True, **values)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
         """Undo all faults of links between two ends in both directions, or of all links, and wait until running regions

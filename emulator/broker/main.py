@@ -111,6 +111,8 @@ async def run(config: RegionConfig) -> int:
         lose_power=partial(_lose_power, store),
     )
     region = Region(config, environment)
+    for link in (*links.values(), client_link):
+        link.note_frame_faults(partial(region.resources.protocol_events.note, "frame_fault"))
     admin = Admin(region, {**links, CLIENTS: client_link})
     try:
         await region.start()

@@ -16,8 +16,13 @@ from emulator.cli.curl import NOT_RECORDED, print_break_curls, print_link_curls
 from emulator.cli.options import (
     AsCurl,
     BytesPerSecond,
+    FirstFrame,
     FlapPeriod,
+    FrameCount,
+    FrameDelay,
+    FrameName,
     JitterMilliseconds,
+    LinkDirection,
     LinkEnd,
     Milliseconds,
     NamedProfile,
@@ -31,9 +36,11 @@ from emulator.cli.options import (
     UpFraction,
 )
 from emulator.config.region import LinkShape
+from emulator.model.frame_faults import FrameAction
 from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import BREAKS, Runtime
 from emulator.runtimes.faults import LinkFault, link_fault, link_pairs
+from emulator.runtimes.frame_faults import frame_changes, link_of
 
 
 @app.command(
@@ -137,6 +144,53 @@ def profile(
 def reset(a: LinkEnd, b: OtherLinkEnd, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Reset all open connections of a link (TCP RST); new ones work."""
     _change_link(run_dir, "reset", (a, b), False, as_curl, "was reset")
+
+
+def _frame_command(action: FrameAction, summary: str) -> None:
+    """Define the command of one fault of single frames without a duration."""
+
+    @app.command(
+        name=action.value,
+        help=summary,
+        epilog=f"Example: geoemu {action.value} 'us-east->eu-central' snapshot_response --count 1",
+    )
+    def command(
+        link: LinkDirection,
+        what: FrameName,
+        count: FrameCount = 1,
+        nth: FirstFrame = 1,
+        as_curl: AsCurl = False,
+        run_dir: RunDir = None,
+    ) -> None:
+        _arm(run_dir, action, link, as_curl, what=what, count=count, nth=nth)
+
+
+_frame_command(
+    FrameAction.DROP, "Drop single commands, receipts or markers of a link, as a faulty peer does."
+)
+_frame_command(FrameAction.DUPLICATE, "Send single commands, receipts or markers of a link twice.")
+_frame_command(FrameAction.REORDER, "Swap single commands, receipts or markers of a link with the next one.")
+
+
+@app.command(epilog="Example: geoemu delay 'us-east->eu-central' snapshot_response 2s")
+def delay(
+    link: LinkDirection,
+    what: FrameName,
+    time: FrameDelay,
+    count: FrameCount = 1,
+    nth: FirstFrame = 1,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Delay single commands, receipts or markers of a link; later ones overtake them."""
+    _arm(run_dir, FrameAction.DELAY, link, as_curl, what=what, count=count, nth=nth, by_ms=time)
+
+
+def _arm(run_dir: Path | None, action: FrameAction, link: str, as_curl: bool, **values: Any) -> None:
+    _, words = frame_changes(action, **values)
+    _change_link(
+        run_dir, action.value, link_of(link), True, as_curl, f"will {action.value} {words}", **values
+    )
 
 
 @app.command(name="half-open", epilog="Example: geoemu half-open clients us-east")

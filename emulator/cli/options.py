@@ -10,6 +10,7 @@ import typer
 
 from emulator.config.link_profiles import PROFILES
 from emulator.errors import GeoemuError
+from emulator.model.frame_faults import COMMANDS, MARKERS
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
 from emulator.model.values import bytes_per_second_in, fraction_in, ppm_in, seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
@@ -203,6 +204,42 @@ BytesPerSecond = Annotated[
         help="Bandwidth in one direction, such as 500KB/s or 1MB/s, or `unlimited`.",
         show_default=False,
     ),
+]
+
+
+def _complete_frame(incomplete: str) -> list[str]:
+    return [name for name in sorted((*COMMANDS, *MARKERS)) if name.startswith(incomplete)]
+
+
+LinkDirection = Annotated[
+    str,
+    typer.Argument(
+        metavar="LINK",
+        help="One direction of a link, such as 'us-east->eu-central' or 'clients->us-east'; quote it.",
+        show_default=False,
+    ),
+]
+FrameName = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT",
+        help="Name of a command or marker, such as send, send_receipt or snapshot_response.",
+        autocompletion=_complete_frame,
+        show_default=False,
+    ),
+]
+FrameDelay = Annotated[
+    float,
+    typer.Argument(
+        metavar="TIME", parser=_milliseconds, help="Delay, such as 500ms or 2s.", show_default=False
+    ),
+]
+FrameCount = Annotated[
+    int, typer.Option("--count", metavar="N", help="Number of matching frames, in a row, that are affected.")
+]
+FirstFrame = Annotated[
+    int,
+    typer.Option("--nth", metavar="N", help="The first affected frame: the n-th matching one from now on."),
 ]
 StallMilliseconds = Annotated[
     float,

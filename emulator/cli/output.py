@@ -111,6 +111,7 @@ def _speed(link: LinkStatus) -> str:
         parts.append(f"stalls for {shape.stall_ms:g} ms every {shape.stall_every_ms:g} ms")
     if shape.flap_period_ms:
         parts.append(f"up {shape.flap_up * 100:g} % of every {shape.flap_period_ms:g} ms")
+    parts += map(str, shape.frame_faults)
     return ", ".join(parts)
 
 

@@ -56,6 +56,8 @@ class LinkShape:
         fields = dict(changes)
         fault = fields.pop("arm", None)
         if fault is not None:
+            newest = max((one.number for one in self.frame_faults), default=0)
+            fault = dataclasses.replace(fault, number=fault.number or newest + 1)
             fields["frame_faults"] = (*self.frame_faults, fault)
         return dataclasses.replace(self, **fields)
 

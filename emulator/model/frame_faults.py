@@ -163,11 +163,15 @@ class FrameFault:
             raise ValueError(f"action: {raw['action']!r} is none of {verbs}") from None
         return cls(**{**raw, "action": action})
 
-    def __str__(self) -> str:
-        """Describe the fault in a few words: `drop 2 send_receipt, from the 3rd`."""
+    @property
+    def words(self) -> str:
+        """What is affected: `2 send_receipt, from number 3 on`."""
         by = f" by {self.by_ms:g} ms" if self.by_ms else ""
         start = f", from number {self.nth} on" if self.nth > 1 else ""
-        return f"{self.action.value} {self.count} {self.what}{by}{start}"
+        return f"{self.count} {self.what}{by}{start}"
+
+    def __str__(self) -> str:
+        return f"{self.action.value} {self.words}"
 
 
 _FIELDS: Final = frozenset(FrameFault.__dataclass_fields__)

@@ -46,6 +46,10 @@ PROTOCOL_EVENTS: Final[dict[str, ProtocolEvent]] = {
     "metadata_event_applied": ProtocolEvent(
         "metadata events of other clusters that it applied; only the sync leader of a cluster applies"
     ),
+    "frame_fault": ProtocolEvent(
+        "commands, receipts and markers on which `drop`, `delay`, `duplicate` or `reorder` acted, on connections that "
+        "it opened or that its clients opened"
+    ),
 }
 """Name of an event -> its meaning. A region counts events from zero at each start."""
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from emulator.model.frame_faults import FrameAction
+
 FORMAT_VERSION = 1
 SCHEMA_FILE = Path(__file__).parents[1] / "schemas" / "history.schema.json"
 INT64_MAX = 2**63 - 1
@@ -159,7 +161,19 @@ def _operation(
     return {"asked": request, "ok": ok or outcome, "failed": outcome, "unknown": outcome}
 
 
-LINK_VERBS = ("cut", "hold", "latency", "bandwidth", "stall", "flap", "profile", "reset", "half_open")
+FRAME_VERBS = tuple(action.value for action in FrameAction)
+LINK_VERBS = (
+    "cut",
+    "hold",
+    "latency",
+    "bandwidth",
+    "stall",
+    "flap",
+    "profile",
+    "reset",
+    "half_open",
+    *FRAME_VERBS,
+)
 """Facts about a link, whose `detail` ends with a direction: `both ways`, `one way` from `region` to `other_region`, or
 `one way back`. `other_region` may be `clients`."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from emulator.model.frame_faults import MARKERS, FrameAction
 from emulator.model.values import CLIENTS
 
 StepObject = Mapping[str, Any]
@@ -24,6 +25,16 @@ ONE_REGION_PROBABILITY: Final = 0.7
 CLIENTS_PROBABILITY: Final = 0.35
 """Probability that a fault of a link is between a region and its clients."""
 ONE_WAY_PROBABILITY: Final = 0.4
+DRAWN_FRAMES: Final = (
+    "send",
+    "send_receipt",
+    "send",
+    "send_receipt",
+    "producer_success",
+    "connected",
+    *MARKERS,
+)
+"""Names of frames between regions that random faults affect, the more often named the more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,28 @@ def link_draw(
             named = ends
         end = None if at_once else {ended_by: ends}
         return DrawnFault({verb: named}, end, frozenset({("link", *sorted(ends))}))
+
+    return FaultDraw(draw, mild, harsh)
+
+
+def frame_draw(mild: int, harsh: int) -> FaultDraw:
+    """Return the draw of a fault of single frames between two regions. Of one region alone its clients lose a PING:
+    real clients do not recover from other lost frames as long as their connection is open."""
+
+    def draw(verb: str, ended_by: str, situation: Situation) -> DrawnFault:
+        random = situation.random
+        alone = len(situation.regions) == 1
+        ends = [CLIENTS, situation.regions[0]] if alone else random.sample(list(situation.regions), 2)
+        what = "ping" if alone else random.choice(DRAWN_FRAMES)
+        begun = {
+            "link": "->".join(ends),
+            "what": what,
+            "count": random.randint(1, 3),
+            "nth": random.randint(1, 5),
+        }
+        if verb == FrameAction.DELAY:
+            begun["by"] = f"{random.randint(50, 3000)}ms"
+        return DrawnFault({verb: begun}, {ended_by: ends}, frozenset({("link", *sorted(ends))}))
 
     return FaultDraw(draw, mild, harsh)
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Protocol
 
 from emulator.config.link_profiles import PROFILES, profile_fields, profile_name
 from emulator.config.region import LinkShape
 from emulator.errors import Refused
+from emulator.model.frame_faults import FrameAction
 from emulator.model.suggestions import nearest
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.run.history_events import skew_detail
 from emulator.runtimes.contract import BREAKS, Link, Runtime
 from emulator.runtimes.fault_draws import (
     FaultDraw,
+    frame_draw,
     link_draw,
     object_draw,
     random_bandwidth,
@@ -30,6 +33,7 @@ from emulator.runtimes.fault_draws import (
     random_stall,
     region_draw,
 )
+from emulator.runtimes.frame_faults import check_links_of, frame_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,7 @@ LINK_CHANGES: Mapping[str, Callable[..., tuple[dict[str, Any], str]]] = {
     "reset": lambda: ({}, ""),
     "half_open": lambda: ({}, ""),
     "heal": lambda: ({}, ""),
+    **{action.value: partial(frame_changes, action) for action in FrameAction},
 }
 """Verb -> function of its values that returns the changed fields of a link, and the change in words."""
 
@@ -246,7 +251,10 @@ def link_fault(
     """Return the fault of all links between two ends, as `link_pairs` reads them. `values` are the arguments of the
     verb's function in `LINK_CHANGES`. Raises Refused for unknown ends or invalid values."""
     changes, words = LINK_CHANGES[verb](**values)
-    return LinkFault(verb, link_pairs(regions, source, target), one_way, changes, words)
+    pairs = link_pairs(regions, source, target)
+    if "arm" in changes:
+        check_links_of(changes["arm"], pairs)
+    return LinkFault(verb, pairs, one_way, changes, words)
 
 
 def link_pairs(
@@ -327,6 +335,17 @@ def _emulated(summary: str, process: str, simulated: str, draw: FaultDraw | None
     """Return the row of a fault of links that the region's program emulates."""
     cells = {"process": _PROCESS_LINKS + process, "compose": _SAME, "simulated": _SIMULATED + simulated}
     return FaultRow(summary, "heal", cells, draw)
+
+
+def _of_frames(summary: str) -> FaultRow:
+    """Return the row of a fault of single frames."""
+    cells = {
+        "process": "tests/runtimes/test_frame_faults.py::"
+        "test_messages_arrive_once_and_in_order_whatever_the_link_loses",
+        "compose": _COMPOSE + "test_messages_that_a_link_loses_arrive_once_and_in_order",
+        "simulated": "tests/simulation/test_frame_faults.py::test_a_scenario_waits_until_the_faults_acted",
+    }
+    return FaultRow(summary, "heal", cells, frame_draw(1, 2))
 
 
 FAULTS: Mapping[str, FaultRow] = {
@@ -480,5 +499,9 @@ FAULTS: Mapping[str, FaultRow] = {
         "test_a_half_open_connection_is_silent_while_new_ones_work",
         link_draw(1, 1),
     ),
+    "drop": _of_frames("Drop the n-th command, receipt or marker of one name on a link."),
+    "delay": _of_frames("Delay it; later ones overtake it."),
+    "duplicate": _of_frames("Send it twice."),
+    "reorder": _of_frames("Swap it with the next one of the connection."),
 }
 """All kinds of faults, by verb."""

@@ -7,6 +7,7 @@ which regions run; all other state is in the run record.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -74,6 +75,8 @@ class LinkedRegions(RegionMachines):
     # --- links ------------------------------------------------------------------------------------------
 
     async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
+        if "arm" in changes:  # a fault that was healed and is armed again is another one
+            changes = {"arm": replace(changes["arm"], number=time.time_ns() // 1_000)}
         await self._set_links(links, lambda _, shape: shape.changed(changes))
 
     async def break_connections(self, links: Sequence[Link], how: str) -> None:

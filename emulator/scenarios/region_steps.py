@@ -16,7 +16,7 @@ from emulator.runtimes.faults import (
     link_fault,
     link_pairs,
 )
-from emulator.scenarios.format.link_steps import Heal, OnLink
+from emulator.scenarios.format.link_steps import Heal, OnFrames, OnLink
 from emulator.scenarios.format.machine_steps import Disk, PowerLoss, Skew
 from emulator.scenarios.format.steps import AdminCall, Lose, OnRegion
 from emulator.scenarios.region_queries import unexpected_responses
@@ -29,12 +29,14 @@ class RegionSteps:
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
-    async def apply(self, verb: str, action: OnRegion | OnLink | Heal | Skew | Disk | PowerLoss) -> None:
+    async def apply(
+        self, verb: str, action: OnRegion | OnLink | OnFrames | Heal | Skew | Disk | PowerLoss
+    ) -> None:
         """Apply a step whose `OnRegion` names regions or a cluster."""
         match action:
             case OnRegion():
                 await self.change_region(verb, action)
-            case OnLink():
+            case OnLink() | OnFrames():
                 await self.change_link(verb, action)
             case Heal():
                 await self.heal(action)
@@ -85,7 +87,7 @@ class RegionSteps:
         )
         self._context.fact("note", detail=f"the configuration store of {cluster} is lost")
 
-    async def change_link(self, verb: str, change: OnLink) -> None:
+    async def change_link(self, verb: str, change: OnLink | OnFrames) -> None:
         regions = self._context.runtime.topology.region_names
         source, target = change.ends
         fault = link_fault(verb, regions, source, target, one_way=change.one_way, **change.values())

@@ -33,7 +33,7 @@ from emulator.scenarios.format.conditions import (
     TaskCondition,
     TopicsOwnedCondition,
 )
-from emulator.scenarios.format.link_steps import Heal, OnLink
+from emulator.scenarios.format.link_steps import Heal, OnFrames, OnLink
 from emulator.scenarios.format.machine_steps import Disk, PowerLoss, Skew
 from emulator.scenarios.format.steps import (
     AdminCalls,
@@ -179,7 +179,7 @@ class _Execution:
                 await self._actors.change_program(step.verb, program, change.within)
             case OnRegion(host=tuple(names)) | OnRegion(task=tuple(names)) as change:
                 await self._actors.change_actors(step.verb, names, change.within)
-            case OnRegion() | OnLink() | Heal() | Skew() | Disk() | PowerLoss() as change:
+            case OnRegion() | OnLink() | OnFrames() | Heal() | Skew() | Disk() | PowerLoss() as change:
                 await self._regions.apply(step.verb, change)
             case PublishedCondition() | ReceivedCondition() as condition:
                 await self._conditions.wait_for_count(condition)

@@ -232,6 +232,8 @@ class SimulatedRegion:
             components=self._overrides.components,
         )
         broker = Region(self.config, environment, topic_type=self._overrides.topic)
+        for link in links.values():
+            link.note_frame_faults(partial(broker.resources.protocol_events.note, "frame_fault"))
         await broker.start()
         store.set_condition(self.disk)
         ConfigChangelog(self.config_changes.append, self.name, environment).follow(broker.metadata)

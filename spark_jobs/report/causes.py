@@ -37,6 +37,10 @@ _PARTICIPLES = {
     "profile": "given the profile {}",
     "reset": "reset",
     "half_open": "made half-open",
+    "drop": "made to lose {}",
+    "delay": "made to delay {}",
+    "duplicate": "made to repeat {}",
+    "reorder": "made to swap {}",
 }
 _REGION_FIELDS = ("region", "other_region", "origin_region")
 _REGION_FIELDS_OF: Mapping[str, Sequence[str]] = {"without a result": ("region", "other_region")}

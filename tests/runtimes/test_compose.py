@@ -194,6 +194,21 @@ def test_a_message_takes_at_least_the_latency_that_its_link_was_given(run: Compo
     assert all(link.shape == link.declared for link in complete(run.status()).links)
 
 
+def test_messages_that_a_link_loses_arrive_once_and_in_order(run: ComposeRuntime) -> None:
+    topic = "lost"
+    publish(run, "us-east", topic, "0")
+    with client(run, "us-west") as west:
+        reader = west.create_reader(TOPIC.format(topic), pulsar.MessageId.earliest)
+        assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"0"
+        complete(begin(run, "drop", "us-east", "us-west", one_way=True, what="send"))
+        complete(begin(run, "drop", "us-west", "us-east", one_way=True, what="send_receipt"))
+        for number in range(1, 4):
+            publish(run, "us-east", topic, str(number))
+        assert [reader.read_next(timeout_millis=RECEIVE_MS).data() for _ in range(3)] == [b"1", b"2", b"3"]
+        complete(run.heal())
+        assert not reader.has_message_available()
+
+
 def test_a_link_that_was_cut_while_a_region_was_down_is_cut_when_it_comes_back(run: ComposeRuntime) -> None:
     complete(run.kill("us-west"))
     complete(begin(run, "cut", "us-east", "us-west"))

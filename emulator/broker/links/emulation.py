@@ -308,6 +308,10 @@ class EmulatedLink:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def note_frame_faults(self, note: Callable[[], object]) -> None:
+        """Call `note` after each frame on which a fault acted."""
+        self.outbound_faults.note_action = self.inbound_faults.note_action = note
+
     def _counted(self, shape: LinkShape, sender: Sender) -> list[FrameFault]:
         """Return the faults of frames that this side counts. Between regions each side has its own connections, and a
         command counts on those on which its sender has this role."""

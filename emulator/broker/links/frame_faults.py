@@ -140,6 +140,8 @@ class ArmedFaults:
 
     def __init__(self, faults: Iterable[FrameFault] = ()) -> None:
         self.armed: dict[FrameFault, ArmedFault] = {}
+        self.note_action: Callable[[], object] = lambda: None
+        """Called after each frame on which a fault acted."""
         self.is_active = False
         """Whether a fault may still act."""
         self.arm(faults)
@@ -160,6 +162,7 @@ class ArmedFaults:
             return None
         chosen.acted += 1
         self._update()
+        self.note_action()
         return chosen.fault
 
     def _update(self) -> None:

@@ -206,6 +206,10 @@ class Barrier(CountCondition):
     metadata_event_applied: EventCount = None
     """Metadata events of other clusters that it applied; only the sync leader of a cluster applies."""
     metadata_event_applied_more: EventCount = None
+    frame_fault: EventCount = None
+    """Commands, receipts and markers on which `drop`, `delay`, `duplicate` or `reorder` acted, on connections that the
+    region or its clients opened: us counts messages and markers on `us->eu`, eu counts receipts and other responses."""
+    frame_fault_more: EventCount = None
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:

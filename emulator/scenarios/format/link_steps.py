@@ -8,10 +8,15 @@ from pydantic import Field, model_validator
 
 from emulator.config.link_profiles import LinkProfileName
 from emulator.config.yaml_errors import rule
+from emulator.model.frame_faults import FrameAction, FrameFault, check_link_of
+from emulator.model.values import CLIENTS
 from emulator.scenarios.format.types import (
     Bandwidth,
     Deadline,
     Fraction,
+    FrameCount,
+    FrameName,
+    LinkDirection,
     LinkEnd,
     LinkEnds,
     LinkEndsOrEverything,
@@ -119,6 +124,45 @@ class ProfileOfLink(OnLink):
 
     def values(self) -> dict[str, Any]:
         return {"profile": self.name}
+
+
+class OnFrames(Deadline):
+    """Affect single commands, receipts or markers of one direction of a link."""
+
+    one_way: ClassVar[bool] = True
+    link: LinkDirection
+    """One direction of a link, like `us->eu`, `clients->us` or `us->clients`; ends as in `cut`."""
+    what: FrameName
+    """Name of a command or marker, like `send`, `send_receipt` or `snapshot_response`."""
+    count: FrameCount = 1
+    """Number of matching frames, in a row, that are affected."""
+    nth: FrameCount = 1
+    """The first affected frame: the n-th matching one from now on."""
+
+    @model_validator(mode="after")
+    def _passes_the_link(self) -> Self:
+        try:
+            check_link_of(FrameFault(FrameAction.DROP, self.what), clients=CLIENTS in self.link)
+        except ValueError as problem:
+            raise rule(str(problem)) from None
+        return self
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        return self.link
+
+    def values(self) -> dict[str, Any]:
+        return {"what": self.what, "count": self.count, "nth": self.nth}
+
+
+class DelayOfFrames(OnFrames):
+    """Delay single commands, receipts or markers of one direction of a link; later ones overtake them."""
+
+    by: TimeSpan
+    """Delay."""
+
+    def values(self) -> dict[str, Any]:
+        return {**super().values(), "by_ms": self.by * 1000}
 
 
 class Heal(Deadline):

@@ -26,9 +26,11 @@ from emulator.scenarios.format.conditions import (
 )
 from emulator.scenarios.format.link_steps import (
     BandwidthLimit,
+    DelayOfFrames,
     Flap,
     Heal,
     Latency,
+    OnFrames,
     OnLink,
     ProfileOfLink,
     Stall,
@@ -193,6 +195,7 @@ Action = (
     | Move
     | OnRegion
     | OnLink
+    | OnFrames
     | Heal
     | Skew
     | Disk
@@ -265,6 +268,14 @@ class StepEntry(FormatModel):
     """Reset all open connections of a link; new ones work."""
     half_open: OnLink | None = None
     """Let all open connections of a link carry nothing any more, although they stay open; new ones work."""
+    drop: OnFrames | None = None
+    """Drop single commands, receipts or markers of a link."""
+    delay: DelayOfFrames | None = None
+    """Delay single commands, receipts or markers of a link."""
+    duplicate: OnFrames | None = None
+    """Send single commands, receipts or markers of a link twice."""
+    reorder: OnFrames | None = None
+    """Swap single commands, receipts or markers of a link with the next one."""
     heal: Heal | None = None
     """Undo all faults of links."""
     skew: Skew | None = None

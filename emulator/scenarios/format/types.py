@@ -27,6 +27,7 @@ from pydantic import (
 
 from emulator.config.renamed import VALUES
 from emulator.config.yaml_errors import rule
+from emulator.model.frame_faults import COMMANDS, COUNT_MAX, MARKERS, FrameAction, FrameFault
 from emulator.model.values import CLIENTS, UNLIMITED, TopicName, bytes_per_second_in, fraction_in, seconds_in
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
@@ -161,6 +162,23 @@ def _link_end(end: Any, info: ValidationInfo) -> Any:
     return ",".join(names)
 
 
+def _link_direction(written: Any, info: ValidationInfo) -> Any:
+    """Validate one direction of a link, `us->eu`; return its ends."""
+    if isinstance(written, tuple):  # validated before
+        return written
+    ends = [end.strip() for end in written.split("->")] if isinstance(written, str) else []
+    if len(ends) != 2 or ends[0] == ends[1]:
+        raise rule("must be one direction of a link, like us->eu or clients->us")
+    return tuple(_link_end(end, info) for end in ends)
+
+
+def _frame_name(what: Any) -> Any:
+    try:
+        return FrameFault(FrameAction.DROP, what).what
+    except ValueError as problem:
+        raise rule(str(problem).removeprefix("what: ")) from None
+
+
 def _pair_or_everything(written: Any) -> Any:
     if written in (EVERYTHING, ()):  # as written in the file, and as validated before
         return ()
@@ -235,6 +253,17 @@ Bandwidth = Annotated[
 Fraction = Annotated[
     float, BeforeValidator(_fraction), WithJsonSchema({"type": "string", "examples": ["50%"]})
 ]
+LinkDirection = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_link_direction),
+    WithJsonSchema({"type": "string", "examples": ["us->eu", "clients->us"]}),
+]
+"""One direction of a link: its ends."""
+FrameName = Annotated[
+    str, BeforeValidator(_frame_name), WithJsonSchema({"enum": sorted((*COMMANDS, *MARKERS))})
+]
+"""Name of a command or marker."""
+FrameCount = Annotated[int, Field(ge=1, le=COUNT_MAX, strict=True)]
 _PAIR_SCHEMA: dict[str, Any] = {
     "type": "array",
     "items": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
