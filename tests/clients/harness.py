@@ -126,16 +126,22 @@ class Scene:
         seconds: float = 120,
         timeout_ms: int = 30_000,
         transactions: str | None = None,
+        keep_alive_ms: int | None = None,
         **options: Any,
     ) -> None:
-        """`timeout_ms`: operation timeout of the clients; `options`: arguments of `tests.broker.regions.regions`."""
+        """`timeout_ms`: operation timeout of the clients; `keep_alive_ms`: interval of their PINGs, by default 30 s
+        (not of the Python client); `options`: arguments of `tests.broker.regions.regions`."""
         self.client = client
         self.programs: list[ClientProgram] = []
         self.world: Regions
         self._names = names or ("us",)
         self._count = programs
         self._seconds = seconds
-        self._client_options = {"timeout_ms": timeout_ms, "transactions": transactions}
+        self._client_options = {
+            "timeout_ms": timeout_ms,
+            "transactions": transactions,
+            "keep_alive_ms": keep_alive_ms,
+        }
         self._options = {"settings": FAST, **options}
 
     @property
@@ -153,11 +159,15 @@ class Scene:
             for _ in range(self._count):
                 program = ClientProgram(await stack.enter_async_context(driver(self.client)))
                 for name, port in self.world.ports.items():
-                    url = f"pulsar://127.0.0.1:{port}"
-                    await program.ask("client", key=name, url=url, **self._client_options)
+                    await self.add_client(program, name, port)
                 self.programs.append(program)
             async with asyncio.timeout(self._seconds):
                 await test
+
+    async def add_client(self, program: ClientProgram, key: str, port: int, **options: object) -> None:
+        """Add a client of the region at this port. `options` override those of the scene."""
+        url = f"pulsar://127.0.0.1:{port}"
+        await program.ask("client", key=key, url=url, **{**self._client_options, **options})
 
     async def restart(self, name: str = "us") -> None:
         """Crash a region and start it again."""

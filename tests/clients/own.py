@@ -48,6 +48,7 @@ TYPES = {
     "Exclusive": ConsumerType.EXCLUSIVE,
     "Shared": ConsumerType.SHARED,
     "KeyShared": ConsumerType.KEY_SHARED,
+    "Failover": ConsumerType.FAILOVER,
 }
 ENDS = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -136,7 +137,10 @@ class _Doing:
             of["url"],
             network=NearNetwork(self._host.network),
             settings=ClientSettings(
-                operation_timeout_seconds=int(of["timeout_ms"]) / 1000, topics_interval_seconds=1.0
+                operation_timeout_seconds=int(of["timeout_ms"]) / 1000,
+                send_timeout_seconds=int(of.get("send_timeout_ms", "30000")) / 1000,
+                keep_alive_interval_seconds=int(of.get("keep_alive_ms", "30000")) / 1000,
+                topics_interval_seconds=1.0,
             ),
             chance=self._host.random,
             wall_clock_ms=self._host.wall_clock_ms,

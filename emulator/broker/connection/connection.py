@@ -127,7 +127,12 @@ class ClientConnection(asyncio.Protocol):
         """Pass all bytes through the link from now on. No effect if they do so already, or the connection ends."""
         if self.is_open and not isinstance(self._transport, EmulatedTransport):
             assert self._transport is not None
-            self._transport = EmulatedProtocol(self, link).adopt(self._transport)
+            flow_control = self.flow_control
+            self._transport = EmulatedProtocol(self, link).adopt(
+                self._transport,
+                reading_paused=flow_control.is_reading_paused,
+                writing_paused=flow_control.is_writing_paused,
+            )
 
     @property
     def service_url(self) -> str:

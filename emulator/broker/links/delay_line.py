@@ -190,12 +190,24 @@ class DelayLine:
             self._deliver_end(failure)
 
     def set_shape(self, shape: LinkShape) -> None:
-        """Change the shape. Waiting bytes keep their time of arrival; once it has passed they arrive as soon as the
-        line is open."""
+        """Change the shape. Waiting bytes keep their time of arrival, or arrive earlier if the bandwidth has grown.
+        Once it has passed they arrive as soon as the line is open."""
+        bandwidth_changed = shape.bandwidth_bytes_per_second != self.shape.bandwidth_bytes_per_second
         self.shape = shape
         self._transparent = delays_nothing(shape)
         self._bytes_max = waiting_bytes_max(shape)
+        if bandwidth_changed:
+            self._hasten()
         self._reschedule()
+
+    def _hasten(self) -> None:
+        """Let waiting bytes arrive as if they were sent now, unless they arrive earlier."""
+        waiting, self._waiting = self._waiting, deque()
+        self._free_at = 0.0
+        for due, segment in waiting:
+            self._waiting.append((min(due, self._arrival_time(len(segment))), segment))
+        if self._end is not None:
+            self._end = (min(self._end[0], self._arrival_time(0)), self._end[1])
 
     def pause(self) -> None:
         """Deliver nothing until `resume`: the receiver does not read."""

@@ -110,9 +110,16 @@ class EmulatedProtocol(asyncio.Protocol):
         assert self._protocol is not None
         self._protocol.connection_made(self._attach(transport))
 
-    def adopt(self, transport: asyncio.Transport) -> EmulatedTransport:
-        """Emulate the link on a connection that is already open; return the transport for the protocol."""
+    def adopt(
+        self, transport: asyncio.Transport, *, reading_paused: bool, writing_paused: bool
+    ) -> EmulatedTransport:
+        """Emulate the link on a connection that is already open; return the transport for the protocol.
+        `reading_paused`: the protocol has paused reading; `writing_paused`: the transport has paused the protocol."""
         transport.set_protocol(self)
+        self._transport_paused = self._writing_paused = writing_paused
+        if reading_paused:
+            self._reading_paused = True
+            self.inbound.pause()
         return self._attach(transport)
 
     def _attach(self, transport: asyncio.Transport) -> EmulatedTransport:

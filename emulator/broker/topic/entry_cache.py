@@ -100,6 +100,9 @@ A test measures it."""
 BLOCK_BYTES = 65_536
 """Size, in memory, from which on a block accepts no further entries."""
 
+READ_BYTES = 4_194_304
+"""Memory of the blocks from which on a read ends."""
+
 
 class Block:
     """Consecutive entries of one topic, which are dropped together."""
@@ -172,15 +175,18 @@ class EntryCache:
         self.start_entry_id = block.entries[-1].entry_id + 1
 
     def read(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Return up to `entries_max` entries from an id on; None when the id is below the cached ones."""
+        """Return up to `entries_max` entries from an id on; None when the id is below the cached ones. The first block
+        that makes them READ_BYTES or more is the last one: a client that does not read is not sent the whole cache."""
         if from_entry_id < self.start_entry_id:
             return None
         found: list[StoredEntry] = []
+        size_bytes = 0
         at = bisect_right(self._blocks, from_entry_id, key=_first_id) - 1
         for block in islice(self._blocks, max(at, 0), None):
             start = bisect_left(block.entries, from_entry_id, key=_id)
             found += block.entries[start : start + entries_max - len(found)]
-            if len(found) == entries_max:
+            size_bytes += block.charge.size_bytes
+            if len(found) == entries_max or (found and size_bytes >= READ_BYTES):
                 break
         return found
 

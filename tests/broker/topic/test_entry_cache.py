@@ -13,6 +13,7 @@ from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.topic.entry_cache import (
     BLOCK_BYTES,
     ENTRY_OVERHEAD_BYTES,
+    READ_BYTES,
     EntryCache,
     EntryCachePool,
     StoredEntry,
@@ -53,6 +54,16 @@ MADE_HERE = [
     for name in ("tests/broker/topic/test_entry_cache.py", "wire/*.py", "broker/topic/entry_cache.py")
 ]
 """Threads left by earlier tests may also allocate memory."""
+
+
+def test_a_read_ends_with_the_block_that_makes_it_large() -> None:
+    """Otherwise one read of large entries would write the whole cache to a client that does not read."""
+    cache = tail_of(EntryCachePool(MemoryBudget("cache")))
+    for number in range(10):
+        cache.extend(entries(number, 1, READ_BYTES // 3))
+    assert ids(cache.read(2**30, 500)) == [0, 1, 2]
+    assert ids(cache.read(2**30 + 9, 500)) == [9]
+    assert ids(cache.read(2**30 + 3, 2)) == [3, 4]
 
 
 @pytest.mark.long

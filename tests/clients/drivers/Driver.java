@@ -13,6 +13,7 @@ import java.util.Set;
 import java.util.StringJoiner;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -42,7 +43,8 @@ public final class Driver {
             Map.of(
                     "Exclusive", SubscriptionType.Exclusive,
                     "Shared", SubscriptionType.Shared,
-                    "KeyShared", SubscriptionType.Key_Shared);
+                    "KeyShared", SubscriptionType.Key_Shared,
+                    "Failover", SubscriptionType.Failover);
     private static final Map<String, PulsarClient> clients = new ConcurrentHashMap<>();
     private static final Map<String, Producer<byte[]>> producers = new ConcurrentHashMap<>();
     private static final Map<String, Consumer<byte[]>> consumers = new ConcurrentHashMap<>();
@@ -80,7 +82,7 @@ public final class Driver {
         } catch (PulsarClientException problem) {
             var name = problem.getClass().getSimpleName().replaceAll("Exception$", "");
             answer = "error\t" + name + "\t" + String.valueOf(problem.getMessage()).replaceAll("\\s+", " ");
-        } catch (ExecutionException problem) {
+        } catch (ExecutionException | CompletionException problem) {
             var cause = problem.getCause();
             var name = cause.getClass().getSimpleName().replaceAll("Exception$", "");
             answer = "error\t" + name + "\t" + String.valueOf(cause.getMessage()).replaceAll("\\s+", " ");
@@ -112,6 +114,9 @@ public final class Driver {
                         PulsarClient.builder()
                                 .serviceUrl(of.get("url"))
                                 .operationTimeout(milliseconds, TimeUnit.MILLISECONDS)
+                                .keepAliveInterval(
+                                        Integer.parseInt(of.getOrDefault("keep_alive_ms", "30000")) / 1000,
+                                        TimeUnit.SECONDS)
                                 .enableTransaction("yes".equals(of.get("transactions")))
                                 .build());
             }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -37,6 +38,7 @@ var (
 		"Exclusive": pulsar.Exclusive,
 		"Shared":    pulsar.Shared,
 		"KeyShared": pulsar.KeyShared,
+		"Failover":  pulsar.Failover,
 	}
 	compressions = map[string]pulsar.CompressionType{
 		"LZ4":  pulsar.LZ4,
@@ -87,6 +89,9 @@ func nameOf(err error) string {
 			return name
 		}
 	}
+	if errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "deadline exceeded") {
+		return "Timeout"
+	}
 	return "Unknown"
 }
 
@@ -98,8 +103,9 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		quiet.SetOutput(io.Discard)
 		client, err := pulsar.NewClient(pulsar.ClientOptions{
 			URL:              of["url"],
-			OperationTimeout: milliseconds(of["timeout_ms"]),
-			Logger:           log.NewLoggerWithLogrus(quiet),
+			OperationTimeout:  milliseconds(of["timeout_ms"]),
+			KeepAliveInterval: milliseconds(of["keep_alive_ms"]),
+			Logger:            log.NewLoggerWithLogrus(quiet),
 
 			EnableTransaction: of["transactions"] == "yes",
 		})

@@ -33,6 +33,7 @@ TYPES = {
     "Exclusive": pulsar.ConsumerType.Exclusive,
     "Shared": pulsar.ConsumerType.Shared,
     "KeyShared": pulsar.ConsumerType.KeyShared,
+    "Failover": pulsar.ConsumerType.Failover,
 }
 COMPRESSIONS = {
     "NONE": pulsar.CompressionType.NONE,
@@ -124,7 +125,8 @@ def send_batch(of: Arguments) -> str:
             payload.encode(), lambda result, message_id, payload=payload: stored(payload, result, message_id)
         )
     made[of["key"]].flush()
-    sent.wait(10)
+    if not sent.wait(60):
+        raise TimeoutError("flush returned before the last receipt")
     if failed:
         raise RuntimeError(str(failed[0]))
     return ""
