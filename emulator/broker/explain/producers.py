@@ -6,12 +6,31 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from emulator.broker.region import Region
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
 from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.storage.contract import FaultableDisk
 
 PRODUCERS_MAX: Final = 20
 """Maximum number of producers that a list of waiting or of owning producers names."""
+
+
+def why_disk_delays(region: Region, topic: Topic | None) -> Reason:
+    """Return why publishes to a topic (None: it is not loaded) wait for the region's disk or fail; NO_REASON for a
+    healthy disk."""
+    if not isinstance(region.store, FaultableDisk):
+        return NO_REASON
+    condition, name = region.store.condition, region.config.region
+    match condition.state:
+        case "full":
+            return Cause.DISK_FULL(region=name)
+        case "failing":
+            return Cause.DISK_FAILING(region=name)
+        case "slow" if topic is not None and topic.publishing.issued:
+            count = f"{topic.publishing.issued} append{'' if topic.publishing.issued == 1 else 's'}"
+            return Cause.DISK_SLOW(count=count, region=name, delay_ms=condition.delay_ms)
+    return NO_REASON
 
 
 def why_clients_wait(topic: Topic) -> Reason:

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from emulator.broker.explain.metadata import why_shared
-from emulator.broker.explain.producers import access_sentences, why_clients_wait, why_producer_waits
+from emulator.broker.explain.producers import (
+    access_sentences,
+    why_clients_wait,
+    why_disk_delays,
+    why_producer_waits,
+)
 from emulator.broker.explain.transactions import (
     ExplanationBuilder,
     explain_key,
@@ -126,7 +131,7 @@ def _topic(region: Region, words: Words, build: ExplanationBuilder) -> Explanati
         cause = _NOT_SERVED.get(region.directory.state_of(words[0]))
         if cause is None:
             return build("stored; it is loaded when a client or a remote region uses it", None, [])
-        return build("not served", None, [cause()])
+        return build("not served", None, [cause(), why_disk_delays(region, None)])
     clients = [one for one in topic.producers.values() if one.source_region is None]
     consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
     summary = (
@@ -138,6 +143,7 @@ def _topic(region: Region, words: Words, build: ExplanationBuilder) -> Explanati
         *_why_regions_lack(topic),
         why_not_readable(region, topic),
         why_clients_wait(topic),
+        why_disk_delays(region, topic),
         why_producer_waits(topic),
     ]
     return build("; ".join([summary, *access_sentences(topic)]), topic.metrics.loaded_ms, reasons)

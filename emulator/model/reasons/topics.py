@@ -144,6 +144,22 @@ class TopicCauses:
         ("the rate limit, in {wait_ms} ms",),
     )
 
+    DISK_SLOW = _publishing(
+        "{count} wait for the disk of {region}, which is slow: a write takes up to {delay_ms:g} ms longer",
+        "`geoemu disk` made the disk slow, and appends of the topic are not durable yet",
+        ("the next sync of the disk",),
+    )
+    DISK_FULL = _publishing(
+        "publishes fail: the disk of {region} is full",
+        "`geoemu disk` made the disk full; producers wait and send again, and no publish is acknowledged",
+        ("the disk to have room: geoemu disk {region} healthy",),
+    )
+    DISK_FAILING = _publishing(
+        "publishes fail: the disk of {region} does not sync, and a topic whose append failed is not loaded again",
+        "`geoemu disk` made the disk failing; producers wait and send again, and no publish is acknowledged",
+        ("the disk to sync again: geoemu disk {region} healthy",),
+    )
+
     # Exclusive producers.
 
     ACCESS_ELSEWHERE = _access(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -30,7 +31,8 @@ from emulator.model.frame_faults import FrameAction, FrameFault
 from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.transaction_names import TransactionStatus
-from emulator.model.values import AccessMode
+from emulator.model.values import HEALTHY, AccessMode, DiskCondition
+from emulator.storage.faulty import FaultyStore, with_faults
 from tests.broker.explain.reasons.situations import Codes, of_reason, situation
 from tests.broker.regions import Regions, regions, until
 
@@ -673,6 +675,51 @@ async def publish_rate(world: Regions, us: Client) -> Steps:
     await producer.send(bytes(1_000))
     yield None
     await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, None)
+    yield None
+
+
+def disk_of(world: Regions) -> FaultyStore:
+    """Give the region `us` a disk that can have faults. Called before a topic is loaded."""
+    region = world.running["us"]
+    region.store = store = with_faults(region.store, random.Random(1))
+    return store
+
+
+@in_regions(Cause.DISK_SLOW, *ORDERS, names=("us",))
+async def disk_slow(world: Regions, us: Client) -> Steps:
+    disk, producer = disk_of(world), await us.producer(TOPIC)
+    disk.set_condition(DiskCondition("slow", 60_000))
+    sent = asyncio.ensure_future(producer.send(b"x"))
+    await until(lambda: topic_of(world).publishing.issued > 0)
+    yield None
+    disk.set_condition(HEALTHY)
+    await sent
+    yield None
+
+
+@in_regions(Cause.DISK_FULL, *ORDERS, names=("us",))
+async def disk_full(world: Regions, us: Client) -> Steps:
+    disk, producer = disk_of(world), await us.producer(TOPIC)
+    disk.set_condition(DiskCondition("full"))
+    sent = asyncio.ensure_future(producer.send(b"x"))
+    yield None
+    assert not sent.done()
+    disk.set_condition(HEALTHY)
+    await sent
+    yield None
+
+
+@in_regions(Cause.DISK_FAILING, *ORDERS, names=("us",))
+async def disk_failing(world: Regions, us: Client) -> Steps:
+    """Situation: the topic is not loaded while its disk does not sync."""
+    disk, producer = disk_of(world), await us.producer(TOPIC)
+    disk.set_condition(DiskCondition("failing"))
+    sent = asyncio.ensure_future(producer.send(b"x"))
+    await until(lambda: TOPIC not in world.running["us"].directory.serving)
+    yield None
+    assert not sent.done()
+    disk.set_condition(HEALTHY)
+    await sent
     yield None
 
 
