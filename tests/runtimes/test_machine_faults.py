@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from emulator.config.loading import load_topology
 from emulator.errors import Refused
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import BROKER, ProcessRuntime
+from tests.cli.test_cli import ROOT, geoemu
 
 from .fixtures import admin_request, end_all
 
 pytestmark = [pytest.mark.real, pytest.mark.within(120)]
 TOPIC = "public/default/orders"
+TOPOLOGY = str(ROOT / "topology.yaml")
 STORAGE, CLOCK = "/geoemu/v1/storage", "/geoemu/v1/clock"
 
 
@@ -143,3 +146,29 @@ async def test_a_paused_region_gets_no_fault_and_unknown_ones_are_refused(tmp_pa
             with pytest.raises(Refused):
                 await change
         assert (await admin_request(await _region(runtime), "GET", STORAGE))["state"] == "healthy"
+
+
+SCENARIO = Path(__file__).with_name("machine-faults.yaml")
+UNSYNCED = "from emulator.storage.sqlite import file\nfile.SYNCHRONOUS = 'OFF'\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for run in (tmp_path / ".geoemu").glob("runs/*"):
+        end_all(run)
+
+
+def test_a_scenario_with_every_machine_fault_loses_nothing(folder: Path) -> None:
+    done = geoemu("run", str(SCENARIO), "-f", TOPOLOGY, "--engine", "embedded", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_verdict_reports_what_a_faulty_store_loses_with_the_power(folder: Path) -> None:
+    """The mutant of above, in the regions of a whole run."""
+    (folder / "sitecustomize.py").write_text(UNSYNCED)
+    path = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    run = ("run", str(SCENARIO), "-f", TOPOLOGY, "--engine", "embedded")
+    done = geoemu(*run, folder=folder, environment=path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "INV-1" in done.stdout, done.stdout

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from emulator.broker.topic.pending_publish import PendingPublish
+from emulator.broker.topic.topic import Topic
 from emulator.client import Client
+from emulator.config.loading import load_topology
 from emulator.errors import Refused
 from emulator.simulation.durable_media import DiskFaults
+from emulator.simulation.outcome import SimulationOutcome
+from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.remote_log import RemoteFaults
+from emulator.simulation.scenarios.run import prepare_scenario, run_scenario
 from emulator.simulation.scenarios.runtime import SimulatedRuntime
 from emulator.simulation.world import World
 
@@ -162,3 +169,45 @@ async def test_a_clock_that_drifts_moves_away_while_timers_do_not(world: World) 
     assert clock.offset_ms == pytest.approx(0, abs=1)
     with pytest.raises(Refused, match="from -100000 to 100000 ppm"):
         await runtime.skew("us", 0, 100_001)
+
+
+# Whole scenarios, with a verdict.
+
+
+class _AcknowledgesFailedAppends(Topic):
+    """A topic that acknowledges publishes although their append failed."""
+
+    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+        failure = done.exception()
+        if failure is not None and not self.closed:
+            self._acknowledge(batch)
+        super()._stored(batch, done)
+
+
+def _outcome(seed: int, overrides: Overrides = AS_SHIPPED) -> SimulationOutcome:
+    path = Path(__file__).parents[1] / "runtimes" / "machine-faults.yaml"
+    topology = load_topology(Path(__file__).parents[2] / "topology.yaml")
+    return run_scenario(prepare_scenario(path, topology), seed, overrides=overrides)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_scenario_with_every_machine_fault_loses_nothing(seed: int) -> None:
+    outcome = _outcome(seed)
+    assert outcome.violation is None
+    found = [
+        (event.op, event.detail) for event in outcome.events if event.op in ("disk", "skew", "power_loss")
+    ]
+    assert found == [
+        ("disk", "slow, 100 ms"),
+        ("disk", "full"),
+        ("disk", "healthy"),
+        ("disk", "failing"),
+        ("disk", "healthy"),
+        ("skew", "clock +250 ms, drift +200 ppm"),
+        ("power_loss", None),
+    ]
+
+
+def test_the_verdict_finds_a_broker_that_acknowledges_failed_appends() -> None:
+    outcome = _outcome(0, replace(AS_SHIPPED, topic=_AcknowledgesFailedAppends))
+    assert outcome.violation is not None
