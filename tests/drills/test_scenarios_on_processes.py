@@ -9,12 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from scripts.scenario_table import PROCESSES, PRODUCTION
+from scripts.scenario_table import PROCESSES
 from tests.cli.test_cli import ROOT, geoemu
 from tests.runtimes.containers import remove
 from tests.runtimes.fixtures import end_all
 
 pytestmark = pytest.mark.real
+
+IN_EVERY_RUN = {
+    "everything-at-random",
+    "flapping-link",
+    "lost-coordinator",
+    "partitions-added",
+    "planned-failover",
+    "slow-client",
+    "slow-disk",
+}
+"""Scenarios that `.ci/run` includes, beside region-failover and region-lost, which other tests run; `.ci/long` runs
+all."""
 
 
 @pytest.fixture
@@ -34,7 +46,7 @@ def assert_valid(scenario: str, topology: Path, folder: Path) -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(name, marks=pytest.mark.long if name in PRODUCTION else pytest.mark.slow)
+        pytest.param(name, marks=pytest.mark.long if name in IN_EVERY_RUN else pytest.mark.slow)
         for name in PROCESSES.scenarios
     ],
 )
