@@ -119,20 +119,31 @@ class StateWait:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._deadline + GRACE_SECONDS):
                 self._region = await self._get_region()
-                if self._state.from_now and self._region.state in ("running", "paused"):
-                    await self._count_before()
+                await self._count_before()
                 while self.counted < self._state.count and self._remaining_ms():
                     await self._ask(self._remaining_ms())
+        if self.counted < self._state.count:
+            await self._refresh()
         return self.counted >= self._state.count
+
+    async def _refresh(self) -> None:
+        """Get the state of the region at the deadline, for `describe`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                self._region = await self._get_region()
 
     def _remaining_ms(self) -> int:
         remaining_ms = (self._deadline - asyncio.get_running_loop().time()) * 1000
         return max(0, min(WAIT_MS, round(remaining_ms)))
 
     async def _count_before(self) -> None:
+        """Get the number of events before the wait, without waiting for more. A region that is down has none."""
+        assert self._region is not None
+        was_up = self._region.state in ("running", "paused")
         while self._start is None and self._remaining_ms():
             await self._ask(0)
-        self._before, self.counted = self.counted, 0
+        if self._state.from_now and was_up:
+            self._before, self.counted = self.counted, 0
 
     async def _ask(self, wait_ms: int) -> None:
         """Send one request, and note the number in its response."""

@@ -167,7 +167,7 @@ class WaitSteps:
             if not await wait.run(barrier.within):
                 raise StepFailed(f"{wait.describe()} within {barrier.within:g} s")
 
-        await self._context.in_time(barrier.within + 2 * GRACE_SECONDS, wait_in_time(), wait.describe)
+        await self._context.in_time(barrier.within + 3 * GRACE_SECONDS, wait_in_time(), wait.describe)
         detail = f"step {step.number} waited for {barrier.state}: {wait.counted} counted"
         self._context.fact("note", region=barrier.region, topic=barrier.topic, detail=detail)
 

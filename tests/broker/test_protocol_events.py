@@ -11,6 +11,7 @@ from emulator.broker.protocol_events import ProtocolEvents
 from emulator.client import AccessMode, InitialPosition
 from emulator.config.region import BrokerSettings
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, ProtocolState
+from emulator.net.http import NoHttpResponse
 from emulator.simulation.world import World
 from tests.broker.metadata_sync.clusters import TWO, clusters, create, soon
 
@@ -217,3 +218,17 @@ def test_a_wrong_state_is_refused_with_its_rule(
 
 def test_a_state_is_described_as_it_was_written() -> None:
     assert str(ProtocolState.of({"snapshot_round_more": 2}, "orders")) == f"snapshot_round_more 2 of {ORDERS}"
+
+
+@pytest.mark.world("us")
+async def test_a_region_stops_at_once_while_requests_wait(world: World) -> None:
+    targets = [f"{EVENTS}/takeover?count={count}" for count in range(1, 11)]
+    requests = [asyncio.ensure_future(world.ask_admin("us", "GET", one, seconds=40)) for one in targets]
+    await asyncio.sleep(0.5)
+    region, began = world.regions["us"], world.simulation.now
+    assert region.broker is not None
+    await region.host.ask(region.broker.stop())
+    region.kill()
+    outcomes = await asyncio.gather(*requests, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {NoHttpResponse}
+    assert world.simulation.now - began < 1

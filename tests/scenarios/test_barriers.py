@@ -58,9 +58,10 @@ def test_a_step_begins_within_milliseconds_of_the_state(harness: ScenarioHarness
     result = run(harness, "kill: us-east", "when: {region: us-west, snapshot_round: 2, topic: orders}")
     assert result.completed, result.failure
     assert begun(harness) == pytest.approx(6.0, abs=0.003)
-    target = "us-west /geoemu/v1/protocol-events/snapshot_round?count=2&wait_ms=1000&topic="
-    assert all(one.startswith(target) for one in region.targets)
-    assert "orders" in region.targets[0]
+    target = "us-west /geoemu/v1/protocol-events/snapshot_round?count=2&wait_ms="
+    first, *later = region.targets
+    assert first.startswith(f"{target}0&topic=persistent%3A%2F%2Fpublic%2Fdefault%2Forders")
+    assert {one.partition("&topic")[0] for one in later} == {f"{target}1000"}
     facts = list(read_events(harness.runtime.run_dir / "history" / "scenario.jsonl"))
     notes = [(one.region, one.topic, one.detail) for one in facts if one.op == "note"]
     orders = "persistent://public/default/orders"
@@ -119,6 +120,22 @@ def test_a_region_that_returns_counts_from_zero(harness: ScenarioHarness, state:
     result = run(harness, "kill: us-east", f"when: {{region: us-west, {state}}}")
     assert result.completed, result.failure
     assert begun(harness) == pytest.approx(begins, abs=0.1)
+
+
+def test_a_region_that_is_paused_before_the_first_wait_ends_is_named_with_its_count(
+    harness: ScenarioHarness,
+) -> None:
+    """The count used to be 0 and the state the one at the beginning, because no wait of a second had ended."""
+
+    def count(at: float) -> int:
+        if at >= 0.5:
+            harness.runtime.states["us-west"] = "paused"
+        return 30
+
+    CountingRegion(harness, count)
+    result = run(harness, "kill: us-east", "when: {region: us-west, takeover: 99, within: 900ms}")
+    assert result.failure is not None
+    assert result.failure.endswith("takeover is 30 of 99 in us-west (paused) within 0.9 s")
 
 
 def test_two_steps_may_wait_for_the_same_state(harness: ScenarioHarness) -> None:
