@@ -11,6 +11,7 @@ import pytest
 
 from emulator.config.topology import Topology
 from emulator.errors import Refused
+from emulator.model.values import CLIENTS
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -98,7 +99,9 @@ async def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_po
 
 
 @pytest.mark.within(120)
-async def test_a_clock_that_is_set_while_its_region_starts_is_right_when_it_is_ready(tmp_path: Path) -> None:
+async def test_a_region_that_starts_accepts_changes_of_its_clock_and_of_its_connections(
+    tmp_path: Path,
+) -> None:
     """Found by random faults: the process ran, but its admin port did not listen yet."""
     runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
     await runtime.up()
@@ -107,6 +110,7 @@ async def test_a_clock_that_is_set_while_its_region_starts_is_right_when_it_is_r
     async with asyncio.timeout(30):
         while (await runtime.status()).regions[0].state == "killed":
             await asyncio.sleep(0)
+    await runtime.break_connections([(CLIENTS, "us-east")], "half_open")  # it has no connection yet
     await runtime.skew("us-east", 4_000)
     await starting
     east = (await runtime.status()).regions[0]

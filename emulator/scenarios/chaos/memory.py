@@ -64,12 +64,12 @@ class MemoryCurves:
 
     def summary(self) -> Iterator[str]:
         """Yield a line for each region: its minimum, median and last sample, and the growth of its longest curve, from
-        the median of the first quarter to the median of the last one."""
+        the median of the second quarter to that of the last one. The first quarter includes the start."""
         for region, curves in self._samples.items():
             sizes = [size for curve in curves.values() for size in curve]
             longest = max(curves.values(), key=len)
             quarter = max(1, len(longest) // 4)
-            growth = median(longest[-quarter:]) - median(longest[:quarter])
+            growth = median(longest[-quarter:]) - median(longest[quarter : 2 * quarter] or longest)
             yield (
                 f"memory of {region}: minimum {_mib(min(sizes))}, median {_mib(median(sizes))}, "
                 f"last {_mib(sizes[-1])}; growth {growth / MIB:+.1f} MiB in {len(longest)} s without a restart"

@@ -17,6 +17,8 @@ from emulator.scenarios.format.types import KnownNames
 from emulator.scenarios.region_steps import RegionSteps
 from emulator.scenarios.run_context import RunContext
 
+STEP_SECONDS = 60.0
+"""Time for the beginning or the end of a fault, because other faults may delay it, such as the start of a region."""
 OVERTIME_SECONDS = 300.0
 """Time that ends of faults and repairs may take after the planned end."""
 
@@ -75,7 +77,8 @@ def step_applier(regions: RegionSteps, topology: Topology) -> ApplyStep:
 
     async def apply(step: Mapping[str, Any]) -> None:
         entry = StepEntry.model_validate(dict(step), context=known)
-        assert entry.action is not None
-        await regions.apply(entry.verb, entry.action)  # type: ignore[arg-type]
+        action: Any = entry.action
+        patient = action.model_copy(update={"within": max(action.within, STEP_SECONDS)})
+        await regions.apply(entry.verb, patient)
 
     return apply
