@@ -130,13 +130,13 @@ class Liveness:
 
     async def is_alive(self) -> bool:
         """Send a PING; return whether any bytes arrive within `LIVENESS_SECONDS`, or the client receives bytes while
-        the region does not read it. True at once if the region does not read it for one of `REGION_REASONS`; False if
-        the connection is closed."""
+        the region does not read it. If the region does not read it for one of `REGION_REASONS`, return whether the
+        client's end is still open. False if the connection is closed."""
         connection = self._connection
         if not connection.is_open:
             return False
         if connection.flow_control.is_paused_by_region:
-            return True
+            return await self._is_open_at_the_client()
         self._heard.clear()
         connection.write(PING_FRAME)
         received = self._count_received()
@@ -150,3 +150,13 @@ class Liveness:
                 and self._count_received() > received
             )
         return connection.is_open
+
+    async def _is_open_at_the_client(self) -> bool:
+        """Send two PINGs to a client that the region does not read, within `LIVENESS_SECONDS`. If the client has closed
+        the connection, its system resets it after the first one, and the second one detects the reset."""
+        for _ in range(2):
+            self._connection.write(PING_FRAME)
+            await asyncio.sleep(LIVENESS_SECONDS / 2)
+            if not self._connection.is_open:
+                return False
+        return True

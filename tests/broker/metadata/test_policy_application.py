@@ -195,7 +195,7 @@ async def test_a_client_whose_fast_producer_has_closed_is_read_again_when_the_ra
         data = entry(bytes(1_000))
         frame = simple_frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=closing))
         client.writer.write(send_header(1, 0, data_length=len(data)) + data + frame)
-        assert (await client.next()).send_receipt.sequence_id == 0
+        assert (await client.next()).type == pb.BaseCommand.SEND_RECEIPT
         assert (await client.next()).success.request_id == 7
         assert not us.directory.serving[TOPIC].producers
         assert PauseReason.RATE in connection.flow_control.reasons
@@ -206,6 +206,30 @@ async def test_a_client_whose_fast_producer_has_closed_is_read_again_when_the_ra
         else:
             await us.directory.delete(TOPIC, force=False)
         await client.open_producer(2, topic="bills", name="other")
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_client_that_returns_while_the_rate_pauses_its_former_connection_gets_its_producer(
+    *, is_gone: bool
+) -> None:
+    """The region does not read the former connection, so it did not notice that the client had closed it: the client
+    was rejected as a second producer of its own name for as long as the pause lasted."""
+    async with regions("us") as world, raw_client(world) as former, raw_client(world) as client:
+        us = world.running["us"]
+        await set_policy(us, PUBLISH_RATE, RateLimit(0, 1, 1))
+        await former.open_producer(1)
+        send(former, entry(bytes(1_000)), 0)
+        assert (await former.next()).type == pb.BaseCommand.SEND_RECEIPT
+        (holder,) = us.directory.serving[TOPIC].producers.values()
+        assert holder.connection.flow_control.is_paused_by_region
+        if is_gone:
+            former.writer.close()
+        client.ask_for_producer(1)
+        answer = await client.next()
+        if is_gone:
+            assert answer.producer_success.producer_name == "p"
+        else:
+            assert answer.error.error == int(ServerError.ProducerBusy)
 
 
 async def test_the_message_size_limit_does_not_limit_batches() -> None:
