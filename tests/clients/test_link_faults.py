@@ -12,7 +12,7 @@ import pytest
 
 from emulator.broker.links.emulation import EmulatedLink
 from tests.clients.driving import Failed
-from tests.clients.harness import CLIENTS, WAIT_MS, ClientProgram, Scene, case, rejected
+from tests.clients.harness import CLIENTS, WAIT_MS, ClientProgram, Scene, case, clients, rejected
 
 pytestmark = [pytest.mark.real, pytest.mark.scene(transactions="yes", timeout_ms=60_000, seconds=150)]
 
@@ -264,3 +264,30 @@ async def test_a_client_reports_its_timeouts_during(scene: Scene, fault: str) ->
     await send_until_stored(program, "after")
     if not sent.done():
         await sent
+
+
+@clients("rust")
+async def test_a_producer_is_opened_although_its_connections_are_reset_meanwhile(scene: Scene) -> None:
+    """At any time: during the handshake, the lookup, the request of partitions, and the request of the producer."""
+    set_both(scene, latency_ms=20)
+    opening = scene.program.producer()
+    for _ in range(8):
+        await asyncio.wait([opening], timeout=0.05)
+        link_of(scene).reset()
+    set_both(scene, latency_ms=0)
+    await asyncio.wait_for(opening, WAIT_MS / 1000)
+    await scene.program.send("x")
+
+
+@clients("rust")
+@pytest.mark.scene(programs=2, timeout_ms=60_000, seconds=120, keep_alive_interval_ms=1_000)
+async def test_the_topic_of_a_half_open_exclusive_producer_goes_to_the_next_one(scene: Scene) -> None:
+    """After the region's keep-alive; when its link works again, the former owner receives an error."""
+    owner, other = scene.programs
+    await owner.producer(access="Exclusive")
+    await owner.send("before")
+    link_of(scene).make_half_open()
+    await asyncio.wait_for(other.producer(access="WaitForExclusive"), WAIT_MS / 1000)
+    await other.send("mine")
+    link_of(scene).end_half_open()
+    assert (await rejected(owner.ask("send", key="p", payload="too late"))).name == "ProducerFenced"
