@@ -28,6 +28,7 @@ from emulator.scenarios.format.conditions import (
     TaskCondition,
     TopicsOwnedCondition,
 )
+from emulator.scenarios.format.machine_steps import PowerLoss
 from emulator.scenarios.format.steps import Action, Begin, Chaos, Drain, Finish, Move, OnRegion
 from emulator.scenarios.format.types import GROUPS
 
@@ -176,6 +177,8 @@ class _Barriers:
         """Note which regions a step ends, pauses, starts or resumes."""
         if isinstance(action, Chaos):
             self._down.clear()
+        if isinstance(action, PowerLoss):
+            self._down.update(dict.fromkeys(action.region, f"`{verb}` in step {number}"))
         if not isinstance(action, OnRegion):
             return
         for region in action.region or self._regions_of(action.cluster):

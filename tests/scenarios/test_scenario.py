@@ -318,7 +318,8 @@ def test_a_barrier_belongs_to_any_verb_and_to_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "ends", ["kill: us-east", "stop: {cluster: americas}", "pause: us-east", "lose: us-east"]
+    "ends",
+    ["kill: us-east", "stop: {cluster: americas}", "pause: us-east", "lose: us-east", "power_loss: us-east"],
 )
 def test_a_region_that_is_down_reaches_no_state(ends: str) -> None:
     verb = ends.partition(":")[0]
@@ -463,3 +464,21 @@ def test_invalid_steps_with_admin_requests_are_rejected(step: str, complaint: st
             f" [{{name: maker, region: us-east}}]\nsteps:\n  - {step}\n",
             TOPOLOGY,
         )
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("disk: {region: us-east, is: broken}", "slow"),
+        ("disk: {region: us-east, is: full, by: 5ms}", "requires `is: slow`"),
+        ("disk: {region: us-east, is: slow, by: 61s}", "at most 60s"),
+        ("disk: {region: mars, is: full}", "must be a region of the topology"),
+        ("disk: us-east", "disk"),
+        ("power_loss: mars", "must be a region of the topology"),
+        ("power_loss: []", "power_loss"),
+        ("skew: {region: us-east, by: 1s, drift: 200}", "drift with its unit"),
+        ("skew: {region: us-east, by: 1s, drift: 100001ppm}", "from -100000 to 100000 ppm"),
+    ],
+)
+def test_a_machine_step_without_meaning_is_refused(step: str, error: str) -> None:
+    assert error in "\n".join(problems_of_steps(step))
