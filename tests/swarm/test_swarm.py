@@ -71,6 +71,10 @@ def test_the_other_kinds_are_clean(kind: str) -> None:
     assert [run_seed(kind, seed).violation for seed in range(1, 4)] == [None] * 3
 
 
+def test_links_that_lose_delay_repeat_or_swap_frames_lose_no_message() -> None:
+    assert [run_seed("frame-faults", seed).violation for seed in range(201, 204)] == [None] * 3
+
+
 def test_a_message_that_is_published_when_all_is_repaired_is_waited_for() -> None:
     """The run used to end before the delivery time: the other region did not have the message when backlogs were
     checked."""
