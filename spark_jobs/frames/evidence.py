@@ -37,7 +37,7 @@ from spark_jobs.frames.deliveries import (
     without_expired,
 )
 from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, publishes
-from spark_jobs.frames.transactions import with_ends, without_aborted_acks
+from spark_jobs.frames.transactions import with_ends, without_void_acks
 from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
@@ -78,9 +78,7 @@ def gather(
 ) -> Evidence:
     """Join the logs and the history. `end_ms`: time at which the history ended."""
     with parallel() as workers:
-        of_clients = workers.submit(
-            _by_place, without_aborted_acks(events, transactional=transactional), stored
-        )
+        of_clients = workers.submit(_by_place, without_void_acks(events, transactional=transactional), stored)
         joined = join_messages(publishes(events), stored, namespaces)
         messages = cached(with_ends(joined, events, transactional=transactional))
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))

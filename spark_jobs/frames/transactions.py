@@ -72,14 +72,20 @@ def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) ->
     )
 
 
-def without_aborted_acks(events: DataFrame, *, transactional: bool) -> DataFrame:
-    """Return events without the acknowledgements of aborted transactions, which have no effect."""
+def without_void_acks(events: DataFrame, *, transactional: bool) -> DataFrame:
+    """Return events without acknowledgements that have no effect: those of aborted transactions, and of transactions
+    whose commit no client requested."""
     if not transactional:
         return events
-    aborted = returned_ends(events).where(F.col("returned_end") == ABORTED)
-    is_void = (F.col("op") == "acknowledge") & F.col("returned_end").isNotNull()
+    by = ["region", "transaction"]
+    commits = operations(events, "end_transaction", "asked").where(F.col("action") == "commit")
+    requested = commits.select(*by).distinct().withColumn("is_requested", F.lit(True))
+    ends = returned_ends(events)
+    is_effective = F.coalesce(F.col("returned_end") == COMMITTED, "is_requested", F.lit(False))
+    is_void = (F.col("op") == "acknowledge") & F.col("transaction").isNotNull() & ~is_effective
     return (
-        events.join(aborted.hint("broadcast"), ["region", "transaction"], "left")
+        events.join(ends.hint("broadcast"), by, "left")
+        .join(requested.hint("broadcast"), by, "left")
         .where(~is_void)
-        .drop("returned_end")
+        .drop("returned_end", "is_requested")
     )

@@ -25,6 +25,7 @@ from tests.spark_jobs.literal import (
     NAMESPACES,
     TOPIC,
     acknowledged,
+    event,
     expect,
     published,
     received,
@@ -431,6 +432,28 @@ class TestServiceContract:
     def test_a_message_that_was_not_acknowledged_needs_no_result_yet(self) -> None:
         events = [subscribed("a"), published(0, key="0"), received(0, "a")]
         expect("not applicable", self.CHECK, BOTH_0_1, events)
+
+    @pytest.mark.parametrize(
+        ("end", "verdict"),
+        [
+            ([], "not applicable"),
+            ([("abort", "asked"), ("abort", "ok")], "not applicable"),
+            ([("commit", "asked")], "invalid"),
+            ([("commit", "asked"), ("commit", "ok")], "invalid"),
+        ],
+        ids=["open", "aborted", "commit without response", "committed"],
+    )
+    def test_an_acknowledgement_counts_when_the_commit_of_its_transaction_is_requested(
+        self, end: list[tuple[str, str]], verdict: str
+    ) -> None:
+        """An open transaction publishes neither acknowledgements nor results; it is no broken contract."""
+        given = replace(acknowledged("a", 0), transaction="1,0")
+        ends = [
+            event(70.0, "end_transaction", outcome, region="a", transaction="1,0", action=action)
+            for action, outcome in end
+        ]
+        order = [subscribed("a"), published(0, key="0"), received(0, "a"), given, *ends]
+        expect(verdict, self.CHECK, BOTH_0_1, order)
 
     def test_several_messages_of_one_key_need_as_many_results(self) -> None:
         two = [event for n in (0, 1) for event in published(n, key="same")]
