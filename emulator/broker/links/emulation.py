@@ -211,9 +211,10 @@ class EmulatedProtocol(asyncio.Protocol):
         self._finish()
 
     def abort(self) -> None:
-        """End the connection without the bytes on the way. The other side learns of it when the link lets it pass."""
-        self._aborted = True
+        """End the connection at once on both sides, also over a cut link: the region that connected gives it up by its
+        keep-alive, and the other one would notice by its own, longer one."""
         self.outbound.clear()
+        self._aborted = True
         self._finish()
 
     def _finish(self) -> None:
@@ -222,7 +223,7 @@ class EmulatedProtocol(asyncio.Protocol):
         self.inbound.close()
         if self._transport is None or self._silent:
             self._detach()
-        elif self.outbound.is_idle:
+        elif self._aborted or self.outbound.is_idle:
             self._end(None)
         else:
             self.outbound.put_end(None)
