@@ -28,7 +28,7 @@ from emulator.config.region import BrokerSettings, LinkShape
 from emulator.config.topology import ClusterSpec
 from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of
-from emulator.runtimes.faults import FAULTS, RUNTIME_NAMES
+from emulator.runtimes.fault_table import FAULTS, RUNTIME_NAMES
 from emulator.simulation.world import World, simple_topology
 from scripts import scenario_table
 

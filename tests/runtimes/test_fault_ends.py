@@ -12,10 +12,9 @@ from emulator.config.link_profiles import PROFILES, LinkProfileName
 from emulator.config.region import LinkShape
 from emulator.errors import Refused
 from emulator.run.history_events import latency_in
+from emulator.runtimes.fault_table import FAULTS, RUNTIME_NAMES
 from emulator.runtimes.faults import (
-    FAULTS,
     LINK_CHANGES,
-    RUNTIME_NAMES,
     FaultFact,
     LinkFault,
     link_fault,

@@ -1,4 +1,4 @@
-"""Draw single random faults from the catalogue (`runtimes/faults.py`)."""
+"""Draw single random faults from the catalogue (`runtimes/fault_table.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from emulator.config.topology import Topology
 from emulator.runtimes.fault_draws import DrawnFault, FaultDraw, Situation
-from emulator.runtimes.faults import FAULTS
+from emulator.runtimes.fault_table import FAULTS
 
 DRAWS: Final[Mapping[str, tuple[str, FaultDraw]]] = {
     verb: (row.ended_by, row.draw) for verb, row in FAULTS.items() if row.draw is not None

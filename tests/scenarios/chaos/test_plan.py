@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.config.topology import Topology
-from emulator.runtimes.faults import FAULTS
+from emulator.runtimes.fault_table import FAULTS
 from emulator.scenarios.chaos.plan import PROFILES, SECONDS_MAX, SECONDS_MIN, ChaosPlan, plan_chaos
 from emulator.scenarios.chaos.workload import (
     built_in_workload,
