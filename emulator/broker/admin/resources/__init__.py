@@ -15,6 +15,7 @@ from emulator.broker.admin.resources import (
     partitions,
     permissions,
     policies,
+    protocol_events,
     schemas,
     stored_only,
     subscriptions,
@@ -45,7 +46,12 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Compaction": topics.COMPACTION,
     "Elsewhere": (*unsupported.RESOURCES, *stored_only.RESOURCES),
     "Lookup": topics.LOOKUPS,
-    "The emulator itself": (*emulator.RESOURCES, *machine.RESOURCES, emulator.openapi_row(lambda: SUBJECTS)),
+    "The emulator itself": (
+        *emulator.RESOURCES,
+        *protocol_events.RESOURCES,
+        *machine.RESOURCES,
+        emulator.openapi_row(lambda: SUBJECTS),
+    ),
     "Explanations": emulator.EXPLANATIONS,
     "Metrics": emulator.METRICS,
 }
