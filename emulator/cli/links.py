@@ -13,8 +13,7 @@ import typer
 
 from emulator.cli.application import act, app, inject, open_run_of
 from emulator.cli.curl import NOT_RECORDED, print_break_curls, print_link_curls
-from emulator.cli.options import (
-    AsCurl,
+from emulator.cli.fault_options import (
     BytesPerSecond,
     FirstFrame,
     FlapPeriod,
@@ -30,11 +29,11 @@ from emulator.cli.options import (
     OptionalLinkEnd,
     OptionalOtherLinkEnd,
     OtherLinkEnd,
-    RunDir,
     StallInterval,
     StallMilliseconds,
     UpFraction,
 )
+from emulator.cli.options import AsCurl, RunDir
 from emulator.config.region import LinkShape
 from emulator.model.frame_faults import FrameAction
 from emulator.run.directory import LinkStatus

@@ -6,7 +6,8 @@ import sys
 
 from emulator.cli.application import app, inject
 from emulator.cli.curl import NOT_RECORDED, CurlRequest, print_curl
-from emulator.cli.options import AsCurl, DiskDelay, DiskStateName, Drift, Region, RunDir, SignedMilliseconds
+from emulator.cli.fault_options import DiskDelay, DiskStateName, Drift, SignedMilliseconds
+from emulator.cli.options import AsCurl, Region, RunDir
 from emulator.errors import Refused
 from emulator.model.values import DiskCondition
 from emulator.runtimes.faults import ClockFault, DiskFault

@@ -8,17 +8,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from emulator.config.link_profiles import PROFILES
 from emulator.errors import GeoemuError
-from emulator.model.frame_faults import COMMANDS, MARKERS
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
-from emulator.model.values import bytes_per_second_in, fraction_in, ppm_in, seconds_in
+from emulator.model.values import seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
 from emulator.runtimes.opening import RUNTIMES
 
 
-def _complete_region(context: typer.Context, incomplete: str) -> list[str]:
+def complete_region(context: typer.Context, incomplete: str) -> list[str]:
     """Return the regions of the run in `--run-dir` that match, without those that were typed already."""
     try:
         regions = find_run(context.params.get("run_dir")).read().regions
@@ -97,7 +95,7 @@ Insecure = Annotated[
 Region = Annotated[
     str,
     typer.Argument(
-        metavar="REGION", help="A region of the run.", autocompletion=_complete_region, show_default=False
+        metavar="REGION", help="A region of the run.", autocompletion=complete_region, show_default=False
     ),
 ]
 Regions = Annotated[
@@ -105,7 +103,7 @@ Regions = Annotated[
     typer.Argument(
         metavar="REGION...",
         help="Regions of the run.",
-        autocompletion=_complete_region,
+        autocompletion=complete_region,
         show_default=False,
     ),
 ]
@@ -125,29 +123,6 @@ WithStore = Annotated[
         ),
     ),
 ]
-_LINK_END = "A region, several with commas, a pattern like 'eu-*', or `clients`: those of the regions at the other end."
-LinkEnd = Annotated[
-    str, typer.Argument(metavar="A", help=_LINK_END, autocompletion=_complete_region, show_default=False)
-]
-OtherLinkEnd = Annotated[
-    str,
-    typer.Argument(metavar="B", help="The other end.", autocompletion=_complete_region, show_default=False),
-]
-OptionalLinkEnd = Annotated[
-    str | None,
-    typer.Argument(metavar="A", help=_LINK_END, autocompletion=_complete_region, show_default=False),
-]
-OptionalOtherLinkEnd = Annotated[
-    str | None,
-    typer.Argument(metavar="B", help="The other end.", autocompletion=_complete_region, show_default=False),
-]
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        return seconds_in(text) * 1000
-    except ValueError as problem:
-        raise typer.BadParameter(f"{text!r} {problem}") from None
 
 
 def seconds(text: str) -> float:
@@ -168,179 +143,6 @@ def chaos_seconds(text: str) -> float:
             f"{text!r} must be between {SECONDS_MIN:g}s and {SECONDS_MAX / 60:g}m (7 days)"
         )
     return given
-
-
-Milliseconds = Annotated[
-    float,
-    typer.Argument(
-        metavar="TIME",
-        parser=_milliseconds,
-        help="One-way latency, such as 200ms or 1.5s.",
-        show_default=False,
-    ),
-]
-
-
-def _bytes_per_second(text: str) -> int:
-    """Return 0 for `unlimited`."""
-    try:
-        return bytes_per_second_in(text) or 0
-    except ValueError as problem:
-        raise typer.BadParameter(f"{text!r} {problem}") from None
-
-
-def _fraction(text: str) -> float:
-    try:
-        return fraction_in(text)
-    except ValueError as problem:
-        raise typer.BadParameter(f"{text!r} {problem}") from None
-
-
-BytesPerSecond = Annotated[
-    int,
-    typer.Argument(
-        metavar="BANDWIDTH",
-        parser=_bytes_per_second,
-        help="Bandwidth in one direction, such as 500KB/s or 1MB/s, or `unlimited`.",
-        show_default=False,
-    ),
-]
-
-
-def _complete_frame(incomplete: str) -> list[str]:
-    return [name for name in sorted((*COMMANDS, *MARKERS)) if name.startswith(incomplete)]
-
-
-LinkDirection = Annotated[
-    str,
-    typer.Argument(
-        metavar="LINK",
-        help="One direction of a link, such as 'us-east->eu-central' or 'clients->us-east'; quote it.",
-        show_default=False,
-    ),
-]
-FrameName = Annotated[
-    str,
-    typer.Argument(
-        metavar="WHAT",
-        help="Name of a command or marker, such as send, send_receipt or snapshot_response.",
-        autocompletion=_complete_frame,
-        show_default=False,
-    ),
-]
-FrameDelay = Annotated[
-    float,
-    typer.Argument(
-        metavar="TIME", parser=_milliseconds, help="Delay, such as 500ms or 2s.", show_default=False
-    ),
-]
-FrameCount = Annotated[
-    int, typer.Option("--count", metavar="N", help="Number of matching frames, in a row, that are affected.")
-]
-FirstFrame = Annotated[
-    int,
-    typer.Option("--nth", metavar="N", help="The first affected frame: the n-th matching one from now on."),
-]
-StallMilliseconds = Annotated[
-    float,
-    typer.Argument(
-        metavar="TIME", parser=_milliseconds, help="Length of each stall, such as 500ms.", show_default=False
-    ),
-]
-StallInterval = Annotated[
-    float,
-    typer.Option(
-        "--every",
-        metavar="TIME",
-        parser=_milliseconds,
-        help="Interval between the beginnings of two stalls.",
-        show_default=False,
-    ),
-]
-FlapPeriod = Annotated[
-    float,
-    typer.Option(
-        "--period", metavar="TIME", parser=_milliseconds, help="Length of a period.", show_default=False
-    ),
-]
-UpFraction = Annotated[
-    float,
-    typer.Option(
-        "--up",
-        metavar="PERCENT",
-        parser=_fraction,
-        help="Part of each period, at its beginning, in which the link is up.",
-        show_default="50%",
-    ),
-]
-
-
-NamedProfile = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROFILE",
-        help=f"A named link: {', '.join(PROFILES)} (docs/reference/topology.md).",
-        autocompletion=lambda incomplete: [name for name in PROFILES if name.startswith(incomplete)],
-        show_default=False,
-    ),
-]
-
-
-def _signed_milliseconds(text: str) -> int:
-    sign = -1 if text.startswith("-") else 1
-    return sign * round(_milliseconds(text.removeprefix("-").removeprefix("+")))
-
-
-SignedMilliseconds = Annotated[
-    int,
-    typer.Argument(
-        metavar="TIME",
-        parser=_signed_milliseconds,
-        help="Offset, such as +250ms or -2s; 0ms corrects the clock.",
-        show_default=False,
-    ),
-]
-
-
-def _drift(text: str) -> float:
-    try:
-        return ppm_in(text)
-    except ValueError as problem:
-        raise typer.BadParameter(f"{text!r} {problem}") from None
-
-
-Drift = Annotated[
-    float,
-    typer.Option(
-        "--drift",
-        metavar="PPM",
-        parser=_drift,
-        help="What the clock gains from now on, such as 200ppm, or loses (-200ppm).",
-        show_default="none",
-    ),
-]
-DiskStateName = Annotated[
-    str, typer.Argument(metavar="STATE", help="healthy, slow, full or failing.", show_default=False)
-]
-DiskDelay = Annotated[
-    float | None,
-    typer.Option(
-        "--by",
-        metavar="TIME",
-        parser=_milliseconds,
-        help="By how much each write to a slow disk takes longer, up to a minute.",
-        show_default="200ms",
-    ),
-]
-JitterMilliseconds = Annotated[
-    float | None,
-    typer.Option(
-        "--jitter",
-        metavar="TIME",
-        parser=_milliseconds,
-        help=("Maximum of the additional random latency. Default: unchanged."),
-    ),
-]
 
 
 def _complete_state(incomplete: str) -> list[str]:
@@ -377,10 +179,9 @@ Within = Annotated[
 OnlyRegion = Annotated[
     str | None,
     typer.Option(
-        "--region", metavar="REGION", help="Query this region only.", autocompletion=_complete_region
+        "--region", metavar="REGION", help="Query this region only.", autocompletion=complete_region
     ),
 ]
-OneWay = Annotated[bool, typer.Option("--one-way", help="Affect only traffic from A to B.")]
 LogFormat = Annotated[
     Literal["text", "json"],
     typer.Option("--log-format", help="Format of the regions' logs: text lines or JSON objects."),
