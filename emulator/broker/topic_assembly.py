@@ -52,7 +52,7 @@ class AssemblingRegion(RegionServices, Protocol):
 
 
 class Assembly:
-    """Loads, creates and deletes topics. Implements `topic_directory.directory.TopicOpener`."""
+    """Loads, creates and deletes topics. Implements `topic_directory.contract.TopicOpener`."""
 
     def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from emulator.broker.topic_directory.contract import CreationRules, TopicOpener
 from emulator.broker.topic_directory.listing import TopicLists
 from emulator.broker.topic_directory.loaded_topic import (
     DamagedTopics,
@@ -34,52 +35,6 @@ logger = logging.getLogger(__name__)
 ACQUIRE_ATTEMPTS_MAX = 10
 CONCURRENT_LOADS_MAX = 8
 """Maximum number of topics that are opened concurrently after a start, so that clients' requests are served as well."""
-
-
-class TopicOpener(Protocol):
-    """Loads, closes and deletes topics for the directory."""
-
-    async def open(self, name: TopicName, *, create: bool) -> Topic | None:
-        """Load a topic, or create it if it is missing and `create` is set. Return None if it is missing otherwise.
-        StorageError or ProtocolError if it cannot be loaded."""
-        ...
-
-    def serve(self, topic: Topic) -> None:
-        """Start the replicators and other background work of a topic that serves from now on."""
-        ...
-
-    def send_away(self, topic: Topic) -> None:
-        """Disconnect all clients of a topic, so that they connect again, and stop applying policies to it."""
-        ...
-
-    def owes(self, topic: Topic) -> bool:
-        """Whether a topic has pending work even without clients (D3)."""
-        ...
-
-    async def write_pending(self, topic: Topic) -> None:
-        """Make pending changes of a topic durable now. StorageError when that fails."""
-        ...
-
-    async def forget_owing(self, topic: Topic) -> bool:
-        """Record that a topic need not be loaded at the next start; call it after `Topic.settled`. Return False,
-        without a record, if the topic has pending work. StorageError when the record fails."""
-        ...
-
-    async def erase(self, name: str, *, for_good: bool) -> None:
-        """Remove all stored data of a topic. `for_good`: replication must not create it again. StorageError: retry."""
-        ...
-
-
-class CreationRules(Protocol):
-    """The rules for requests that may create a missing topic."""
-
-    def may_create(self, topic: TopicName) -> bool:
-        """Whether a request may create the topic. ProtocolError when its namespace has too many topics."""
-        ...
-
-    def was_deleted(self, topic: TopicName) -> bool:
-        """Whether a user deleted the topic and no client used it here since: replication does not create it."""
-        ...
 
 
 class TopicDirectory:

@@ -33,7 +33,7 @@ class RuledRegion(Protocol):
 
 
 class TopicRules:
-    """The topic rules of one region. Implements `directory.CreationRules`."""
+    """The topic rules of one region. Implements `contract.CreationRules`."""
 
     def __init__(self, region: RuledRegion, deletions: Deletions) -> None:
         self._region = region
