@@ -48,8 +48,7 @@ class Endpoint:
     """The kernel's half of one side of a connection."""
 
     def __init__(self, host: Kernel, socket_name: tuple[str, int], peer_name: tuple[str, int]) -> None:
-        self.socket_name = socket_name
-        self.peer_name = peer_name
+        self.socket_name, self.peer_name = socket_name, peer_name
         self.give_up_seconds = host.settings.connect_timeout_seconds
         self.dropped = False
         """The kernel has dropped this connection. It responds with a reset to further segments except FIN and RST."""
