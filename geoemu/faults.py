@@ -17,69 +17,17 @@ from emulator.runtimes.opening import operator_history, select_regions
 T = TypeVar("T")
 
 
-class Faults:
-    """The methods of `Geo` that change regions and links. Each returns when its effect is complete.
+class LinkFaults:
+    """The methods of `Geo` that change links. Each returns when its effect is complete, and raises RuntimeFailure if
+    the change does not complete.
 
-    Methods for regions take names of regions, or `cluster` for all regions of a cluster; they raise TypeError without
-    either. All methods raise RuntimeFailure if the change does not complete or a name is not in the run; `start`,
-    `restart` and `lose` also if the run has ended.
+    Each end of a link is a region, several with commas, a pattern such as `eu-*`, or `clients`: the clients of the
+    regions at the other end. All methods raise Refused, a RuntimeFailure, for unknown ends.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._background = Background()
-
-    # --- regions ------------------------------------------------------------------------------------------
-
-    def kill(self, *regions: str, cluster: str | None = None) -> None:
-        """Kill regions with SIGKILL; unflushed state is lost."""
-        self._change_regions("kill", regions, cluster)
-
-    def lose(self, *regions: str, cluster: str | None = None) -> None:
-        """Kill regions permanently with SIGKILL: the run no longer waits for them, and the report shows the lost
-        messages."""
-        self._change_regions("lose", regions, cluster)
-
-    def stop(self, *regions: str, cluster: str | None = None) -> None:
-        """Stop regions gracefully."""
-        self._change_regions("stop", regions, cluster)
-
-    def start(self, *regions: str, cluster: str | None = None) -> None:
-        """Start killed, stopped or lost regions with their stored logs, and wait until they are ready."""
-        self._change_regions("start", regions, cluster)
-
-    def restart(self, *regions: str, cluster: str | None = None) -> None:
-        """Stop regions gracefully, start them again, and wait until they are ready."""
-        self._change_regions("restart", regions, cluster)
-
-    def pause(self, *regions: str, cluster: str | None = None) -> None:
-        """Freeze regions: their connections stay open, and they send no responses."""
-        self._change_regions("pause", regions, cluster)
-
-    def resume(self, *regions: str, cluster: str | None = None) -> None:
-        """Resume paused regions, and wait until they are ready."""
-        self._change_regions("resume", regions, cluster)
-
-    def power_loss(self, *regions: str, cluster: str | None = None) -> None:
-        """Kill regions as a power loss of their machines does: what no completed sync covers is dropped. A log in Kafka
-        is not affected."""
-        self._change_regions("power_loss", regions, cluster)
-
-    def disk(self, region: str, state: str, *, by: str | None = None) -> None:
-        """Make a region's disk `slow`, `full` or `failing`; `healthy` ends it. `by`: duration by which each write to a
-        slow disk takes longer, such as `200ms`. Raises ValueError if the state or the duration is invalid."""
-        delay_ms = None if by is None else seconds_in(by) * 1000
-        self._begin(DiskFault(region, DiskCondition.of(state, delay_ms)))
-
-    def skew(self, region: str, ahead_ms: int, *, drift: str | None = None) -> None:
-        """Offset a region's wall clock by milliseconds, ahead or (negative) behind; 0 corrects it. `drift`: what it
-        gains from now on, such as `200ppm`. Timers are unaffected. Raises ValueError if the drift is invalid."""
-        self._begin(ClockFault(region, ahead_ms, 0.0 if drift is None else ppm_in(drift)))
-
-    # --- links --------------------------------------------------------------------------------------------
-
-    # Each end of a link is a region, several with commas, a pattern such as `eu-*`, or `clients`: the clients of the
-    # regions at the other end. All methods raise Refused, a RuntimeFailure, for unknown ends.
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Drop all traffic from `a` to `b`, and back unless `one_way`. New connections fail; open ones stall."""
@@ -172,6 +120,65 @@ class Faults:
         for fact in fault.facts():
             self._record(fact.op, **fact.fields())
 
+    def _record(self, op: str, **fact: str | None) -> None:
+        history = operator_history(self._runtime)
+        history.write(op, "fact", **fact)
+        history.close()
+
+
+class Faults(LinkFaults):
+    """The methods of `Geo` that change regions and links. Each returns when its effect is complete.
+
+    Methods for regions take names of regions, or `cluster` for all regions of a cluster; they raise TypeError without
+    either. All methods raise RuntimeFailure if the change does not complete or a name is not in the run; `start`,
+    `restart` and `lose` also if the run has ended.
+    """
+
+    def kill(self, *regions: str, cluster: str | None = None) -> None:
+        """Kill regions with SIGKILL; unflushed state is lost."""
+        self._change_regions("kill", regions, cluster)
+
+    def lose(self, *regions: str, cluster: str | None = None) -> None:
+        """Kill regions permanently with SIGKILL: the run no longer waits for them, and the report shows the lost
+        messages."""
+        self._change_regions("lose", regions, cluster)
+
+    def stop(self, *regions: str, cluster: str | None = None) -> None:
+        """Stop regions gracefully."""
+        self._change_regions("stop", regions, cluster)
+
+    def start(self, *regions: str, cluster: str | None = None) -> None:
+        """Start killed, stopped or lost regions with their stored logs, and wait until they are ready."""
+        self._change_regions("start", regions, cluster)
+
+    def restart(self, *regions: str, cluster: str | None = None) -> None:
+        """Stop regions gracefully, start them again, and wait until they are ready."""
+        self._change_regions("restart", regions, cluster)
+
+    def pause(self, *regions: str, cluster: str | None = None) -> None:
+        """Freeze regions: their connections stay open, and they send no responses."""
+        self._change_regions("pause", regions, cluster)
+
+    def resume(self, *regions: str, cluster: str | None = None) -> None:
+        """Resume paused regions, and wait until they are ready."""
+        self._change_regions("resume", regions, cluster)
+
+    def power_loss(self, *regions: str, cluster: str | None = None) -> None:
+        """Kill regions as a power loss of their machines does: what no completed sync covers is dropped. A log in Kafka
+        is not affected."""
+        self._change_regions("power_loss", regions, cluster)
+
+    def disk(self, region: str, state: str, *, by: str | None = None) -> None:
+        """Make a region's disk `slow`, `full` or `failing`; `healthy` ends it. `by`: duration by which each write to a
+        slow disk takes longer, such as `200ms`. Raises ValueError if the state or the duration is invalid."""
+        delay_ms = None if by is None else seconds_in(by) * 1000
+        self._begin(DiskFault(region, DiskCondition.of(state, delay_ms)))
+
+    def skew(self, region: str, ahead_ms: int, *, drift: str | None = None) -> None:
+        """Offset a region's wall clock by milliseconds, ahead or (negative) behind; 0 corrects it. `drift`: what it
+        gains from now on, such as `200ppm`. Timers are unaffected. Raises ValueError if the drift is invalid."""
+        self._begin(ClockFault(region, ahead_ms, 0.0 if drift is None else ppm_in(drift)))
+
     def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
         selected = select_regions(self._runtime.topology, list(regions), cluster)
         if not selected:
@@ -183,11 +190,6 @@ class Faults:
             await asyncio.to_thread(self._record, verb, region=region)
 
         self._background.run(all_of(map(change_one, selected)))
-
-    def _record(self, op: str, **fact: str | None) -> None:
-        history = operator_history(self._runtime)
-        history.write(op, "fact", **fact)
-        history.close()
 
 
 async def all_of(works: Iterable[object]) -> None:
