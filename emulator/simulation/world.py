@@ -282,43 +282,43 @@ class World:
         names the region or replicator that is not quiet."""
         deadline = self.simulation.now + within_seconds
         before: object = None
-        while (now := self.fingerprint()) != before or self.why_not_quiet():
+        while (now := fingerprint(self.regions)) != before or why_not_quiet(self.regions):
             if self.simulation.now >= deadline:
                 raise TimeoutError(
-                    f"not quiet within {within_seconds:g} virtual seconds: {self.why_not_quiet()}"
+                    f"not quiet within {within_seconds:g} virtual seconds: {why_not_quiet(self.regions)}"
                 )
             before = now
             await asyncio.sleep(STILL_SECONDS)
 
-    def fingerprint(self) -> object:
-        """Return a value that changes when an entry is appended, or a cursor is stored or deleted, in any region."""
-        return [
-            (
-                [(name, log.next_entry_id) for name, log in sorted(region.medium.logs.items())],
-                [
-                    (key, versioned.version)
-                    for key, versioned in sorted(region.medium.values.items())
-                    if key.startswith((CursorKey.prefix(), CursorPartKey.prefix()))
-                ],
-            )
-            for region in self.regions.values()
-        ]
 
-    def why_not_quiet(self) -> str:
-        """Return a sentence about a region that is down, a topic to load, or a backlog to replicate; empty if none."""
-        for name, region in self.regions.items():
-            if region.broker is None or not region.is_up:
-                return f"region {name} is down"
-            directory = region.broker.directory
-            if directory.owing:
-                return f"{name} has not opened {', '.join(directory.owing)} yet"
-            for topic in directory.serving.values():
-                for remote, replicator in topic.replicators.items():
-                    if replicator.backlog:
-                        return (
-                            f"{name} still has {replicator.backlog} entries of {topic.full_name} for {remote}"
-                        )
-        return ""
+def fingerprint(regions: Mapping[str, SimulatedRegion]) -> object:
+    """Return a value that changes when an entry is appended, or a cursor is stored or deleted, in any region."""
+    return [
+        (
+            [(name, log.next_entry_id) for name, log in sorted(region.medium.logs.items())],
+            [
+                (key, versioned.version)
+                for key, versioned in sorted(region.medium.values.items())
+                if key.startswith((CursorKey.prefix(), CursorPartKey.prefix()))
+            ],
+        )
+        for region in regions.values()
+    ]
+
+
+def why_not_quiet(regions: Mapping[str, SimulatedRegion]) -> str:
+    """Return a sentence about a region that is down, a topic to load, or a backlog to replicate; empty if none."""
+    for name, region in regions.items():
+        if region.broker is None or not region.is_up:
+            return f"region {name} is down"
+        directory = region.broker.directory
+        if directory.owing:
+            return f"{name} has not opened {', '.join(directory.owing)} yet"
+        for topic in directory.serving.values():
+            for remote, replicator in topic.replicators.items():
+                if replicator.backlog:
+                    return f"{name} still has {replicator.backlog} entries of {topic.full_name} for {remote}"
+    return ""
 
 
 @contextmanager
