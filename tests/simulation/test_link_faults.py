@@ -19,7 +19,7 @@ TOPIC = "persistent://public/default/orders"
 
 def faults_of(world: World) -> SimulatedRuntime:
     runtime = SimulatedRuntime(world, Path("run"))
-    runtime._stopped.clear()  # `World.play` has started every region
+    runtime._states.stopped.clear()  # `World.play` has started every region
     return runtime
 
 

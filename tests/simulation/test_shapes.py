@@ -30,7 +30,7 @@ def world_of(shape: ShapeName) -> World:
 
 def runtime_of(world: World) -> SimulatedRuntime:
     runtime = SimulatedRuntime(world, Path("run"))
-    runtime._stopped.clear()  # `World.play` has started every region
+    runtime._states.stopped.clear()  # `World.play` has started every region
     return runtime
 
 

@@ -98,6 +98,42 @@ class _Links:
         return list(links)
 
 
+class _RegionStates:
+    """The states of a world's regions, as a run reports them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.stopped = set(world.regions)
+        """Regions that were never started, or that were running when they were stopped, and not started since."""
+        self.lost: set[str] = set()
+        """Regions that were lost and not started since."""
+
+    def of(self, name: str) -> RegionState:
+        region = self._world.regions[name]
+        if not region.should_run:
+            if name in self.lost:
+                return "lost"
+            return "stopped" if name in self.stopped else "killed"
+        if region.host.state is HostState.PAUSED:
+            return "paused"
+        return "running" if region.is_up else "starting"
+
+    def running(self) -> list[str]:
+        return [name for name in self._world.regions if self.of(name) == "running"]
+
+    def check_names(self, *regions: str) -> None:
+        for region in regions:
+            if region not in self._world.regions:
+                known = ", ".join(self._world.regions)
+                raise Refused(f"no region {region!r} in this run: regions are {known}")
+
+    def refuse_paused(self, region: str) -> None:
+        """Raise Refused if a region is paused, because processes cannot receive requests then, or not in the run."""
+        self.check_names(region)
+        if self.of(region) == "paused":
+            raise Refused(f"{region} is paused and cannot receive requests: resume it first")
+
+
 class SimulatedRuntime:
     """Implements `contract.Runtime`."""
 
@@ -105,15 +141,12 @@ class SimulatedRuntime:
         self.topology = world.topology
         self.run_dir = run_dir
         self._world = world
-        self._stopped = set(world.regions)
-        """Regions that were never started, or that were running when they were stopped, and not started since."""
-        self.lost: set[str] = set()
-        """Regions that were lost and not started since."""
+        self._states = _RegionStates(world)
         self._links = _Links(world)
         self._ended = False
 
     async def up(self) -> None:
-        self._stopped.clear()
+        self._states.stopped.clear()
         for region in self._world.regions.values():
             region.start()
         for name in self._world.regions:
@@ -124,33 +157,33 @@ class SimulatedRuntime:
         self._ended = True
 
     async def start(self, region: str) -> None:
-        self._check_names(region)
-        if self._state(region) == "paused":
+        self._states.check_names(region)
+        if self._states.of(region) == "paused":
             raise Refused(f"{region} is paused: resume it")
         lost = self._lost_clusters()
-        self._stopped.discard(region)
-        self.lost.discard(region)
+        self._states.stopped.discard(region)
+        self._states.lost.discard(region)
         self._world.start(region)
         await self._wait_until_linked(region)
         await self._declare_losses(lost)
 
     async def stop(self, region: str) -> None:
-        self._check_names(region)
+        self._states.check_names(region)
         self._world.resume(region)
         simulated = self._world.regions[region]
         if simulated.broker is not None:
             await simulated.host.ask(simulated.broker.stop())
         if simulated.should_run:
-            self._stopped.add(region)
+            self._states.stopped.add(region)
         simulated.kill()
 
     async def kill(self, region: str) -> None:
-        self._check_names(region)
+        self._states.check_names(region)
         self._world.kill(region)
 
     async def lose(self, region: str) -> None:
         await self.kill(region)
-        self.lost.add(region)
+        self._states.lost.add(region)
         await self._declare_losses(self._lost_clusters())
 
     async def lose_store(self, cluster: str) -> None:
@@ -164,7 +197,7 @@ class SimulatedRuntime:
 
     def _lost_clusters(self) -> set[str]:
         clusters = {region.cluster for region in self.topology.regions}
-        return {cluster for cluster in clusters if self.lost.issuperset(self._regions_of(cluster))}
+        return {cluster for cluster in clusters if self._states.lost.issuperset(self._regions_of(cluster))}
 
     async def _declare_losses(self, clusters: set[str]) -> None:
         """Declare in one region of each other cluster whether each of `clusters` is lost, as `runtimes.regions`
@@ -172,7 +205,7 @@ class SimulatedRuntime:
         for cluster in sorted(clusters):
             is_lost = cluster in self._lost_clusters()
             for other in self.topology.clusters:
-                up = [name for name in self._regions_of(other.name) if self._state(name) == "running"]
+                up = [name for name in self._regions_of(other.name) if self._states.of(name) == "running"]
                 if other.name == cluster or not up:
                     continue
                 region = self._world.regions[up[0]]
@@ -187,13 +220,13 @@ class SimulatedRuntime:
         await self.start(region)
 
     async def pause(self, region: str) -> None:
-        self._check_names(region)
+        self._states.check_names(region)
         self._world.pause(region)
 
     async def resume(self, region: str) -> None:
-        self._check_names(region)
+        self._states.check_names(region)
         self._world.resume(region)
-        if self._state(region) in ("starting", "running"):
+        if self._states.of(region) in ("starting", "running"):
             await self._wait_until_linked(region)
 
     async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
@@ -203,7 +236,7 @@ class SimulatedRuntime:
         self._links.break_connections(links, how)
 
     async def skew(self, region: str, ahead_ms: int, drift_ppm: float = 0.0) -> None:
-        self._refuse_paused(region)
+        self._states.refuse_paused(region)
         try:
             checked_drift_ppm(drift_ppm)
         except ValueError as problem:
@@ -214,7 +247,7 @@ class SimulatedRuntime:
         clock.drift_ppm = drift_ppm
 
     async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
-        self._refuse_paused(region)
+        self._states.refuse_paused(region)
         try:
             condition = DiskCondition.of(state, delay_ms)
         except ValueError as problem:
@@ -222,19 +255,19 @@ class SimulatedRuntime:
         self._world.regions[region].set_disk(condition)
 
     async def power_loss(self, region: str) -> None:
-        self._refuse_paused(region)
+        self._states.refuse_paused(region)
         self._world.regions[region].lose_power()
 
     async def heal(self, links: Sequence[Link] | None = None) -> None:
         self._links.heal(links)
         self._links.break_connections(links, "normal")
-        for name in self._running():
+        for name in self._states.running():
             await self._wait_until_linked(name)
 
     async def status(self) -> RunStatus:
         regions = []
         for name, cluster in ((region.name, region.cluster) for region in self.topology.regions):
-            state, host = self._state(name), self._world.regions[name].host
+            state, host = self._states.of(name), self._world.regions[name].host
             pid = None if state in ("stopped", "killed", "lost") else host.process_id
             urls = f"pulsar://{name}:{SERVICE_PORT}", f"http://{name}:{ADMIN_PORT}"
             disk = self._world.regions[name].disk
@@ -252,31 +285,6 @@ class SimulatedRuntime:
         for line in nothing:
             yield line
 
-    def _state(self, name: str) -> RegionState:
-        region = self._world.regions[name]
-        if not region.should_run:
-            if name in self.lost:
-                return "lost"
-            return "stopped" if name in self._stopped else "killed"
-        if region.host.state is HostState.PAUSED:
-            return "paused"
-        return "running" if region.is_up else "starting"
-
-    def _running(self) -> list[str]:
-        return [name for name in self._world.regions if self._state(name) == "running"]
-
-    def _check_names(self, *regions: str) -> None:
-        for region in regions:
-            if region not in self._world.regions:
-                known = ", ".join(self._world.regions)
-                raise Refused(f"no region {region!r} in this run: regions are {known}")
-
-    def _refuse_paused(self, region: str) -> None:
-        """Raise Refused if a region is paused, because processes cannot receive requests then, or not in the run."""
-        self._check_names(region)
-        if self._state(region) == "paused":
-            raise Refused(f"{region} is paused and cannot receive requests: resume it first")
-
     # Waiting.
 
     async def _wait_until_linked(self, name: str) -> None:
@@ -286,8 +294,10 @@ class SimulatedRuntime:
         def missing() -> list[str]:
             region = self._world.regions[name]
             if region.broker is None or not region.is_up:
-                return [f"it is {self._state(name)}"]
-            peers = [peer for peer in self._running() if peer != name and self._links.are_up(name, peer)]
+                return [f"it is {self._states.of(name)}"]
+            peers = [
+                peer for peer in self._states.running() if peer != name and self._links.are_up(name, peer)
+            ]
             waits: list[str] = [*region.broker.waiting_for(set(peers))]
             for peer in peers:
                 broker = self._world.regions[peer].broker
