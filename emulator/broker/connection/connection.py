@@ -74,7 +74,7 @@ class ClientConnection(asyncio.Protocol):
         self.internal = internal
         """True for a client of the region's internal port, whose lookups return internal addresses."""
         self.address = "?"
-        self._local_address = ""
+        self.local_address = ""
         """The region's address to which the client connected."""
         self.client_version = ""
         self.trust = TrustLevel.UNAUTHENTICATED
@@ -108,7 +108,7 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.address = _address(transport.get_extra_info("peername"))
-        self._local_address = own_address(transport)
+        self.local_address = own_address(transport)
         self.region.clients.connections[self] = None
         self.liveness.start()
 
@@ -133,12 +133,6 @@ class ClientConnection(asyncio.Protocol):
                 reading_paused=flow_control.is_reading_paused,
                 writing_paused=flow_control.is_writing_paused,
             )
-
-    @property
-    def service_url(self) -> str:
-        """The URL of this region for this client, which lookup responses contain: external or internal."""
-        clients = self.region.clients
-        return clients.internal_url if self.internal else clients.service_url(self._local_address)
 
     @property
     def is_open(self) -> bool:
@@ -323,6 +317,10 @@ class ClientConnections:
         config = self._region.config
         port = config.advertised_service_port or self.service_port
         return f"pulsar://{in_url(config.advertised_host or local_address)}:{port}"
+
+    def url_for(self, connection: ClientConnection) -> str:
+        """Return the URL of this region that lookup responses to a client contain: external or internal."""
+        return self.internal_url if connection.internal else self.service_url(connection.local_address)
 
     @property
     def internal_url(self) -> str:

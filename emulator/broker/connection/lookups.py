@@ -36,7 +36,7 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
         _check_enabled(connection)
     else:
         region.check_topic(command.topic)
-    connection.answer(lookup_connect(command.request_id, connection.service_url).encode())
+    connection.answer(lookup_connect(command.request_id, region.clients.url_for(connection)).encode())
 
 
 def _check_enabled(connection: ClientConnection) -> None:
