@@ -95,8 +95,7 @@ class EmulatedProtocol(asyncio.Protocol):
         """The protocol has paused writing."""
         self._reading_paused = False
         """The protocol does not read."""
-        self._silent = False
-        """The connection is half-open."""
+        self.is_half_open = False
         self._ending = False
         """The protocol has closed or aborted the connection."""
         self._aborted = False
@@ -208,26 +207,23 @@ class EmulatedProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection in an orderly way: bytes on the way still arrive, before the end."""
-        self._finish()
-
-    def abort(self) -> None:
-        """End the connection at once on both sides, also over a cut link: the region that connected gives it up by its
-        keep-alive, and the other one would notice by its own, longer one."""
-        self.outbound.clear()
-        self._aborted = True
-        self._finish()
-
-    def _finish(self) -> None:
         self._ending = True
         self._close_gates()
         self.inbound.close()
-        if self._transport is None or self._silent:
+        if self._transport is None or self.is_half_open:
             self._detach()
         elif self._aborted or self.outbound.is_idle:
             self._end(None)
         else:
             self.outbound.put_end(None)
             self._detach()
+
+    def abort(self) -> None:
+        """End the connection at once on both sides, also over a cut link: the region that connected gives it up by its
+        keep-alive, and the other one would notice by its own, longer one."""
+        self.outbound.clear()
+        self._aborted = True
+        self.close()
 
     def _end(self, _: Exception | None) -> None:
         if self._transport is not None:
@@ -262,15 +258,10 @@ class EmulatedProtocol(asyncio.Protocol):
 
     def make_half_open(self) -> None:
         """Let the connection carry nothing any more, and neither side learn of the other's end."""
-        self._silent = True
+        self.is_half_open = True
         self._close_gates()
         self.inbound.close()
         self.outbound.close()
-
-    def end_half_open(self) -> None:
-        """Reset the connection if it is half-open, as a machine does that knows nothing of it."""
-        if self._silent:
-            self.reset()
 
 
 class EmulatedLink:
@@ -340,8 +331,10 @@ class EmulatedLink:
             connection.make_half_open()
 
     def end_half_open(self) -> None:
+        """Reset the half-open connections, as a machine does that knows nothing of them."""
         for connection in list(self.connections):
-            connection.end_half_open()
+            if connection.is_half_open:
+                connection.reset()
 
     async def admit(self) -> None:
         """Wait until neither direction is held or stalled, and then for one round trip without jitter. LinkCut when a
