@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.replication.link import PeerLink
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.policies.lifetime import RETENTION, Retention
 from emulator.model.stored_keys import NamespacePath, TenantPath
@@ -47,19 +46,19 @@ async def test_a_link_has_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that was lost while its establishment timed out was retried twice, and so for ever."""
     async with regions("us", "eu", peer_reconnect_backoff_ms=100) as world:
         peer = world.running["us"].peers["eu"]
-        started = 0
+        reconnection, started = peer._reconnection, 0
 
-        def start(_: PeerLink) -> None:
+        def start() -> None:
             nonlocal started
             started += 1
 
-        monkeypatch.setattr(PeerLink, "start", start)
+        monkeypatch.setattr(reconnection, "_connect", start)
         assert peer._transport is not None
         peer._transport.abort()
-        await until(lambda: peer._retry is not None)
-        peer._schedule_reconnect()
+        await until(lambda: reconnection._timer is not None)
+        reconnection.schedule()
         await until(lambda: started > 0)
-        assert (started, peer._retry) == (1, None)
+        assert (started, reconnection._timer) == (1, None)
 
 
 async def test_a_failing_watch_does_not_prevent_other_watches() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.links.emulation import LinkCut
 from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_requests import LinkRequests
+from emulator.broker.replication.reconnection import Reconnection
 from emulator.config.region import PeerConfig
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.errors import ProtocolError, ServerError
@@ -80,10 +81,9 @@ class PeerLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
         self.requests = LinkRequests()
-        self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
+        self._reconnection = Reconnection(region, self.start)
         self._failure_detector = FailureDetector()
         self._keep_alive: asyncio.TimerHandle | None = None
-        self._retry: asyncio.TimerHandle | None = None
         self._handshake: asyncio.TimerHandle | None = None
         """Timer of the handshake's time limit."""
         self._closed = False
@@ -141,8 +141,9 @@ class PeerLink(asyncio.Protocol):
     # Connecting.
 
     def start(self) -> None:
-        """Connect to the peer, and reconnect until the link is closed."""
-        self.region.spawn(self._connect())
+        """Connect to the peer unless there is a connection, and reconnect until the link is closed."""
+        if not self._closed and self._transport is None:
+            self.region.spawn(self._connect())
 
     async def _connect(self) -> None:
         network = self.region.environment.peer_network
@@ -151,25 +152,12 @@ class PeerLink(asyncio.Protocol):
                 await network.connect(lambda: self, self.config.host, self.config.port)
         except LinkCut:
             self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
-            self._schedule_reconnect()
+            self._reconnection.schedule()
         except Exception as failure:  # any, also of an invalid host name: the link must be retried
             self.why_not = Cause.LINK_UNREACHABLE(
                 region=self.config.region, failure=str(failure) or "timed out"
             )
-            self._schedule_reconnect()
-
-    def _schedule_reconnect(self) -> None:
-        if self._closed or self._retry is not None:
-            return
-        settings = self.region.config.settings
-        jitter = self.region.environment.random.uniform(0.8, 1.2)
-        self._retry = asyncio.get_running_loop().call_later(self._backoff_ms / 1000 * jitter, self._reconnect)
-        self._backoff_ms = min(self._backoff_ms * 2, settings.peer_reconnect_backoff_ms_max)
-
-    def _reconnect(self) -> None:
-        self._retry = None
-        if not self._closed and self._transport is None:
-            self.start()
+            self._reconnection.schedule()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -211,7 +199,7 @@ class PeerLink(asyncio.Protocol):
                     user.link_down()
                 self.region.links_changed()
         finally:  # also after an error of a replicator: the link must be retried
-            self._schedule_reconnect()
+            self._reconnection.schedule()
 
     def _schedule_keep_alive(self) -> None:
         interval = self.region.config.settings.peer_keep_alive_interval_ms / 1000
@@ -240,8 +228,7 @@ class PeerLink(asyncio.Protocol):
     def close(self) -> None:
         """End the link for good."""
         self._closed = True
-        if self._retry is not None:
-            self._retry.cancel()
+        self._reconnection.close()
         if self._transport is not None:
             self._transport.close()
 
@@ -349,7 +336,7 @@ class PeerLink(asyncio.Protocol):
             self.entry_bytes_max = max_message_bytes + FRAME_PADDING_BYTES - COMMAND_BYTES_MAX
         self.since_ms = self.region.environment.wall_clock_ms()
         self.why_not = NO_REASON
-        self._backoff_ms = self.region.config.settings.peer_reconnect_backoff_ms
+        self._reconnection.established()
         logger.info("link to %s up", self.config.region)
         for user in list(self._users.values()):
             user.link_up()
