@@ -9,12 +9,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from emulator.broker.replication.replicator_state import ReplicationRate, RetryTimer, StoredProgress
+from emulator.broker.replication.replicator_state import (
+    RETRY_SECONDS,
+    RETRY_SECONDS_MAX,
+    ReplicationRate,
+    RetryTimer,
+    StoredProgress,
+)
+from emulator.broker.replication.schema_wait import SchemaWait
 from emulator.broker.topic.metrics import Traffic
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
-from emulator.core.schemas.versions import version_number
-from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.errors import ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Position
 from emulator.wire.codec_hot.publishing import send_header
@@ -29,10 +35,8 @@ logger = logging.getLogger(__name__)
 
 READ_ENTRIES = 500
 READ_BYTES = 4_194_304
-RETRY_SECONDS = 0.1
-RETRY_SECONDS_MAX = 5.0
 OPEN_SECONDS = 30.0
-"""Maximum time that the replicator waits for a producer or a schema version of the remote region."""
+"""Maximum time that the replicator waits for a producer of the remote region."""
 
 
 class Replicator:
@@ -48,7 +52,13 @@ class Replicator:
         self.progress = self._stored.progress
         self.lifecycle = ReplicatorLifecycle()
         self.lifecycle.link_lost(self._link_is_down())
-        self._schema_versions = components.schema_numbers(topic.region.schemas, topic.name, peer)
+        self._schemas = SchemaWait(
+            topic,
+            self.remote,
+            self.lifecycle,
+            components.schema_numbers(topic.region.schemas, topic.name, peer),
+            self.pump,
+        )
         self._forwarding = components.forwarding
         self.since_ms = topic.region.environment.wall_clock_ms()
         """Time at which it last connected or disconnected, by the region's clock."""
@@ -137,7 +147,7 @@ class Replicator:
             self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry.stop()
         self.progress.reset()
-        self._schema_versions.forget()
+        self._schemas.versions.forget()
         return True
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
@@ -226,9 +236,9 @@ class Replicator:
                 progress.skipped(entry.entry_id)
                 continue
             version = schema_version(entry.data, info.payload_offset)
-            remote = self._schema_versions.remote_version(version) if version else version
+            remote = self._schemas.versions.remote_version(version) if version else version
             if remote is None:
-                self._hold(version)
+                self._schemas.begin(version)
                 break
             form = forms.form_of(ledger_id, entry, None if remote == version else remote)
             if len(form) > self.peer.entry_bytes_max:
@@ -265,38 +275,6 @@ class Replicator:
                     limit=self.peer.entry_bytes_max,
                 )
             )
-
-    # Schemas.
-
-    def _hold(self, version: bytes) -> None:
-        """Pause at an entry whose schema version in the remote region is not known yet, and request it."""
-        why = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
-        self.topic.region.spawn(self._learn_version(version, self.lifecycle.begin_hold(why)))
-
-    async def _learn_version(self, version: bytes, hold: int) -> None:
-        delay_seconds = RETRY_SECONDS
-        while self.lifecycle.is_held(hold):
-            try:
-                async with asyncio.timeout(OPEN_SECONDS):
-                    await self._schema_versions.learn(version)
-            except (ProtocolError, StorageError, TimeoutError) as problem:
-                if self.lifecycle.is_held(hold):
-                    # Retried: policies change, and so do the schemas of the other region.
-                    why_not = Cause.SCHEMA_REFUSED(
-                        region=self.remote,
-                        number=version_number(version),
-                        topic=self.topic.full_name,
-                        message=str(problem) or f"no response within {OPEN_SECONDS:g} s",
-                    )
-                    if self.lifecycle.why_not != why_not:
-                        self.lifecycle.why_not = why_not
-                        logger.warning("%s", why_not)
-                await asyncio.sleep(delay_seconds)
-                delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
-            else:
-                if self.lifecycle.end_hold(hold):
-                    self.pump()
-                return
 
     # Explanations.
 

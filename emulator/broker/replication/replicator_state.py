@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 PROGRESS_WRITE_DELAY_SECONDS = 0.2
 """Delay before progress is written. Outdated progress only causes entries to be sent again, and the remote region drops
 duplicates."""
+RETRY_SECONDS = 0.1
+RETRY_SECONDS_MAX = 5.0
+"""First and longest delay before a request to the remote region is repeated."""
 ROUNDING_SECONDS = 0.001
 
 

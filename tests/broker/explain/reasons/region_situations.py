@@ -267,9 +267,9 @@ async def held_by_a_schema(world: Regions, us: Client, problem: ProtocolError | 
     producer = await replicated(world, us)
     numbers, replicator = Numbers(), replicator_of(world)
     numbers.problem = problem
-    replicator._schema_versions = numbers  # type: ignore[assignment]
+    replicator._schemas.versions = numbers  # type: ignore[assignment]
     await producer.send(b"next")
-    replicator._hold(b"\0\0\0\0\0\0\0\1") if replicator.lifecycle.why_not == "" else None
+    replicator._schemas.begin(b"\0\0\0\0\0\0\0\1") if replicator.lifecycle.why_not == "" else None
     return numbers
 
 
