@@ -74,9 +74,9 @@ def profile_name(text: str) -> LinkProfileName:
 
 
 def profile_fields(name: LinkProfileName) -> dict[str, Any]:
-    """Return the fields of a link that a profile sets: all but its state."""
+    """Return the fields of a link that a profile sets: all but its state and faults of single frames."""
     fields = asdict(PROFILES[name].shape)
-    del fields["state"]
+    del fields["state"], fields["frame_faults"]
     return fields
 
 

@@ -14,6 +14,7 @@ from emulator.simulation.evidence import fencing_violations
 from emulator.simulation.host import HostState
 from emulator.simulation.remote_log import CLOSE_SECONDS, RemoteFaults, RemoteStore
 from emulator.simulation.world import World
+from emulator.storage.faulty import FaultyFencedStore
 from tests.broker.regions import broker_of
 
 TOPIC = "persistent://public/default/orders"
@@ -99,8 +100,10 @@ async def test_a_fenced_region_with_something_left_to_write_ends_in_order(world:
     await consumer.acknowledge(message)
     subscription = former.directory.serving[TOPIC].subscriptions["s"]
     await world.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
-    assert isinstance(former.store, RemoteStore)
-    former.store.poll_owner()
+    assert isinstance(former.store, FaultyFencedStore)
+    store = former.store._store
+    assert isinstance(store, RemoteStore)
+    store.poll_owner()
     await gone(world)
     assert former.end.is_fenced
     assert former.clients.connections == {}

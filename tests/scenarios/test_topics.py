@@ -61,6 +61,7 @@ def test_a_region_returns_its_replication_backlogs_and_unacknowledged_messages(a
         backlogs={"us-west": 7, "eu": 0},
         unacknowledged={"billing": 3, "audit": 0},
         why_not_replicated={"billing": "no snapshot yet"},
+        last_entry=41,
     )
 
 
