@@ -119,7 +119,7 @@ FlapPeriod = Annotated[
     ),
 ]
 UpFraction = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--up",
         metavar="PERCENT",
@@ -183,7 +183,7 @@ SignedMilliseconds = Annotated[
     ),
 ]
 Drift = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--drift",
         metavar="PPM",

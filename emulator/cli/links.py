@@ -111,14 +111,15 @@ def flap(
     a: LinkEnd,
     b: OtherLinkEnd,
     period: FlapPeriod,
-    up: UpFraction = 0.5,
+    up: UpFraction = None,
     one_way: OneWay = False,
     as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
     """Cut a link for a part of each period; `heal` ends it."""
-    outcome = f"is up {up * 100:g} % of every {period:g} ms"
-    _change_link(run_dir, "flap", (a, b), one_way, as_curl, outcome, period_ms=period, up=up)
+    fraction = 0.5 if up is None else up
+    outcome = f"is up {fraction * 100:g} % of every {period:g} ms"
+    _change_link(run_dir, "flap", (a, b), one_way, as_curl, outcome, period_ms=period, up=fraction)
 
 
 @app.command(

@@ -20,7 +20,7 @@ from emulator.runtimes.faults import ClockFault, DiskFault
 def skew(
     region: Region,
     time: SignedMilliseconds,
-    drift: Drift = 0.0,
+    drift: Drift = None,
     as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
@@ -31,7 +31,7 @@ def skew(
         body = {"ahead_ms": time} | ({"drift_ppm": drift} if drift else {})
         print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/clock", body), [region])
         return
-    inject(run_dir, lambda _: ClockFault(region, time, drift))
+    inject(run_dir, lambda _: ClockFault(region, time, drift or 0.0))
     how = f"{abs(time)} ms {'behind' if time < 0 else 'ahead'}" if time else "right"
     drifts = f", and drifts by {drift:+g} ppm" if drift else ""
     print(f"the clock of {region} is {how}{drifts}")

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from emulator.cli.verbs import app
+from emulator.errors import Refused
 from tests.runtimes.fixtures import small_topology, write_topology
 from tests.runtimes.test_run_directory import new_run
 
@@ -47,6 +48,31 @@ def test_the_verbs_are_these() -> None:
         "simulate skew stall start status stop tap up verify"
     )
     assert " ".join(VERBS) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "flap us-east us-west --period 4s",
+        "stall us-east us-west 500ms --every 4s",
+        "bandwidth us-east us-west unlimited",
+        "latency us-east us-west 200ms",
+        "profile us-east us-west satellite",
+        "skew us-east -250ms",
+        "disk us-east slow",
+        "drop us-east->us-west send_receipt",
+        "delay us-east->us-west message 2s",
+        "half-open clients us-east",
+        "power-loss us-east",
+    ],
+)
+def test_options_of_faults_may_be_left_out(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, line.split())
+    assert isinstance(result.exception, Refused), result.output
+    assert "start one with `geoemu up`" in str(result.exception)
 
 
 @pytest.mark.parametrize(
