@@ -124,8 +124,8 @@ UpFraction = Annotated[
         "--up",
         metavar="PERCENT",
         parser=_fraction,
-        help="Part of each period, at its beginning, in which the link is up.",
-        show_default="50%",
+        help="Part of each period, at its beginning, in which the link is up. Default: 50%.",
+        show_default=False,
     ),
 ]
 NamedProfile = Annotated[
@@ -188,8 +188,8 @@ Drift = Annotated[
         "--drift",
         metavar="PPM",
         parser=_drift,
-        help="What the clock gains from now on, such as 200ppm, or loses (-200ppm).",
-        show_default="none",
+        help="What the clock gains from now on, such as 200ppm, or loses (-200ppm). Default: none.",
+        show_default=False,
     ),
 ]
 DiskStateName = Annotated[
@@ -201,7 +201,7 @@ DiskDelay = Annotated[
         "--by",
         metavar="TIME",
         parser=_milliseconds,
-        help="By how much each write to a slow disk takes longer, up to a minute.",
-        show_default="200ms",
+        help="By how much each write to a slow disk takes longer, up to a minute. Default: 200ms.",
+        show_default=False,
     ),
 ]
