@@ -131,7 +131,7 @@ def test_healing_the_links_of_one_region_is_refused_and_changes_nothing(
             calls.append(name)
             raise AssertionError(name)
 
-    with pytest.raises(TypeError, match="'us-east': heal requires two regions, or none for all links"):
+    with pytest.raises(TypeError, match="'us-east': heal requires two ends of a link, or none for all links"):
         Faults(NoRuntime()).heal(*ends)  # type: ignore[arg-type]
     assert calls == []
 

@@ -29,11 +29,12 @@ WAIT_MS = 20_000
 QUIET_MS = 1_000
 
 
-def case(client: str, *values: object) -> Any:
-    """Return the pytest parameter of a client and further values. `.ci/run` adds Java; `.ci/long` runs Go and Rust."""
+def case(client: str, *values: object, java: pytest.MarkDecorator = pytest.mark.long) -> Any:
+    """Return the pytest parameter of a client and further values. `.ci/run` adds Java, unless `java` is another mark;
+    `.ci/long` runs Go and Rust."""
     if client in QUICK:
         return pytest.param(client, *values)
-    return pytest.param(client, *values, marks=pytest.mark.long if client == "java" else pytest.mark.slow)
+    return pytest.param(client, *values, marks=java if client == "java" else pytest.mark.slow)
 
 
 def clients(*without: str) -> pytest.MarkDecorator:

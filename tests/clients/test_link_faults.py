@@ -118,7 +118,7 @@ FAULTS = {
     "stop": ClientFault(stop, start, silent=True, disconnects=True),
 }
 EACH_FAULT = pytest.mark.parametrize(
-    ("client", "fault"), [case(client, fault) for client in TESTED for fault in FAULTS]
+    ("client", "fault"), [case(client, fault, java=pytest.mark.slow) for client in TESTED for fault in FAULTS]
 )
 SILENT = [fault for fault, kind in FAULTS.items() if kind.silent]
 
@@ -244,7 +244,9 @@ async def test_a_client_recovers_from(
     await work.check((f"m{number}" for number in range(8)), disconnects=kind.disconnects)
 
 
-@pytest.mark.parametrize(("client", "fault"), [case(client, fault) for client in TESTED for fault in SILENT])
+@pytest.mark.parametrize(
+    ("client", "fault"), [case(client, fault, java=pytest.mark.slow) for client in TESTED for fault in SILENT]
+)
 async def test_a_client_reports_its_timeouts_during(scene: Scene, fault: str) -> None:
     """And its producer works again after the fault."""
     kind, program, is_down = FAULTS[fault], scene.program, fault in ("kill", "stop")

@@ -16,15 +16,7 @@ from tests.runtimes.fixtures import end_all
 
 pytestmark = pytest.mark.real
 
-IN_EVERY_RUN = {
-    "everything-at-random",
-    "flapping-link",
-    "lost-coordinator",
-    "partitions-added",
-    "planned-failover",
-    "slow-client",
-    "slow-disk",
-}
+IN_EVERY_RUN = {"flapping-link", "lost-coordinator", "slow-client", "slow-disk"}
 """Scenarios that `.ci/run` includes, beside region-failover and region-lost, which other tests run; `.ci/long` runs
 all."""
 

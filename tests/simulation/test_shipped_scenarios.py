@@ -1,4 +1,4 @@
-"""Every shipped scenario in virtual time: several seeds violate nothing, and the verdict on one of them is valid and
+"""Every shipped scenario in virtual time: a seed violates nothing, and its verdict is valid and
 keeps every limit of the scenario."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.verify import evaluate_run
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
-SEEDS = (1, 2)
+SEEDS = (1,)
 
 
 @pytest.mark.parametrize(

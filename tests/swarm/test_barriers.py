@@ -76,7 +76,9 @@ def test_a_wait_continues_after_a_restart_and_counts_from_zero() -> None:
 def test_seeds_draw_states_of_all_protocols() -> None:
     plans = [draw("barriers", seed) for seed in range(60)]
     faults = [fault for plan in plans for fault in plan.faults if isinstance(fault, AtState)]
-    assert {fault.event for fault in faults} == PROTOCOL_EVENTS.keys()
+    assert {fault.event for fault in faults} == PROTOCOL_EVENTS.keys() - {"frame_fault"}, (
+        "a fault is no protocol"
+    )
     assert {fault.fault.op for fault in faults} >= {"kill", "pause", "cut", "hold", "reset"}
     assert str(faults[0]).count(faults[0].event) == 1
 
