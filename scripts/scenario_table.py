@@ -84,7 +84,8 @@ _HEAD = """\
   for a producer (`outage`).
 * The bounds are limits of the scenario file (`expect`): a run that misses one fails. They include the start of
   processes and clients on a busy machine; reports state the measured values.
-* *yes*: a test computes the verdict and the limits of this scenario on this runtime. The tests are
+* *yes*: a test computes the verdict and the limits of this scenario on this runtime. `.ci/run` includes some of them,
+  on compose two; `.ci/long` runs all. The tests are
 """
 
 

@@ -18,6 +18,8 @@ from emulator.model.frame_faults import FrameFault
 from emulator.model.values import HEALTHY, DiskCondition
 
 REGION_CONFIG_VERSION = 3
+LINK_PERIOD_MS_MIN = 10
+"""Least period of stalls and of flapping."""
 CLOCK_AHEAD_MS_MAX = 86_400_000
 """Maximum clock offset, a day: a larger one is probably meant in another unit."""
 
@@ -62,7 +64,12 @@ class LinkShape:
         return dataclasses.replace(self, **fields)
 
     def check(self) -> None:
-        """Raise ValueError if stalls leave no time between them."""
+        """Raise ValueError if stalls leave no time between them, or a period is too short for the timers of regions."""
+        for what, period_ms in (("stalls", self.stall_every_ms), ("flaps", self.flap_period_ms)):
+            if 0 < period_ms < LINK_PERIOD_MS_MIN:
+                raise ValueError(
+                    f"a link that {what} every {period_ms:g} ms: the least period is {LINK_PERIOD_MS_MIN} ms"
+                )
         if self.stall_ms and self.stall_ms >= self.stall_every_ms:
             raise ValueError(
                 f"a stall of {self.stall_ms:g} ms every {self.stall_every_ms:g} ms leaves no time between stalls"

@@ -187,12 +187,16 @@ def bandwidth_changes(bytes_per_second: int | None) -> tuple[dict[str, Any], str
 
 
 def stall_changes(every_ms: float, stall_ms: float) -> tuple[dict[str, Any], str]:
-    """Raises Refused if a stall leaves no time before the next one."""
+    """Raises Refused if a stall leaves no time before the next one, or the interval is too short."""
+    _check_shape(LinkShape(stall_every_ms=every_ms, stall_ms=stall_ms))
+    return {"stall_every_ms": every_ms, "stall_ms": stall_ms}, f"{stall_ms:g} ms every {every_ms:g} ms"
+
+
+def _check_shape(shape: LinkShape) -> None:
     try:
-        LinkShape(stall_every_ms=every_ms, stall_ms=stall_ms).check()
+        shape.check()
     except ValueError as problem:
         raise Refused(str(problem)) from None
-    return {"stall_every_ms": every_ms, "stall_ms": stall_ms}, f"{stall_ms:g} ms every {every_ms:g} ms"
 
 
 def flap_changes(period_ms: float, up: float) -> tuple[dict[str, Any], str]:
@@ -201,6 +205,7 @@ def flap_changes(period_ms: float, up: float) -> tuple[dict[str, Any], str]:
         raise Refused(
             "a flapping link needs a period above 0, and to be up for more than 0 % and less than 100 % of it"
         )
+    _check_shape(LinkShape(flap_period_ms=period_ms, flap_up=up))
     return {"flap_period_ms": period_ms, "flap_up": up}, f"up {up * 100:g} % of {period_ms:g} ms"
 
 

@@ -168,7 +168,7 @@ def test_a_cut_affects_exactly_the_links_that_are_routed_over_it(
 
 @settings(max_examples=50)
 @given(network=networks())
-def test_links_that_nobody_changed_are_as_declared(
+def test_unchanged_links_are_as_declared(
     network: tuple[dict[Link, tuple[str, ...]], dict[Link, LinkShape]],
 ) -> None:
     via, declared = network

@@ -71,6 +71,10 @@ def test_a_fault_is_recorded_for_each_pair_with_its_value_and_direction() -> Non
 def test_values_without_a_meaning_are_refused() -> None:
     with pytest.raises(Refused, match="leaves no time"):
         link_fault("stall", REGIONS, "us-east", "us-west", every_ms=100, stall_ms=100)
+    with pytest.raises(Refused, match="a link that stalls every 1 ms: the least period is 10 ms"):
+        link_fault("stall", REGIONS, "us-east", "us-west", every_ms=1, stall_ms=0.5)
+    with pytest.raises(Refused, match=r"a link that flaps every 0\.001 ms: the least period is 10 ms"):
+        link_fault("flap", REGIONS, "us-east", "us-west", period_ms=0.001, up=0.5)
     for up in (0, 1, float("nan")):
         with pytest.raises(Refused, match="more than 0 % and less than 100 %"):
             link_fault("flap", REGIONS, "us-east", "us-west", period_ms=100, up=up)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from emulator.config.link_profiles import LinkProfileName
+from emulator.config.region import LINK_PERIOD_MS_MIN
 from emulator.config.yaml_errors import rule
 from emulator.model.frame_faults import FrameAction, FrameFault, check_link_of
 from emulator.model.values import CLIENTS
@@ -83,6 +84,10 @@ class BandwidthLimit(OnLink):
         return {"bytes_per_second": self.limit or None}
 
 
+LINK_PERIOD_SECONDS_MIN = LINK_PERIOD_MS_MIN / 1000
+SHORT_PERIOD = f"must repeat after at least {LINK_PERIOD_MS_MIN}ms"
+
+
 class Stall(OnLink):
     """Stall a link at regular intervals."""
 
@@ -96,6 +101,8 @@ class Stall(OnLink):
     def _leaves_time(self) -> Self:
         if self.length >= self.every:
             raise rule("must stall for a shorter time than every")
+        if self.every < LINK_PERIOD_SECONDS_MIN:
+            raise rule(SHORT_PERIOD)
         return self
 
     def values(self) -> dict[str, Any]:
@@ -110,6 +117,12 @@ class Flap(OnLink):
     """Length of a period."""
     up: Fraction
     """Part of each period, at its beginning, in which the link is up."""
+
+    @model_validator(mode="after")
+    def _is_long_enough(self) -> Self:
+        if self.period < LINK_PERIOD_SECONDS_MIN:
+            raise rule(SHORT_PERIOD)
+        return self
 
     def values(self) -> dict[str, Any]:
         return {"period_ms": self.period * 1000, "up": self.up}
