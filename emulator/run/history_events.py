@@ -73,6 +73,8 @@ class HistoryEvent:
     """Transaction key of the client that begins a transaction."""
     key_epoch: int | None = None
     """Client epoch that the region returned for the transaction key."""
+    plan: Mapping[str, Any] | None = None
+    """A fail-over plan from `region` to `other_region`."""
     file: str | None = None
     """Name of another history file of the run, without suffix."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emulator.model.frame_faults import FrameAction
+from emulator.run import plan_record
 
 FORMAT_VERSION = 1
 SCHEMA_FILE = Path(__file__).parents[1] / "schemas" / "history.schema.json"
@@ -116,6 +117,7 @@ FIELDS: Mapping[str, Form] = {
     "action": _one_of("commit", "abort"),
     "transaction_key": _text(r"[^&]+", "a transaction key: text without &"),
     "key_epoch": _integer(0),
+    "plan": Form(plan_record.RULE, plan_record.is_plan, plan_record.SCHEMA),
     "error": _ANY_TEXT,
     "detail": _ANY_TEXT,
     "file": _NAME,
@@ -217,6 +219,7 @@ OPERATIONS: Mapping[str, Mapping[str, FormatLine]] = {
     "redeliver": {"asked": FormatLine(_SUBSCRIPTION, ("message_id", "detail"))},
     "omission": {"fact": FormatLine(("detail",))},
     "note": {"fact": FormatLine(("detail",), ("region", "other_region", "topic", "subscription", "error"))},
+    "failover_plan": {"fact": FormatLine((*_SUBSCRIPTION, "other_region", "plan"), ("detail",))},
     "hire": {"fact": FormatLine(("file",), ("detail",))},
     "head": {"fact": FormatLine(("format", "run"), ("program", "others"))},
     "end": {"fact": FormatLine(("lines", "digest"))},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.run import plan_record
 from emulator.run.history import HistoryWriter, NotAHistory, seal_history
 from emulator.run.history_events import HistoryEvent, attributes_digest, framed, payload_digest, read_events
 from emulator.run.history_schema import (
@@ -36,6 +37,7 @@ EXAMPLES = {
     "transaction": "0,1",
     "action": "abort",
     "key_epoch": 2,
+    "plan": {"redelivered_messages": 3, "skipped_messages": 0, "exact": True, "quiet": False},
     "format": 1,
     "others": [],
     "lines": 2,
@@ -222,3 +224,40 @@ def test_attributes_have_one_digest_however_they_are_given() -> None:
     # The example of docs/HISTORY.md.
     assert attributes_digest("k", {"a": "b"}) == "2d95be00946d9505"
     assert payload_digest(b"one") == "34f2ddaa8b7615c9"
+
+
+PLAN = {"redelivered_messages": 3, "skipped_messages": 0, "exact": True, "quiet": True}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"redelivered_messages": -1},
+        {"redelivered_messages": 1.0},
+        {"skipped_messages": True},
+        {"exact": "yes"},
+        {"quiet": None},
+        {"source_mark_delete": "5"},
+        {"source_mark_delete": "5:-2"},
+        {"source_mark_delete": f"5:{2**63}"},
+        {"source_acknowledged": [[3, 2]]},
+        {"source_acknowledged": [3, 4]},
+        {"source_acknowledged": {"5": [[1, 2]]}},
+        {"target_last": "us-east:5:7"},
+    ],
+    ids=str,
+)
+def test_a_plan_with_a_wrong_field_is_refused(changed: dict[str, object]) -> None:
+    assert plan_record.is_plan(PLAN)
+    assert not plan_record.is_plan(PLAN | changed)
+
+
+def test_a_plan_may_have_further_fields_and_positions_before_the_first_entry() -> None:
+    positions = {"source_mark_delete": "5:-1", "source_acknowledged": [[0, 0], [2, 9]], "target_last": "7:3"}
+    assert plan_record.is_plan(PLAN | positions | {"wait_for": ["an update"], "resume": "7:0"})
+    assert plan_record.is_plan(PLAN | dict.fromkeys(positions))
+
+
+@pytest.mark.parametrize("missing", PLAN)
+def test_a_plan_without_a_required_field_is_refused(missing: str) -> None:
+    assert not plan_record.is_plan({name: value for name, value in PLAN.items() if name != missing})
