@@ -74,7 +74,7 @@ class HistoryEvent:
     key_epoch: int | None = None
     """Client epoch that the region returned for the transaction key."""
     plan: Mapping[str, Any] | None = None
-    """A fail-over plan from `region` to `other_region`."""
+    """Figures of a fail-over plan from `region` to `other_region`."""
     file: str | None = None
     """Name of another history file of the run, without suffix."""
 

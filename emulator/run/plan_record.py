@@ -1,85 +1,76 @@
-"""The field `plan` of a history line: a fail-over plan, as `geoemu failover-plan --json` prints it (docs/HISTORY.md).
-
-Only the fields that the verdict compares with the run are validated; a plan may have further ones.
-"""
+"""The field `plan` of a history line: the figures of a fail-over plan (docs/HISTORY.md)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-INT64_MAX = 2**63 - 1
-RANGES_MAX = 100_000
-"""Maximum number of ranges of acknowledged entries in a plan."""
-_POSITION = re.compile(r"(?:0|[1-9]\d{0,18}):(?:-1|0|[1-9]\d{0,18})")
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= INT64_MAX
-
-
-def _is_flag(value: Any) -> bool:
-    return type(value) is bool
+INT64_MAX: Final = 2**63 - 1
+RANGES_MAX: Final = 1_000
+"""Maximum number of ranges of acknowledged entries."""
+_COUNT = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
+_MILLISECONDS = {"type": "number", "minimum": 0}
+_FLAG = {"type": "boolean"}
+_RANGE = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
 
 
-def _is_position(value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and _POSITION.fullmatch(value) is not None
-        and max(map(int, value.split(":"))) <= INT64_MAX
-    )
+def _position(entry: str) -> Mapping[str, Any]:
+    return {"type": "string", "pattern": rf"^(?:0|[1-9]\d{{0,17}}):(?:{entry})$"}
 
 
-def _is_list_of_ranges(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= RANGES_MAX and all(map(_is_range, value))
-
-
-def _is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)) and value[0] <= value[1]
-
-
-_Validator = Callable[[Any], bool]
-_COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
-_FLAG: Mapping[str, Any] = {"type": "boolean"}
-_PLACE: Mapping[str, Any] = {"type": "string", "pattern": f"^{_POSITION.pattern}$"}
-_RANGES: Mapping[str, Any] = {
-    "type": "array",
-    "maxItems": RANGES_MAX,
-    "items": {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2},
+REQUIRED: Mapping[str, Mapping[str, Any]] = {
+    "begun_at_ms": _MILLISECONDS,
+    "redelivered_messages": _COUNT,
+    "exact": _FLAG,
+    "quiet": _FLAG,
 }
-
-REQUIRED: Mapping[str, tuple[_Validator, Mapping[str, Any]]] = {
-    "redelivered_messages": (_is_count, _COUNT),
-    "skipped_messages": (_is_count, _COUNT),
-    "exact": (_is_flag, _FLAG),
-    "quiet": (_is_flag, _FLAG),
+OPTIONAL: Mapping[str, Mapping[str, Any]] = {
+    "skipped_messages": _COUNT,
+    "missing_messages": _COUNT,
+    "oldest_redelivered_age_ms": _MILLISECONDS,
+    "information_age_ms": _MILLISECONDS,
+    "resume": _position(r"0|[1-9]\d{0,17}"),
+    "source_mark_delete": _position(r"-1|0|[1-9]\d{0,17}"),
+    "source_acknowledged": {"type": "array", "items": _RANGE, "maxItems": RANGES_MAX},
+    "target_last": _position(r"-1|0|[1-9]\d{0,17}"),
 }
-OPTIONAL: Mapping[str, tuple[_Validator, Mapping[str, Any]]] = {
-    "source_mark_delete": (_is_position, _PLACE),
-    "source_acknowledged": (_is_list_of_ranges, _RANGES),
-    "target_last": (_is_position, _PLACE),
-}
-"""Fields that may be missing or null: a region that did not respond states nothing."""
-
-RULE = (
-    f"must be a fail-over plan: an object with {', '.join(REQUIRED)}"
-    f" (numbers from 0, true or false), and valid {', '.join(OPTIONAL)} if it has them"
-)
+"""Fields of a plan and their JSON Schemas. An unknown value of an optional one is omitted."""
+FIELDS: Mapping[str, Mapping[str, Any]] = {**REQUIRED, **OPTIONAL}
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
-    "properties": {
-        **{name: schema for name, (_, schema) in REQUIRED.items()},
-        **{name: {"anyOf": [schema, {"type": "null"}]} for name, (_, schema) in OPTIONAL.items()},
-    },
+    "properties": FIELDS,
     "required": list(REQUIRED),
+    "additionalProperties": False,
 }
+RULE: Final = (
+    f"must be a fail-over plan: an object with {', '.join(REQUIRED)} and, if known, {', '.join(OPTIONAL)}"
+)
 
 
 def is_plan(value: Any) -> bool:
-    """Return whether a value is a plan that the verdict can compare with the run."""
+    """Return whether a value is a fail-over plan."""
     return (
         isinstance(value, dict)
-        and all(name in value and accepts(value[name]) for name, (accepts, _) in REQUIRED.items())
-        and all(value.get(name) is None or accepts(value[name]) for name, (accepts, _) in OPTIONAL.items())
+        and value.keys() >= REQUIRED.keys()
+        and value.keys() <= FIELDS.keys()
+        and all(_matches(each, FIELDS[name]) for name, each in value.items())
     )
+
+
+def _matches(value: Any, schema: Mapping[str, Any]) -> bool:
+    match schema["type"]:
+        case "boolean":
+            return type(value) is bool
+        case "string":
+            return isinstance(value, str) and re.fullmatch(schema["pattern"], value) is not None
+        case "integer":
+            return type(value) is int and 0 <= value <= INT64_MAX
+        case "array":
+            return _is_list(value, schema) and all(_matches(each, schema["items"]) for each in value)
+        case _:
+            return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _is_list(value: Any, schema: Mapping[str, Any]) -> bool:
+    return isinstance(value, list) and schema.get("minItems", 0) <= len(value) <= schema["maxItems"]
