@@ -255,4 +255,11 @@ def namespaces_of(content: TopologyFile, names: list[str]) -> Iterator[Namespace
             part.retention_minutes,
             part.retention_megabytes,
             part.message_ttl_seconds,
+            _policies_of(part),
         )
+
+
+def _policies_of(part: NamespacePart) -> dict[str, Any]:
+    """Return the policies by name that a namespace sets and that are no field of NamespaceConfig."""
+    others = {one.name for one in dataclasses.fields(NamespaceConfig)}
+    return part.model_dump(exclude=others, exclude_none=True)

@@ -26,7 +26,7 @@ from emulator.config.link_profiles import LinkProfileName
 from emulator.config.region import BrokerSettings
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
-from emulator.model.values import CLIENTS, is_valid_name
+from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
 HOUR_MS = 3_600_000
@@ -128,6 +128,20 @@ Milliseconds = Annotated[float, Field(ge=0, le=HOUR_MS, allow_inf_nan=False)]
 BytesPerSecond = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
+
+def _bounds(setting: str) -> Any:
+    """Return the field of a setting that is a whole number, with its minimum and maximum."""
+    minimum, maximum = SUBSCRIPTION_REPLICATION_BOUNDS.get(
+        setting, (0 if setting in SETTINGS_THAT_MAY_BE_ZERO else 1, INTEGER_MAX)
+    )
+    return Field(ge=minimum, le=maximum)
+
+
+SnapshotInterval = Annotated[int, _bounds("snapshot_interval_ms")]
+SnapshotTimeout = Annotated[int, _bounds("snapshot_timeout_ms")]
+SnapshotTimeoutGrowth = Annotated[int, _bounds("snapshot_timeout_growth_max")]
+SnapshotCacheSize = Annotated[int, _bounds("snapshot_cache_size")]
+
 # ---- parts -------------------------------------------------------------------------------------------------
 
 
@@ -135,10 +149,6 @@ class ConfigModel(BaseModel):
     """A mapping in a file: unknown keys are invalid, and values are not converted from other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
-
-
-def _minimum(setting: str) -> int:
-    return 0 if setting in SETTINGS_THAT_MAY_BE_ZERO else 1
 
 
 if TYPE_CHECKING:
@@ -156,7 +166,7 @@ else:
             setting.name: (
                 _hints[setting.name]
                 if _hints[setting.name] is not int
-                else Annotated[int, Field(ge=_minimum(setting.name), le=INTEGER_MAX)],
+                else Annotated[int, _bounds(setting.name)],
                 setting.default,
             )
             for setting in dataclasses.fields(BrokerSettings)
@@ -233,6 +243,17 @@ class NamespacePart(ConfigModel):
     """Maximum size of retained acknowledged messages per topic. -1: unlimited. Both 0: none are retained."""
     message_ttl_seconds: int = Field(default=0, ge=0)
     """Time after which an unacknowledged message expires. 0: never."""
+    replicate_subscription_state: bool | None = None
+    """Whether every durable subscription is replicated, also if its consumers do not request it. Default
+    of this and the following policies: the region's setting of that name."""
+    snapshot_interval_ms: SnapshotInterval | None = None
+    """Interval of snapshots while there is traffic."""
+    snapshot_timeout_ms: SnapshotTimeout | None = None
+    """Time after which a snapshot that lacks a response is dropped."""
+    snapshot_timeout_growth_max: SnapshotTimeoutGrowth | None = None
+    """Maximum factor by which the timeout grows. 1: it never grows."""
+    snapshot_cache_size: SnapshotCacheSize | None = None
+    """Number of snapshots that each replicated subscription remembers."""
 
     @model_validator(mode="after")
     def _check_retention(self) -> Self:

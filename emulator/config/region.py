@@ -126,6 +126,8 @@ class NamespaceConfig:
     """Size per topic of retained messages that all subscriptions have acknowledged; -1: no limit."""
     message_ttl_seconds: int = 0
     """0: messages do not expire."""
+    policies: dict[str, Any] = field(default_factory=dict)
+    """Further policies at start, as JSON by name."""
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> NamespaceConfig:
@@ -173,8 +175,13 @@ class BrokerSettings:
     snapshot_interval_ms: int = 1_000
     """PIP-33: interval at which subscription snapshots are attempted while there is traffic."""
     snapshot_timeout_ms: int = 30_000
+    """Time after which a snapshot that lacks a response is dropped."""
+    snapshot_timeout_growth_max: int = 8
+    """Maximum factor by which the timeout grows while snapshots time out although links are up. 1: it never grows."""
     snapshot_cache_size: int = 30
     """Size of the snapshot cache of a replicated subscription."""
+    replicate_subscription_state: bool = False
+    """Whether every durable subscription is replicated, also if its consumers do not request it."""
     failover_delay_ms: int = 1_000
     """Delay before a newly active Failover consumer receives messages."""
     max_unacked_messages_per_consumer: int = 50_000

@@ -298,3 +298,14 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.topic}"
+
+
+# Replicated subscriptions (PIP-33): values of the settings and policies with these names.
+
+SUBSCRIPTION_REPLICATION_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    "snapshot_interval_ms": (20, 3_600_000),
+    "snapshot_timeout_ms": (100, 3_600_000),
+    "snapshot_timeout_growth_max": (1, 8),
+    "snapshot_cache_size": (10, 100),
+}
+"""Setting or policy -> its minimum and maximum."""

@@ -135,15 +135,15 @@ class TestExceptions:
                 """
                 clusters: [americas, europe]
                 log: {backend: kafka, bootstrap_servers: "kafka:9092", options: {acks: all}}
-                settings: {snapshot_interval_ms: 1, snapshot_timeout_ms: 1, snapshot_cache_size: 1}
+                settings: {snapshot_interval_ms: 20, snapshot_timeout_ms: 100, snapshot_cache_size: 10}
                 """,
                 americas="""
                 log: {backend: sqlite}
-                settings: {snapshot_timeout_ms: 2, snapshot_cache_size: 2}
+                settings: {snapshot_timeout_ms: 200, snapshot_cache_size: 20}
                 regions:
                   us-east:
                     log: {backend: memory}
-                    settings: {snapshot_cache_size: 3}
+                    settings: {snapshot_cache_size: 100}
                   us-west:
                 """,
             )
@@ -157,7 +157,7 @@ class TestExceptions:
         assert [
             (s.snapshot_interval_ms, s.snapshot_timeout_ms, s.snapshot_cache_size)
             for s in (region.settings for region in topology.regions)
-        ] == [(1, 2, 3), (1, 2, 2), (1, 1, 1)]
+        ] == [(20, 200, 100), (20, 200, 20), (20, 100, 10)]
 
     def test_settings_whose_zero_has_a_meaning_may_be_zero(self, tmp_path: Path) -> None:
         topology = load_topology(

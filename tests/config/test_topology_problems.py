@@ -283,7 +283,7 @@ CASES = [
         """,
         """
         topology.yaml:4: settings.peer_reconnect_backoff_ms: 2000: peer_reconnect_backoff_ms (2000) must not be more than peer_reconnect_backoff_ms_max (250)
-        topology.yaml:5: settings.snapshot_cache_size: 0: must be at least 1
+        topology.yaml:5: settings.snapshot_cache_size: 0: must be at least 10
         topology.yaml:6: settings.snapshot_intervall_ms: 5: is not a key here (did you mean 'snapshot_interval_ms'?)
         clusters/americas.yaml:5: regions.us-west.settings.peer_reconnect_backoff_ms_max: 1999: peer_reconnect_backoff_ms (2000) must not be more than peer_reconnect_backoff_ms_max (1999)
         """,

@@ -341,7 +341,7 @@ def _policies_from_topology(namespace: NamespaceConfig) -> dict[str, Any]:
         policies[RETENTION.name] = RETENTION.codec.encode(retention)
     if namespace.message_ttl_seconds:
         policies[MESSAGE_TTL.name] = namespace.message_ttl_seconds
-    return policies
+    return policies | namespace.policies
 
 
 def _decode_document(path: str, stored: bytes) -> dict[str, Any]:

@@ -78,8 +78,7 @@ class ReplicatedSubscriptions:
         """Replicate a subscription from now on. It starts with all known snapshots: a topic without traffic takes no
         new ones."""
         if subscription.name not in self._machines:
-            cache_size = self._topic.region.config.settings.snapshot_cache_size
-            machine = self._components.replicated_subscription(subscription.name, cache_size)
+            machine = self._components.replicated_subscription(subscription.name, self.snapshots.cache_size)
             self._machines[subscription.name] = machine
             subscription.move(self._catch_up)
             machine.remember(self.snapshots.completed)
@@ -93,6 +92,12 @@ class ReplicatedSubscriptions:
         snapshots, but still responds to the requests of other regions."""
         if self._machines.pop(name, None) is not None and not self._machines:
             self.snapshots.stop()
+
+    def policies_changed(self) -> None:
+        """Apply changed policies of snapshots and of their caches."""
+        self.snapshots.policies_changed()
+        for machine in self._machines.values():
+            machine.cache.resize(self.snapshots.cache_size)
 
     def _catch_up(self, cursor: Cursor) -> None:
         """Apply the positions that other regions sent while the cursor was not replicated, and pass trailing

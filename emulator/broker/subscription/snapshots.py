@@ -11,12 +11,19 @@ from emulator.broker.topic.pending_publish import limits_of
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import OwnRegion, Publisher, check
 from emulator.core.cursor.id_set import IdSet
+from emulator.core.policies.replicated_subscriptions import (
+    SNAPSHOT_CACHE_SIZE,
+    SNAPSHOT_INTERVAL,
+    SNAPSHOT_TIMEOUT,
+    SNAPSHOT_TIMEOUT_GROWTH,
+)
 from emulator.core.replication.snapshot_types import (
     SECOND_ROUND_SUFFIX,
     Effect,
     Observed,
     OfferSnapshot,
     Skip,
+    SnapshotSettings,
     WriteMarker,
 )
 from emulator.core.replication.subscription_updates import SnapshotCache
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.pending_publish import PendingPublish
 
+OBEYS = (SNAPSHOT_CACHE_SIZE, SNAPSHOT_INTERVAL, SNAPSHOT_TIMEOUT, SNAPSHOT_TIMEOUT_GROWTH)
+"""Policies that this module acts upon (PO1)."""
 SEARCH_ENTRIES = 4_096
 """Number of newest entries of the log that are searched for snapshots from before a restart."""
 SEARCH_MARKERS_MAX = 100
@@ -92,17 +101,13 @@ class TopicSnapshots:
         offer: Callable[[Snapshot], None],
     ) -> None:
         """`offer`: passes a completed snapshot to every replicated subscription."""
-        settings = topic.region.config.settings
         self._topic = topic
         self._markers = markers
         self._offer_to_subscriptions = offer
         self.controller = topic.region.environment.components.replication.snapshots(
-            topic.region.config.region,
-            frozenset(remotes),
-            interval_ms=settings.snapshot_interval_ms,
-            timeout_ms=settings.snapshot_timeout_ms,
+            topic.region.config.region, frozenset(remotes), self._settings()
         )
-        self._completed = SnapshotCache(settings.snapshot_cache_size)
+        self._completed = SnapshotCache(self.cache_size)
         """Newest completed snapshots, with which a newly replicated subscription starts."""
         self._has_searched = False
         """Whether the log was searched for snapshots from before the restart."""
@@ -110,6 +115,27 @@ class TopicSnapshots:
         """Whether a subscription is replicated."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+
+    def _settings(self) -> SnapshotSettings:
+        policies, of_region = self._topic.policies, self._topic.region.config.settings
+        return SnapshotSettings(
+            interval_ms=policies.or_setting(SNAPSHOT_INTERVAL, of_region),
+            timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
+            timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region),
+        )
+
+    @property
+    def cache_size(self) -> int:
+        """Number of snapshots that each subscription remembers."""
+        return self._topic.policies.or_setting(SNAPSHOT_CACHE_SIZE, self._topic.region.config.settings)
+
+    def policies_changed(self) -> None:
+        """Apply the topic's policies. A shorter interval applies to the next snapshot, even if its timer is set."""
+        self.controller.configure(self._settings())
+        self._completed.resize(self.cache_size)
+        if self._timer is not None:
+            self._stop_timer()
+            self.schedule()
 
     @property
     def completed(self) -> tuple[Snapshot, ...]:
@@ -214,7 +240,7 @@ class TopicSnapshots:
         if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
             # Publishing may stop now: check again for entries that were stored meanwhile and for snapshots that time
             # out.
-            interval = topic.region.config.settings.snapshot_interval_ms / 1000
+            interval = self.controller.settings.interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
 
     def _last_data_position(self) -> Position | None:

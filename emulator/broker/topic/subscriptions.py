@@ -25,6 +25,8 @@ from emulator.core.policies.limits import (
     DISPATCH_RATES_BY_SUBSCRIPTION,
     SUBSCRIPTION_DISPATCH_RATE,
 )
+from emulator.core.policies.replicated_subscriptions import POLICIES as REPLICATION
+from emulator.core.policies.replicated_subscriptions import REPLICATE_SUBSCRIPTION_STATE
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.topic.limits import SubscribeRateLimiter
 from emulator.model.stored_keys import CursorKey
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 DISPATCH: Final = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)
 SUBSCRIPTION_RATES: Final = (SUBSCRIPTION_DISPATCH_RATE, DISPATCH_RATES_BY_SUBSCRIPTION)
-OBEYS = (*DISPATCH, *SUBSCRIPTION_RATES, DISPATCH_RATE)
+OBEYS = (*DISPATCH, *SUBSCRIPTION_RATES, DISPATCH_RATE, REPLICATE_SUBSCRIPTION_STATE)
 """Policies that this module acts upon (PO1)."""
 
 UNACKED_OF_SUBSCRIPTION_MAX: Final = 200_000
@@ -76,6 +78,8 @@ class Subscriptions(dict[str, Subscription]):
             self.throttle = self._components.topics.throttle_of(new[DISPATCH_RATE], now_ms, publish_rate)
             for subscription in list(self.values()):
                 subscription.dispatch_loop.pump()
+        if new.differs(old, *REPLICATION):
+            self._replication_changed()
         if new.differs(old, *SUBSCRIPTION_RATES):
             for subscription in self.values():
                 subscription.dispatch_loop.set_rate(self.rate_of(subscription.name))
@@ -91,6 +95,25 @@ class Subscriptions(dict[str, Subscription]):
         )
         for subscription in self.values():
             subscription.dispatch_loop.limits_changed()
+
+    def _replication_changed(self) -> None:
+        if self.replicated is not None:
+            self.replicated.policies_changed()
+        for subscription in list(self.values()):
+            self._replicate_by_default(subscription)
+
+    def _replicate_by_default(self, subscription: Subscription) -> None:
+        """Replicate a subscription if policies require that all are: not one whose replication an administrator
+        disabled, nor one that is not durable. The subscription of the metadata event topic belongs to the region."""
+        settings, cursor = self._topic.region.config.settings, subscription.cursor
+        if (
+            self._topic.policies.or_setting(REPLICATE_SUBSCRIPTION_STATE, settings)
+            and self._topic.keeps_messages
+            and subscription.durable
+            and not (cursor.replicated or cursor.replication_disabled or subscription.closed)
+            and self._topic.full_name != settings.configuration_metadata_sync_event_topic
+        ):
+            self.replicate(subscription)
 
     def rate_of(self, name: str) -> RateLimit:
         """Return the dispatch rate of a subscription: its own policy, else the policy for all subscriptions."""
@@ -112,6 +135,7 @@ class Subscriptions(dict[str, Subscription]):
         subscription = Subscription(self._topic, name, stored, durable=durable)
         self._topic.reading.remember_from(subscription.cursor.mark_delete + 1)
         self[name] = subscription
+        self._replicate_by_default(subscription)
         return subscription
 
     def remove(self, name: str) -> None:

@@ -77,6 +77,8 @@ class Policy(Generic[T]):
     """Last segment of its path at a topic; empty: the admin API has no such path."""
     at_broker: str = ""
     """Name of the dynamic configuration that sets it for all regions of the cluster; empty: there is none."""
+    at_broker_factor: int = 1
+    """The policy is this multiple of the dynamic configuration, which has another unit."""
     below_zero: str = ""
     """Pulsar's message for a negative number, which clients compare; `{}` is the last segment of the path."""
     set_without_body: bool = False

@@ -15,6 +15,7 @@ from emulator.core.policies import (
     consuming,
     lifetime,
     limits,
+    replicated_subscriptions,
     schemas,
     stored_only,
     topics,
@@ -28,6 +29,7 @@ FAMILIES = (
     stored_only,
     lifetime,
     schemas,
+    replicated_subscriptions,
 )
 
 REGISTRY: Mapping[str, Policy[Any]] = {
@@ -48,6 +50,12 @@ class TopicPolicies:
     def __getitem__(self, policy: Policy[T]) -> T:
         value: T = self._values[policy.name]
         return value
+
+    def or_setting(self, policy: Policy[T | None], settings: object) -> T:
+        """Return the value of a policy; if it is not set, that of the field of the region's `settings` with its
+        name."""
+        value: T | None = self._values[policy.name]
+        return getattr(settings, policy.name) if value is None else value
 
     def differs(self, other: TopicPolicies | None, *policies: Policy[Any]) -> bool:
         """Return whether one of these policies has another value in `other`, or `other` is None."""

@@ -154,8 +154,19 @@ def seconds_text(milliseconds: int) -> str:
 PENDING_MAX = 8
 """Maximum number of pending snapshots, not counting doubtful ones. More than one, because a round trip may take longer
 than the interval; few, because regions may never respond and requests must not accumulate in the log."""
-TIMEOUT_GROWTH_MAX = 8
-"""Maximum factor by which the configured timeout grows after snapshots timed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """The settings of a topic's snapshots, which policies change at run time. Times are milliseconds."""
+
+    interval_ms: int = 1_000
+    timeout_ms: int = 30_000
+    timeout_growth_max: int = 8
+    """Maximum factor by which the timeout grows."""
+
+
+DEFAULT_SETTINGS = SnapshotSettings()
 
 
 class SnapshotBackoff:
@@ -171,19 +182,24 @@ class SnapshotBackoff:
       only links broke: where a marker is queued for longer than the timeout, each new snapshot would delay the others.
     """
 
-    def __init__(self, interval_ms: int, timeout_ms: int) -> None:
-        self._interval_ms = interval_ms
-        self._configured_timeout_ms = timeout_ms
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self._settings = settings
         self.reset()
 
     def reset(self) -> None:
         """Start from the configured values, because the set of regions changed."""
-        self.retry_after_ms = self._interval_ms
+        self.retry_after_ms: int = self._settings.interval_ms
         """Time that a pending snapshot which covers every message is waited for before another one is started."""
         self.pending_max = PENDING_MAX
         """Present maximum number of pending snapshots that are not doubtful, from 1 to PENDING_MAX."""
-        self.timeout_ms = self._configured_timeout_ms
-        """Timeout of a snapshot, from the configured timeout to TIMEOUT_GROWTH_MAX times that."""
+        self.timeout_ms: int = self._settings.timeout_ms
+        """Timeout of a snapshot, from the configured timeout to `timeout_growth_max` times that."""
+
+    def configure(self, settings: SnapshotSettings) -> None:
+        """Apply changed settings. The present timeout is kept within the new bounds."""
+        self._settings = settings
+        self.set_timeout(self.timeout_ms)
+        self.retry_after_ms = min(max(settings.interval_ms, self.retry_after_ms), self.timeout_ms)
 
     def lengthen_wait(self) -> None:
         """Double the wait: a snapshot timed out, or is started again."""
@@ -196,9 +212,9 @@ class SnapshotBackoff:
     def completed(self, duration_ms: int) -> None:
         self.pending_max = min(self.pending_max + 1, PENDING_MAX)
         self.set_timeout(2 * duration_ms)
-        self.retry_after_ms = min(max(self._interval_ms, 2 * duration_ms), self.timeout_ms)
+        self.retry_after_ms = min(max(self._settings.interval_ms, 2 * duration_ms), self.timeout_ms)
 
     def set_timeout(self, milliseconds: int) -> None:
         """Set the timeout of the next snapshots, within its bounds."""
-        most = TIMEOUT_GROWTH_MAX * self._configured_timeout_ms
-        self.timeout_ms = max(self._configured_timeout_ms, min(milliseconds, most))
+        configured = self._settings.timeout_ms
+        self.timeout_ms = max(configured, min(milliseconds, self._settings.timeout_growth_max * configured))

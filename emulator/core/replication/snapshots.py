@@ -53,6 +53,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from emulator.core.replication.snapshot_types import (
+    DEFAULT_SETTINGS,
     FOLLOW_UP_SUFFIX,
     NOT_TRIGGERING_SUFFIXES,
     SECOND_ROUND_SUFFIX,
@@ -64,6 +65,7 @@ from emulator.core.replication.snapshot_types import (
     Skip,
     SnapshotBackoff,
     SnapshotCounters,
+    SnapshotSettings,
     SnapshotStage,
     WriteMarker,
     seconds_text,
@@ -80,9 +82,8 @@ class SnapshotController:
         self,
         region: str,
         remotes: frozenset[str],
+        settings: SnapshotSettings = DEFAULT_SETTINGS,
         *,
-        interval_ms: int = 1_000,
-        timeout_ms: int = 30_000,
         rounds: int | None = None,
     ) -> None:
         """`rounds` overrides the number of rounds, only to show that one round is not enough."""
@@ -92,8 +93,9 @@ class SnapshotController:
         """Snapshot id -> pending snapshot, oldest first."""
         self.last_completed: CompletedSnapshot | None = None
         self.counters = SnapshotCounters()
-        self._interval_ms = interval_ms
-        self.backoff = SnapshotBackoff(interval_ms, timeout_ms)
+        self.settings = settings
+        """Replaced by `configure`."""
+        self.backoff = SnapshotBackoff(settings)
         self._rounds = rounds
         self._now_ms = 0
         """Latest time that a caller passed."""
@@ -114,13 +116,20 @@ class SnapshotController:
         self.skip: Skip | None = None
         """Why the last tick started no snapshot; None: it started one, or there was no tick."""
 
+    def configure(self, settings: SnapshotSettings) -> None:
+        """Apply changed settings, to pending snapshots too."""
+        self.settings = settings
+        self.backoff.configure(settings)
+
     # Starting.
 
     @property
     def due_ms(self) -> int:
         """Earliest time at which `tick` may start the next snapshot, by its clock. In the past when a condition other
         than the interval prevents it."""
-        return self._now_ms if self._last_start_ms is None else self._last_start_ms + self._interval_ms
+        return (
+            self._now_ms if self._last_start_ms is None else self._last_start_ms + self.settings.interval_ms
+        )
 
     def tick(
         self,
@@ -154,7 +163,7 @@ class SnapshotController:
     def _count_skipped(self, skip: Skip) -> None:
         """Count a skipped snapshot, once per interval and reason: `tick` is called for every event."""
         counted_ms = self._skip_counted_ms.get(skip)
-        if counted_ms is None or self._now_ms - counted_ms >= self._interval_ms:
+        if counted_ms is None or self._now_ms - counted_ms >= self.settings.interval_ms:
             self._skip_counted_ms[skip] = self._now_ms
             self.counters.skipped[skip] += 1
 

@@ -75,6 +75,14 @@ class SnapshotCache:
         del self._entry_ids[victim], self._snapshots[victim]
         return victim != at
 
+    def resize(self, max_size: int) -> None:
+        """Set the maximum size, and drop snapshots beyond it as a full cache does."""
+        assert max_size >= 1
+        self.max_size = max_size
+        while len(self._snapshots) > max_size:
+            victim = self._most_redundant()
+            del self._entry_ids[victim], self._snapshots[victim]
+
     def _most_redundant(self) -> int:
         """Return the index whose neighbours are closest together, never the last; of several, the oldest."""
         ids = self._entry_ids

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.progress import Forwarding, forwarding
-from emulator.core.replication.snapshot_types import Effect, OfferSnapshot, WriteMarker
+from emulator.core.replication.snapshot_types import Effect, OfferSnapshot, SnapshotSettings, WriteMarker
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import (
     ReplicatedSubscription,
@@ -97,7 +97,7 @@ class RegionModel:
         self.controller = SnapshotController(
             self.name,
             frozenset(self.world.names) - {self.name},
-            interval_ms=INTERVAL_MS,
+            SnapshotSettings(INTERVAL_MS),
             rounds=self.world.rounds,
         )
 

@@ -11,6 +11,7 @@ from emulator.core.replication.snapshot_types import (
     Observed,
     OfferSnapshot,
     Skip,
+    SnapshotSettings,
     SnapshotStage,
     WriteMarker,
 )
@@ -23,7 +24,7 @@ SOMEWHERE = Position(9, 9)
 
 
 def controller_of_a(*remotes: str, timeout_ms: int = 30_000) -> SnapshotController:
-    return SnapshotController("a", frozenset(remotes), interval_ms=1_000, timeout_ms=timeout_ms)
+    return SnapshotController("a", frozenset(remotes), SnapshotSettings(timeout_ms=timeout_ms))
 
 
 def request(snapshot_id: str, source_region: str = "a") -> WriteMarker:
@@ -500,14 +501,14 @@ def test_stages_only_move_on():
 
 def test_a_skipped_snapshot_is_counted_once_per_interval():
     """`tick` is called for every message."""
-    controller = SnapshotController("a", frozenset({"b"}), interval_ms=1_000)
+    controller = SnapshotController("a", frozenset({"b"}))
     for now_ms in range(0, 2_000, 10):
         controller.tick(now_ms, "s", last_data_position=Position(1, now_ms), disconnected={"b"})
     assert controller.counters.skipped == {Skip.DISCONNECTED: 2}
 
 
 def test_snapshots_under_way_are_aborted_when_no_subscription_is_replicated_any_more():
-    controller = SnapshotController("a", frozenset({"b"}), interval_ms=1_000)
+    controller = SnapshotController("a", frozenset({"b"}))
     controller.tick(0, "s", last_data_position=Position(1, 0))
     controller.abort_pending()
     assert (controller.counters.aborted, len(controller.pending)) == (1, 0)

@@ -48,9 +48,9 @@ class _ConstantTimeout(SnapshotBackoff):
 class _SnapshotsWithoutBackoff(SnapshotController):
     """A snapshot is started at every interval, regardless of how many are pending or timed out."""
 
-    def __init__(self, *args: Any, interval_ms: int = 1_000, timeout_ms: int = 30_000, **named: Any) -> None:
-        super().__init__(*args, interval_ms=interval_ms, timeout_ms=timeout_ms, **named)
-        self.backoff = _ConstantTimeout(interval_ms, timeout_ms)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.backoff = _ConstantTimeout(self.settings)
 
     @property
     def _waited_for(self) -> list[PendingSnapshot]:

@@ -16,6 +16,7 @@ from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
+from emulator.config.region import BrokerSettings
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.topic_policies import REGISTRY
 from emulator.model.stored_keys import BROKER_POLICIES_PATH
@@ -32,8 +33,6 @@ SETTINGS: Final = {
     "maxMessageSize": "max_message_bytes",
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
     "activeConsumerFailoverDelayTimeMillis": "failover_delay_ms",
-    "replicatedSubscriptionsSnapshotFrequencyMillis": "snapshot_interval_ms",
-    "replicatedSubscriptionsSnapshotMaxCachedPerSubscription": "snapshot_cache_size",
 }
 """Pulsar's name of a setting -> the region's setting with the same meaning."""
 
@@ -123,7 +122,19 @@ def _is_field(policy: Policy[Any]) -> bool:
 
 
 def _value_as_text(policy: Policy[Any], as_json: Any) -> str:
-    return _as_text(as_json[policy.at_broker] if _is_field(policy) else as_json)
+    if _is_field(policy):
+        return _as_text(as_json[policy.at_broker])
+    if policy.at_broker_factor == 1:
+        return _as_text(as_json)
+    return f"{as_json / policy.at_broker_factor:g}"
+
+
+def _default_as_text(policy: Policy[Any], settings: BrokerSettings) -> str:
+    """Return the value that applies while the dynamic setting is not set."""
+    as_json = (
+        getattr(settings, policy.name) if policy.default is None else policy.codec.encode(policy.default)
+    )
+    return _value_as_text(policy, as_json)
 
 
 def _as_text(value: Any) -> str:
@@ -141,7 +152,7 @@ async def runtime(call: AdminRequest) -> Content:
         "keepAliveIntervalSeconds": _as_text(settings.keep_alive_interval_ms / 1_000),
         "allowAutoTopicCreation": _as_text(settings.allow_auto_topic_creation),
         **{name: _as_text(getattr(settings, field)) for name, field in SETTINGS.items()},
-        **{name: _value_as_text(one, one.codec.encode(one.default)) for name, one in DYNAMIC.items()},
+        **{name: _default_as_text(one, settings) for name, one in DYNAMIC.items()},
         **_dynamic(region),
     }
 
@@ -150,12 +161,19 @@ async def set_dynamic(call: AdminRequest) -> None:
     policy = _dynamic_policy(call)
     text = unquote(call.names["value"])
     try:
-        value = policy.codec.decode(
-            {policy.at_broker: _parse_value(text)} if _is_field(policy) else _parse_value(text)
-        )
+        value = policy.codec.decode(_dynamic_as_json(policy, text))
     except ValueError as problem:
         raise HttpError(412, f"{call.names['name']}: {problem}") from None
     await call.region.policies.set(BROKER_POLICIES_PATH, policy, value)
+
+
+def _dynamic_as_json(policy: Policy[Any], text: str) -> Any:
+    """Return the JSON of a policy for the text of its dynamic setting."""
+    value = _parse_value(text)
+    if _is_field(policy):
+        return {policy.at_broker: value}
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value * policy.at_broker_factor if is_number else value
 
 
 async def unset_dynamic(call: AdminRequest) -> None:

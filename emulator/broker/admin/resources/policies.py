@@ -110,6 +110,8 @@ def _row(
         path = level.path_of(call)
         if call.flag("applied"):
             value = level.effective(call, policy)
+            if value is None:
+                value = getattr(call.region.config.settings, policy.name, None)
             return policy.unset if value is None else policy.codec.encode(value)
         return call.region.policies.stored_policies(path).get(policy.name, policy.unset)
 

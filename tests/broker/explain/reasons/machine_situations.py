@@ -22,7 +22,7 @@ FIRST, SECOND = Position(1, 0), Position(1, 1)
 
 
 def controller() -> SnapshotController:
-    return SnapshotController("a", frozenset({"b"}), interval_ms=1_000, timeout_ms=30_000)
+    return SnapshotController("a", frozenset({"b"}))
 
 
 def begun() -> SnapshotController:
