@@ -26,11 +26,9 @@ from emulator.run.links import change_links, refuse_unknown_link
 from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import (
     AdminExchange,
-    HttpResponse,
     NoHttpResponse,
     break_request,
     call,
-    describe,
     link_request,
     query_status,
 )
@@ -96,31 +94,25 @@ class LinkedRegions(RegionMachines):
     async def _send_break(self, links: Sequence[Link], connections: str) -> None:
         """Let both ends of each link break its open connections, or end half-open ones. Regions that do not run, or do
         not listen yet, have none."""
-        record, states = self._directory.read(), await self._states()
         pairs = {frozenset(link): link for link in links}.values()
-        requests = [(end, link) for link in pairs for end in _regions_of(link) if states[end] == "running"]
-        answers = await asyncio.gather(
-            *(
-                call(
-                    record.regions[end].host,
-                    record.regions[end].admin_port,
-                    *break_request(link, connections),
-                )
-                for end, link in requests
-            ),
-            return_exceptions=True,
+        await asyncio.gather(
+            *(self._break_at(end, link, connections) for link in pairs for end in _regions_of(link))
         )
-        states = await self._states()
-        for (end, (source, target)), answer in zip(requests, answers, strict=True):
-            if isinstance(answer, BaseException) and not isinstance(answer, NoHttpResponse):
-                raise answer
-            problem = describe(answer) if isinstance(answer, HttpResponse) else str(answer)
-            has_none = states[end] != "running" or not record.regions[end].was_ready
-            is_done = has_none if isinstance(answer, NoHttpResponse) else answer.status == 204
-            if connections != "normal" and not is_done:
-                raise RuntimeFailure(
-                    f"{end} did not break the connections of {source} -> {target}: {problem}"
-                )
+
+    async def _break_at(self, end: str, link: Link, connections: str) -> None:
+        region = self._directory.read().regions[end]
+        request = break_request(link, connections)
+        if not region.was_ready:
+            with suppress(NoHttpResponse):
+                await call(region.host, region.admin_port, *request)
+            return
+        try:
+            await self._apply(
+                end, f"{connections} connections of link {link[0]} -> {link[1]}", lambda _: request
+            )
+        except RuntimeFailure:
+            if connections != "normal":  # otherwise `heal` reports which links are not established
+                raise
 
     async def _set_links(
         self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]

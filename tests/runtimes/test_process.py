@@ -17,6 +17,7 @@ import pytest
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory
+from emulator.run.processes import ProcessState
 from emulator.runtimes import region_kafka, region_processes, regions
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
@@ -220,6 +221,22 @@ async def test_a_region_that_was_paused_during_a_cut_applies_the_cut_when_it_res
     await runtime.resume("us-east")
     assert ["us-east", "us-west", "cut"] in received_links(runtime.run_dir, "us-east")
     assert ["us-east", "eu-central", "up"] in received_links(runtime.run_dir, "us-east")
+
+
+async def test_connections_of_a_region_that_dies_during_a_reset_count_as_broken(
+    runtime: ProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container engine reports a killed container as running for a moment."""
+    await runtime.kill("us-east")
+    present, looks = runtime._states, iter(range(3))
+
+    async def reported_late() -> dict[str, ProcessState]:
+        states = await present()
+        return states if next(looks, None) is None else {**states, "us-east": "running"}
+
+    monkeypatch.setattr(runtime, "_states", reported_late)
+    await runtime.break_connections([("us-east", "us-west")], "reset")
+    assert next(looks, None) is None, "it looked again"
 
 
 async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime) -> None:

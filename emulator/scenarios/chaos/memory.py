@@ -20,12 +20,15 @@ MIB: Final = 1024 * 1024
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process in bytes; None if the system does not report it."""
+    """Return the resident memory of a process and its children in bytes; None if the system does not report it. The
+    process of a container is an init process, whose child is the region."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (OSError, ValueError, IndexError):
         return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    own = pages * os.sysconf("SC_PAGE_SIZE")
+    return own + sum(resident_bytes(child) or 0 for child in children)
 
 
 class MemoryCurves:

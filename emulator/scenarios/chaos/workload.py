@@ -24,6 +24,9 @@ ABOUT_STEPS: Final = ("proves", "description", "expect", "steps")
 """Keys of a scenario file that do not apply when its steps are replaced."""
 REGIONS_MAX: Final = 5
 """Maximum number of regions that the built-in workload publishes in and consumes in."""
+FINISH_SECONDS: Final = 90
+"""Time after the faults for clients to connect again and receive every outcome: released clients wait up to 60 s before
+an attempt."""
 DRAIN_SECONDS: Final = 60
 """Time after the faults for replication to catch up and for consumers to acknowledge every message."""
 
@@ -109,7 +112,11 @@ def chaos_object(seed: int | None, profile: ProfileName, seconds: float, *, lose
 
 def _text(workload: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> str:
     """Return a scenario file: all actors begin, the faults follow, those that publish finish, and regions drain."""
-    steps = [{"begin": "all"}, *faults, *({"finish": name} for name in _publishers(workload["actors"]))]
+    finish = (
+        {"finish": {"actors": name, "within": f"{FINISH_SECONDS}s"}}
+        for name in _publishers(workload["actors"])
+    )
+    steps = [{"begin": "all"}, *faults, *finish]
     lines = "".join(f"- {step_text(step)}\n" for step in (*steps, {"drain": f"{DRAIN_SECONDS}s"}))
     head = yaml.safe_dump(dict(workload), sort_keys=False, allow_unicode=True, width=120)
     return f"{head}steps:\n{lines}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +56,23 @@ class _OneRegion:
     async def status(self) -> object:
         status = await self._runtime.status()
         return replace(status, regions=(replace(status.regions[0], pid=self._pid),))
+
+
+def test_the_memory_of_a_process_includes_its_children() -> None:
+    """The first process of a container is an init process of less than a megabyte."""
+    program = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # the child runs
+        own = int(Path(f"/proc/{parent.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        both = resident_bytes(parent.pid)
+        parent.communicate(b"\n")
+    assert both is not None
+    assert both > own * 1.5
 
 
 def test_the_memory_of_a_process_is_read_and_that_of_a_dead_one_is_unknown() -> None:

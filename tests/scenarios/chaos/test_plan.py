@@ -131,6 +131,6 @@ def test_the_chaos_step_replaces_the_steps_of_a_workload() -> None:
     assert [step.text for step in scenario.steps] == [
         "begin: all",
         "chaos: {for: 60s, profile: harsh, seed: 7}",
-        "finish: producers",
+        "finish: {actors: producers, within: 90s}",
         "drain: 60s",
     ]
