@@ -16,6 +16,7 @@ import typer
 
 from emulator.cli.application import LOST, app, open_run_of
 from emulator.cli.curl import CurlRequest, print_curl
+from emulator.cli.details import details_as_lines
 from emulator.cli.options import AsCurl, AsJson, OnlyRegion, RunDir
 from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, GeoemuError, Problem, Refused
@@ -184,7 +185,8 @@ def _lines(response: RegionResponse) -> list[str]:
     if one.why:
         # Several reasons are several lines.
         lines.append(f"  because    {one.why.replace('; ', f';{NEW_LINE}')}")
-    return lines + [f"  waits for  {waited}" for waited in one.waits_for]
+    lines += [f"  waits for  {waited}" for waited in one.waits_for]
+    return lines + ([] if one.subscription is None else details_as_lines(one.subscription))
 
 
 def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incomplete: str) -> list[str]:

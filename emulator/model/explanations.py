@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from emulator.model.reasons import Cause, Reason
+from emulator.model.subscription_details import SubscriptionDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Explanation:
     """For a subscription: regions to which its position is sent. None: it is not replicated."""
     not_applied: tuple[str, ...] = ()
     """For a subscription that is not replicated: regions that sent a position, which was not applied."""
+    subscription: SubscriptionDetails | None = None
+    """For a subscription: its position, its snapshots, and what other regions know of it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,8 +42,15 @@ class Explanation:
     def from_json(cls, raw: Mapping[str, Any]) -> Explanation:
         """Create an explanation from the result of `to_json`. Raises KeyError or TypeError for anything else."""
         lists = {name: tuple(raw[name]) for name in ("waits_for", "causes", "not_applied")}
-        remotes = raw["replicates_to"]
-        return cls(**{**raw, **lists, "replicates_to": None if remotes is None else tuple(remotes)})
+        remotes, details = raw["replicates_to"], raw.get("subscription")
+        return cls(
+            **{
+                **raw,
+                **lists,
+                "replicates_to": None if remotes is None else tuple(remotes),
+                "subscription": None if details is None else SubscriptionDetails.from_json(details),
+            }
+        )
 
 
 def explained(
@@ -106,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "subscription": Kind(
         ("TOPIC", "SUBSCRIPTION"),
-        "its cursor, what it waits for, and why its position is not sent to other regions",
+        "its cursor, its snapshots, what was sent to and applied from other regions, and why its position is not sent",
     ),
     "replication": Kind(
         ("TOPIC", "REGION"), "the backlog of the replicator to a region, and why it does not send"

@@ -6,7 +6,7 @@ Markers are entries that brokers write. `wire.markers` encodes and decodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emulator.model.values import Position
 
@@ -44,6 +44,8 @@ class Snapshot:
     local_position: Position
     positions: tuple[tuple[str, Position], ...]
     """(other region, position in its log)."""
+    taken_ms: int = field(default=0, compare=False)
+    """Time at which its marker was written, by this region's clock; 0: not known yet. Not a part of the marker."""
 
 
 @dataclass(frozen=True, slots=True)

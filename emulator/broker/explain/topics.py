@@ -6,7 +6,7 @@ Explanations are computed from the state machines themselves, and change no stat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from emulator.broker.explain.metadata import why_shared
@@ -16,6 +16,7 @@ from emulator.broker.explain.producers import (
     why_disk_delays,
     why_producer_waits,
 )
+from emulator.broker.explain.subscriptions import explain_subscription
 from emulator.broker.explain.transactions import (
     ExplanationBuilder,
     explain_key,
@@ -26,12 +27,11 @@ from emulator.broker.explain.transactions import (
 )
 from emulator.broker.region import Region
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
-from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import LoadState
 from emulator.core.metadata.event import readable
 from emulator.model.explanations import KINDS, Explanation, explained
-from emulator.model.reasons import NO_REASON, Cause, Reason, ReasonRow
+from emulator.model.reasons import Cause, Reason, ReasonRow
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 
@@ -174,45 +174,6 @@ def _subscriptions(region: Region) -> Iterable[Words]:
     ]
 
 
-def _subscription(region: Region, words: Words, build: ExplanationBuilder) -> Explanation:
-    topic = region.directory.serving[words[0]]
-    subscription = topic.subscriptions[words[1]]
-    backlog, consumers = subscription.backlog(), len(subscription.consumers)
-    summary = (
-        f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries after it "
-        f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
-    )
-    delivery = subscription.why_not() or why_not_readable(region, topic)
-    explanation = build(summary, None, [delivery, _why_position_stays(topic, subscription)])
-    not_applied = tuple(sorted(subscription.cursor.unapplied))
-    return replace(explanation, replicates_to=_replicates_to(topic, subscription), not_applied=not_applied)
-
-
-def _replication_status(subscription: Subscription) -> str:
-    if subscription.cursor.replicated:
-        return "replicated"
-    detail = "; an administrator turned replication off" if subscription.cursor.replication_disabled else ""
-    return f"not replicated{detail}"
-
-
-def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] | None:
-    if not subscription.cursor.replicated:
-        return None
-    return (
-        ()
-        if topic.subscriptions.replicated is None
-        else tuple(sorted(topic.subscriptions.replicated.snapshots.controller.remotes))
-    )
-
-
-def _why_position_stays(topic: Topic, subscription: Subscription) -> Reason:
-    """Return why the position is not replicated; NO_REASON for a subscription without replication."""
-    if topic.subscriptions.replicated is None:
-        return Cause.SNAPSHOT_NO_REMOTES() if subscription.cursor.replicated else NO_REASON
-    reason = topic.subscriptions.replicated.why_not(subscription)
-    return NO_REASON if reason.cause is Cause.SUBSCRIPTION_NOT_REPLICATED else reason
-
-
 # Replication.
 
 
@@ -308,7 +269,7 @@ def _link(region: Region, words: Words, build: ExplanationBuilder) -> Explanatio
 
 EXPLAINERS: Mapping[str, Explainer] = {
     "topic": Explainer(_topics, _topic),
-    "subscription": Explainer(_subscriptions, _subscription),
+    "subscription": Explainer(_subscriptions, explain_subscription),
     "replication": Explainer(_replicators, _replication),
     "snapshot": Explainer(_replicated_topics, _snapshot),
     "metadata": Explainer(_paths, _path),

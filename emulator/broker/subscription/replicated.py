@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.subscription.snapshots import MarkerWriter, SnapshotTopic, TopicSnapshots
+from emulator.broker.subscription.snapshots import MarkerWriter, SnapshotTopic, TopicSnapshots, with_time
+from emulator.broker.subscription.update_records import TopicUpdateRecords
 from emulator.broker.topic.view import SubscriptionsView
 from emulator.config.compatibility import Compatibility
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.snapshot_types import WriteMarker
 from emulator.core.replication.subscription_updates import Applied, ReplicatedSubscription
+from emulator.core.replication.update_records import OUTCOMES, UpdateOutcome
 from emulator.errors import StorageError
 from emulator.model.markers import Snapshot, SubscriptionUpdate
-from emulator.model.reasons import Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
@@ -64,9 +67,18 @@ class ReplicatedSubscriptions:
         self._topic = topic
         self._components = topic.region.environment.components.replication
         self._markers = MarkerWriter(topic)
-        self.snapshots = TopicSnapshots(topic, remotes, self._markers, self._offer)
+        self.snapshots = TopicSnapshots(
+            topic,
+            remotes,
+            self._markers,
+            self._offer,
+            lambda entry, update: self.records.found(entry, update),
+        )
         self._machines: dict[str, ReplicatedSubscription] = {}
         """State machines of the replicated subscriptions, by name of the subscription."""
+        self.records = TopicUpdateRecords(topic, self.snapshots)
+        self.sending = 0
+        """Number of updates that wait until the position is durable."""
         self._applies_always = status_follows_upstream(topic.region)
         self.updates_not_applied = 0
         """Number of updates of other regions that were not applied, because the subscription is not replicated here."""
@@ -80,7 +92,8 @@ class ReplicatedSubscriptions:
         if subscription.name not in self._machines:
             machine = self._components.replicated_subscription(subscription.name, self.snapshots.cache_size)
             self._machines[subscription.name] = machine
-            subscription.move(self._catch_up)
+            self.records.of(subscription.name)
+            subscription.move(partial(self._catch_up, subscription.name))
             machine.remember(self.snapshots.completed)
             self.mark_delete_moved(subscription)
             self.snapshots.search_log()
@@ -90,6 +103,7 @@ class ReplicatedSubscriptions:
         """Stop replicating a subscription, which may have been deleted. UNSUBSCRIBE is local: the next update of
         another region creates the subscription again. Without a replicated subscription the topic requests no
         snapshots, but still responds to the requests of other regions."""
+        self.records.forget(name)
         if self._machines.pop(name, None) is not None and not self._machines:
             self.snapshots.stop()
 
@@ -99,11 +113,12 @@ class ReplicatedSubscriptions:
         for machine in self._machines.values():
             machine.cache.resize(self.snapshots.cache_size)
 
-    def _catch_up(self, cursor: Cursor) -> None:
+    def _catch_up(self, name: str, cursor: Cursor) -> None:
         """Apply the positions that other regions sent while the cursor was not replicated, and pass trailing
         markers."""
         for source, update in cursor.take_unapplied().items():
-            self._apply_update(cursor, source, update.entry_id, update.named)
+            outcome = self._apply_update(cursor, source, update.entry_id, update.named)
+            self.records.of(name).note_applied(source, OUTCOMES[outcome])
         cursor.ack_hidden(self._topic.state.visibility.hidden)
 
     def mark_delete_moved(self, subscription: Subscription) -> None:
@@ -131,7 +146,7 @@ class ReplicatedSubscriptions:
             if machine is None or not isinstance(marker, Snapshot):
                 continue
             if self.snapshots.is_of_this_log(marker):
-                self._offer_to(subscription, machine, marker)
+                self._offer_to(subscription, machine, with_time(marker, entry))
 
     def _offer(self, snapshot: Snapshot) -> None:
         for name, machine in self._machines.items():
@@ -153,6 +168,7 @@ class ReplicatedSubscriptions:
         lose a position that another region relies on."""
         if update is not None:
             machine = self._machines[subscription.name]
+            self.sending += 1
             self._topic.region.spawn(self._send_when_durable(subscription, machine, update))
 
     async def _send_when_durable(
@@ -162,6 +178,8 @@ class ReplicatedSubscriptions:
             await subscription.persisted()
         except StorageError:
             return  # the topic is loaded again, and its new controller takes a snapshot
+        finally:
+            self.sending -= 1
         is_replicated = self._machines.get(subscription.name) is machine
         if is_replicated and not self._closed:
             self._markers.write(WriteMarker(update, ()))
@@ -173,21 +191,27 @@ class ReplicatedSubscriptions:
         order."""
         for entry in entries:
             if entry.marker is not None:
+                if entry.info.replicated_from is not None:
+                    self.snapshots.marker_received()
                 if not isinstance(entry.marker, SubscriptionUpdate):
                     self.snapshots.marker_stored(entry, entry.marker)
                 elif entry.info.replicated_from is not None:
-                    self._update_stored(entry.marker, entry.info.replicated_from)
+                    self._update_stored(entry, entry.marker, entry.info.replicated_from)
                 else:
                     self._note("update_sent")
+                    if entry.marker.subscription in self._machines:
+                        self.records.sent(entry, entry.marker)
         self._pass_trailing_markers()
         self.snapshots.schedule()
 
-    def _update_stored(self, update: SubscriptionUpdate, source: str) -> None:
+    def _update_stored(self, entry: StoredEntry, update: SubscriptionUpdate, source: str) -> None:
         topic = self._topic
         entry_id = self._components.own_entry_id(update, topic.region.config.region, topic.ledger_id)
-        if entry_id is None:
-            return
         subscription = topic.subscriptions.get(update.subscription)
+        if entry_id is None:
+            if subscription is not None:
+                self.records.received(entry, update, source, UpdateOutcome.OTHER_LOG)
+            return
         if subscription is None:
             subscription = self._create(update.subscription)
         if subscription.closed:
@@ -197,11 +221,22 @@ class ReplicatedSubscriptions:
             subscription.cursor, subscription.durable, self._applies_always
         ):
             self.updates_not_applied += 1
+            self.records.received(entry, update, source, UpdateOutcome.NOT_REPLICATED)
             if subscription.durable:
                 known = self._sharing_regions(named)
                 subscription.move(lambda cursor: cursor.note_unapplied(source, entry_id, known))
             return
-        subscription.move(lambda cursor: self._apply_update(cursor, source, entry_id, named))
+        subscription.move(
+            lambda cursor: self.records.received(
+                entry, update, source, OUTCOMES[self._apply_update(cursor, source, entry_id, named)]
+            )
+        )
+        self._answer(subscription, update, source, entry_id)
+
+    def _answer(
+        self, subscription: Subscription, update: SubscriptionUpdate, source: str, entry_id: int
+    ) -> None:
+        """Send the position in turn, if an update of `source` moved it beyond what other regions know."""
         machine = self._machines.get(subscription.name)
         if machine is None:
             return
@@ -226,7 +261,7 @@ class ReplicatedSubscriptions:
         self._topic.subscriptions.replicate(subscription)
         return subscription
 
-    def _apply_update(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
+    def _apply_update(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> Applied:
         applied = self._topic.state.follow(
             cursor,
             source,
@@ -239,6 +274,7 @@ class ReplicatedSubscriptions:
             logger.warning("%s: update of %s refused: %s", self._topic.full_name, source, applied.value)
         else:
             self._note("update_applied")
+        return applied
 
     def _note(self, event: str) -> None:
         self._topic.region.resources.protocol_events.note(event, self._topic.full_name)
@@ -260,6 +296,11 @@ class ReplicatedSubscriptions:
             for source in sorted(one.cursor.unapplied):
                 yield name, source
 
+    def cached_snapshots(self, name: str) -> tuple[Snapshot, ...]:
+        """Return the snapshots that a subscription waits to reach, oldest first."""
+        machine = self._machines.get(name)
+        return () if machine is None else machine.cache.snapshots
+
     def why_not(self, subscription: Subscription) -> Reason:
         """Return why the subscription's position is not replicated any further; NO_REASON when it is."""
         cursor, controller = subscription.cursor, self.snapshots.controller
@@ -273,8 +314,19 @@ class ReplicatedSubscriptions:
         return (
             controller.why_unreachable(observed)
             or machine.why_not(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers)
+            or self.why_unconfirmed(subscription.name)
             or controller.why_not(observed)
         )
+
+    def why_unconfirmed(self, name: str) -> Reason:
+        """Return which region has not stored the newest position of a subscription that was sent to it."""
+        records = self.records.of(name)
+        for region in sorted(self.snapshots.controller.remotes):
+            update, confirmed = records.newest_sent(region), self._topic.replicators.confirmed(region)
+            if update is not None and confirmed is not None and update.entry_id > confirmed:
+                behind = update.entry_id - confirmed
+                return Cause.UPDATE_NOT_CONFIRMED(region=region, entry=update.entry_id, behind=behind)
+        return NO_REASON
 
     def summary(self) -> dict[str, Any]:
         """Return the counters of snapshots and updates, and why there is no newer snapshot."""

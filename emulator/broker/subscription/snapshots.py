@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.topic.pending_publish import limits_of
@@ -27,8 +28,9 @@ from emulator.core.replication.snapshot_types import (
     WriteMarker,
 )
 from emulator.core.replication.subscription_updates import SnapshotCache
+from emulator.core.replication.update_records import SnapshotBases
 from emulator.errors import StorageError
-from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason, ReasonRow
 from emulator.model.values import Position
 from emulator.wire.markers import encode_marker
@@ -52,6 +54,11 @@ class Connectivity(Protocol):
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
         """Return the regions to which this topic's replicator is disconnected, and those of `remotes` whose replicator
         is not connected to this topic."""
+        ...
+
+    def confirmed(self, remote: str) -> int | None:
+        """Return the entry id up to which a remote region has confirmed the log; None: the topic is not replicated to
+        it."""
         ...
 
     def unreachable(self, remotes: frozenset[str]) -> Mapping[str, ReasonRow]:
@@ -99,16 +106,22 @@ class TopicSnapshots:
         remotes: Sequence[str],
         markers: MarkerWriter,
         offer: Callable[[Snapshot], None],
+        found_update: Callable[[StoredEntry, SubscriptionUpdate], None],
     ) -> None:
-        """`offer`: passes a completed snapshot to every replicated subscription."""
+        """`offer`: passes a completed snapshot to every replicated subscription. `found_update`: is called for each
+        update of a subscription from before the topic was loaded that is found in the log."""
         self._topic = topic
         self._markers = markers
         self._offer_to_subscriptions = offer
+        self._found_update = found_update
         self.controller = topic.region.environment.components.replication.snapshots(
             topic.region.config.region, frozenset(remotes), self._settings()
         )
         self._completed = SnapshotCache(self.cache_size)
         """Newest completed snapshots, with which a newly replicated subscription starts."""
+        self.bases = SnapshotBases()
+        self._markers_received = 0
+        """Number of markers of other regions that were stored since the topic was loaded."""
         self._has_searched = False
         """Whether the log was searched for snapshots from before the restart."""
         self._active = False
@@ -142,7 +155,16 @@ class TopicSnapshots:
         """The remembered completed snapshots, up to `snapshot_cache_size`, oldest first."""
         return self._completed.snapshots
 
+    @property
+    def messages(self) -> int:
+        """Number of messages published to the topic since it was loaded, without markers; duplicates are counted."""
+        return self._topic.metrics.published.messages - self._markers_received
+
     # Events.
+
+    def marker_received(self) -> None:
+        """Count a marker of another region that became durable."""
+        self._markers_received += 1
 
     def start(self) -> None:
         """Take snapshots from now on: a subscription is replicated."""
@@ -180,15 +202,18 @@ class TopicSnapshots:
         match marker:
             case SnapshotRequest(snapshot_id=snapshot_id, source_region=source):
                 effects = controller.request_stored(marker, self._topic.reading.last_position)
-                is_first_round = not snapshot_id.endswith(SECOND_ROUND_SUFFIX)
-                self._note("snapshot_started", source == controller.region and is_first_round)
+                is_own_first = source == controller.region and not snapshot_id.endswith(SECOND_ROUND_SUFFIX)
+                if is_own_first:
+                    self.bases.request_stored(snapshot_id, entry.entry_id)
+                self._note("snapshot_started", is_own_first)
             case SnapshotResponse():
                 position = Position(self._topic.ledger_id, entry.entry_id)
                 effects = controller.response_stored(marker, position, _now_ms())
                 is_of_remote = marker.region != controller.region
                 self._note("snapshot_response", is_of_remote and counters.ignored_answers == ignored)
             case Snapshot() if entry.info.replicated_from is None:
-                effects = controller.snapshot_stored(marker, _now_ms())
+                self.bases.completed(marker)
+                effects = controller.snapshot_stored(with_time(marker, entry), _now_ms())
                 self._note("snapshot_round", counters.completed - completed)
         self._perform(effects)
 
@@ -217,7 +242,9 @@ class TopicSnapshots:
             for entry in entries:
                 marker = entry.marker
                 if isinstance(marker, Snapshot) and not self._closed and self.is_of_this_log(marker):
-                    self._offer(marker)
+                    self._offer(with_time(marker, entry))
+                elif isinstance(marker, SubscriptionUpdate) and not self._closed:
+                    self._found_update(entry, marker)
 
     def is_of_this_log(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot that was read from the log stems from this topic, not from an older one of its name."""
@@ -250,7 +277,9 @@ class TopicSnapshots:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case WriteMarker():
+                case WriteMarker(marker=marker):
+                    if isinstance(marker, SnapshotRequest):
+                        self.bases.request_written(marker.snapshot_id, self._topic.metrics.published.messages)
                     self._markers.write(effect)
                 case OfferSnapshot(snapshot):
                     self._offer(snapshot)
@@ -291,6 +320,11 @@ class TopicSnapshots:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def with_time(snapshot: Snapshot, entry: StoredEntry) -> Snapshot:
+    """Return a snapshot with the time at which its marker, in `entry`, was written."""
+    return replace(snapshot, taken_ms=entry.info.publish_time_ms)
 
 
 def _now_ms() -> int:

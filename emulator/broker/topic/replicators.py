@@ -135,6 +135,12 @@ class Replicators(dict[str, Replicator]):
         }
         return frozenset(without_producer | {name for name in remotes if not self._receives_from(name)})
 
+    def confirmed(self, remote: str) -> int | None:
+        """Return the entry id up to which a remote region has confirmed the log; None: the topic is not replicated to
+        it."""
+        replicator = self.get(remote)
+        return None if replicator is None else replicator.progress.confirmed
+
     def unreachable(self, remotes: frozenset[str]) -> dict[str, ReasonRow]:
         """Return why entries do not pass to or from `remotes`, by region; connected regions are omitted."""
         return {region: cause for region in remotes if (cause := self._why_unreachable(region)) is not None}

@@ -231,3 +231,9 @@ class ReplicationCauses:
         "consumers here acknowledged messages after a gap, after an update had moved mark-delete to a snapshot",
         ("acknowledgement of entry {gap}",),
     )
+    UPDATE_NOT_CONFIRMED = _position(
+        "{region} has not stored the newest position yet: its update is entry {entry}, {behind} entries beyond the"
+        " confirmed ones",
+        "the update is stored here, and the remote region has not acknowledged its entry",
+        ("the replicator to {region}, as `explain replication` describes it",),
+    )

@@ -13,6 +13,7 @@ from emulator.broker.admin.request import allow_clients
 from emulator.broker.admin.server import Admin
 from emulator.broker.explain.topics import explain
 from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
 from emulator.core.replication.subscription_updates import update_for
@@ -21,6 +22,7 @@ from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.runtimes.admin_client import HttpResponse, call
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.markers import encode_marker
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.replication.test_replication import TOPIC, drained
@@ -303,7 +305,8 @@ async def test_an_update_that_is_not_applied_stores_at_most_the_known_regions() 
         assert there.subscriptions.replicated is not None
         invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
         update = SubscriptionUpdate("s", (("eu", there.reading.last_position), *invented))
-        there.subscriptions.replicated._update_stored(update, "us")
+        data, info = encode_marker(update, 0)
+        there.subscriptions.replicated._update_stored(StoredEntry(9, data, info), update, "us")
         (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
         assert unapplied == (there.reading.last_position.entry, ("eu",))
         assert backlog(world, "eu") == 3

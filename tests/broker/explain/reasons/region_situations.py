@@ -496,6 +496,17 @@ async def position_follows(world: Regions, us: Client) -> Steps:
         yield
 
 
+@in_regions(Cause.UPDATE_NOT_CONFIRMED)
+async def update_not_confirmed(world: Regions, us: Client) -> Steps:
+    consumer = await replicated_subscription(world, us)
+    store = world.running["eu"].store
+    store.hold()  # type: ignore[attr-defined]
+    await consumer.acknowledge(await consumer.receive(), confirmed=True)
+    yield codes_of(world, "us", *SUBSCRIPTION)
+    store.release()  # type: ignore[attr-defined]
+    yield
+
+
 # Delivery.
 
 
