@@ -18,6 +18,7 @@ OF_THE_BROKER = (
     *publishing.MUTANTS,
     *deduplication.MUTANTS,
     *replication.MUTANTS,
+    *replication.FRAME_FAULT_MUTANTS,
     *subscriptions.MUTANTS,
     *positions.MUTANTS,
     *media.MUTANTS,

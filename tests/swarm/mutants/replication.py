@@ -24,3 +24,16 @@ class _ResumeAfterSent(ReplicationProgress):
         next_entry_id = self.next_entry_id
         super().reset()
         self.next_entry_id = next_entry_id
+
+
+FRAME_FAULT_MUTANTS = Mutants("frame-faults")
+
+
+@FRAME_FAULT_MUTANTS.mutant("stream-without-predecessors", "INV-2", patch=part("replication_progress"))
+class _StreamWithoutPredecessors(ReplicationProgress):
+    """An entry that is sent to another region does not name the entry before it, so a lost one is not noticed."""
+
+    def sent(self, entry_id: int, size_bytes: int) -> int:
+        room = super().sent(entry_id, size_bytes)
+        self.last_sent = None
+        return room
