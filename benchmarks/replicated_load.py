@@ -22,6 +22,7 @@ from benchmarks.brokers import RunningBroker, processor_seconds
 from benchmarks.load_generator import new_topic, publish
 from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
+from emulator.config.topology import Topology
 from emulator.runtimes.process import ProcessRuntime
 
 MESSAGES = 60_000
@@ -49,13 +50,17 @@ def load(source: RunningBroker, admin_url: str) -> float:
     return MESSAGES / (time.perf_counter() - begin)
 
 
-async def one_round() -> tuple[float, float, float]:
-    """(messages per second, µs of processor per message in the source, the same in the busier of the others)."""
+def without_latency() -> Topology:
+    """Return `topology.yaml` with links that delay nothing."""
     topology = load_topology(Path("topology.yaml"))
     links = tuple(dataclasses.replace(link, shape=LinkShape()) for link in topology.links)
-    topology = dataclasses.replace(topology, links=links)
+    return dataclasses.replace(topology, links=links)
+
+
+async def one_round() -> tuple[float, float, float]:
+    """(messages per second, µs of processor per message in the source, the same in the busier of the others)."""
     with tempfile.TemporaryDirectory(prefix="geoemu-bench-") as folder:
-        runtime = ProcessRuntime.create(topology, Path(folder, "run"))
+        runtime = ProcessRuntime.create(without_latency(), Path(folder, "run"))
         await runtime.up()
         try:
             regions = {region.name: region for region in (await runtime.status()).regions}
