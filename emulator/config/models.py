@@ -26,7 +26,7 @@ from emulator.config.link_profiles import LinkProfileName
 from emulator.config.region import BrokerSettings
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
-from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name
+from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name, seconds_in
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
 HOUR_MS = 3_600_000
@@ -124,6 +124,20 @@ ReplicationRegions = Annotated[
         {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
     ),
 ]
+
+
+def _check_duration_or_empty(text: str) -> str:
+    try:
+        positive = not text or seconds_in(text) > 0
+    except ValueError as problem:
+        raise rule(str(problem)) from None
+    if not positive:
+        raise rule("must be longer than 0, or empty: never")
+    return text
+
+
+DurationOrEmpty = Annotated[str, AfterValidator(_check_duration_or_empty)]
+DURATION_SETTINGS = ("partial_snapshots_after",)
 Milliseconds = Annotated[float, Field(ge=0, le=HOUR_MS, allow_inf_nan=False)]
 BytesPerSecond = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -151,6 +165,15 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
+def _setting_type(setting: str, hint: Any) -> Any:
+    """Return the type of a setting, with its range."""
+    if setting in DURATION_SETTINGS:
+        return DurationOrEmpty
+    if hint is not int:
+        return hint
+    return Annotated[int, _bounds(setting)]
+
+
 if TYPE_CHECKING:
 
     class RegionSettings(ConfigModel):
@@ -163,12 +186,7 @@ else:
         __base__=ConfigModel,
         __doc__="Settings of a region's broker; omitted ones keep their defaults.",
         **{
-            setting.name: (
-                _hints[setting.name]
-                if _hints[setting.name] is not int
-                else Annotated[int, _bounds(setting.name)],
-                setting.default,
-            )
+            setting.name: (_setting_type(setting.name, _hints[setting.name]), setting.default)
             for setting in dataclasses.fields(BrokerSettings)
         },
     )

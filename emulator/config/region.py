@@ -15,7 +15,7 @@ from typing import Any
 
 from emulator.config.compatibility import Compatibility
 from emulator.model.frame_faults import FrameFault
-from emulator.model.values import HEALTHY, DiskCondition
+from emulator.model.values import HEALTHY, DiskCondition, seconds_in
 
 REGION_CONFIG_VERSION = 3
 LINK_PERIOD_MS_MIN = 10
@@ -182,6 +182,9 @@ class BrokerSettings:
     """Size of the snapshot cache of a replicated subscription."""
     replicate_subscription_state: bool = False
     """Whether every durable subscription is replicated, also if its consumers do not request it."""
+    partial_snapshots_after: str = ""
+    """Absence of a region after which snapshots continue without it: 10m. Its messages then stay unacknowledged
+    in other regions. Empty: never."""
     failover_delay_ms: int = 1_000
     """Delay before a newly active Failover consumer receives messages."""
     max_unacked_messages_per_consumer: int = 50_000
@@ -239,6 +242,12 @@ class BrokerSettings:
     metadata_sync_clock_ahead_ms_max: int = 300_000
     """Maximum time by which a change may be ahead of a cluster's clock. A change from further ahead is applied,
     but any later change of the same path overrides it, and no clock advances to it."""
+
+    @property
+    def partial_snapshots_after_ms(self) -> int:
+        """`partial_snapshots_after` in milliseconds, at least 1; 0: never."""
+        text = self.partial_snapshots_after
+        return max(1, round(seconds_in(text) * 1000)) if text else 0
 
 
 @dataclass(frozen=True, slots=True)

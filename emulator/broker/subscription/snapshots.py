@@ -135,6 +135,7 @@ class TopicSnapshots:
             interval_ms=policies.or_setting(SNAPSHOT_INTERVAL, of_region),
             timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
             timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region),
+            partial_after_ms=of_region.partial_snapshots_after_ms,
         )
 
     @property
@@ -269,6 +270,10 @@ class TopicSnapshots:
             # out.
             interval = self.controller.settings.interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
+        elif (due_ms := self.controller.absence.next_left_out_ms(_now_ms())) is not None:
+            # Snapshots continue without an absent region from then on, also if nothing happens before.
+            delay = (due_ms + 1 - _now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _last_data_position(self) -> Position | None:
         last = self._topic.state.last_data

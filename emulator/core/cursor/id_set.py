@@ -12,6 +12,7 @@ by arithmetic on whole parts: a run of a million ids takes about 250 steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Self
 
 PART_BITS = 12
 PART_IDS = 1 << PART_BITS
@@ -43,6 +44,12 @@ class IdSet:
         for first, last in self.runs():
             yield from range(first, last + 1)
 
+    @classmethod
+    def of(cls, entry_ids: Iterable[int]) -> Self:
+        found = cls()
+        found.update(entry_ids)
+        return found
+
     # Updates.
 
     def add(self, entry_id: int) -> bool:
@@ -73,6 +80,23 @@ class IdSet:
                 self.parts[number] = bits | mask
                 changed.append(number)
         return changed
+
+    def add_range_except(self, first: int, last: int, excluded: IdSet) -> list[int]:
+        """Add the ids of first..last, both included, that are not in `excluded`. Returns the numbers of the changed
+        parts."""
+        changed = []
+        for number, mask in _masks(first, last):
+            bits = self.parts.get(number, 0)
+            added = mask & ~excluded.parts.get(number, 0) & ~bits
+            if added:
+                self.parts[number] = bits | added
+                changed.append(number)
+        return changed
+
+    def subtract(self, other: IdSet) -> None:
+        """Remove all ids of another set, part by part."""
+        for number in self.parts.keys() & other.parts.keys():
+            self._put(number, self.parts[number] & ~other.parts[number])
 
     def discard(self, entry_id: int) -> bool:
         """Remove an id. Returns False when it was not in the set."""
@@ -152,6 +176,10 @@ class IdSet:
             elif number in (low, high):
                 count += (bits & mask_of(number, first, last)).bit_count()
         return count
+
+    def first_between(self, first: int, last: int) -> int | None:
+        """Return the smallest id within first..last, both included; None: there is none."""
+        return next(self.between(first, last), None)
 
     def between(self, first: int, last: int) -> Iterator[int]:
         """Yield the ids of the set within first..last, both included, in ascending order. Visits no other parts."""

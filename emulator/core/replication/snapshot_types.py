@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -81,8 +81,10 @@ class PendingSnapshot:
     """Position of the newest message when the snapshot was started."""
     covers_triggers: int
     """Number of triggers of follow-ups when the snapshot was started."""
+    asked: frozenset[str]
+    """Regions from which it was requested: all remote regions, or fewer for a partial snapshot."""
     unanswered: set[str]
-    """Regions that have not responded in this round. Invariant: empty only while STORING (INV-12)."""
+    """Regions of `asked` that have not responded in this round. Invariant: empty only while STORING (INV-12)."""
     stage: SnapshotStage = SnapshotStage.FIRST_ROUND
     first_responses: dict[str, Position] = field(default_factory=dict)
     doubtful: bool = False
@@ -93,6 +95,17 @@ class PendingSnapshot:
     def wire_id(self) -> str:
         """The id that requests and valid responses of the present round have."""
         return self.snapshot_id + (SECOND_ROUND_SUFFIX if self.stage is SnapshotStage.SECOND_ROUND else "")
+
+    def request(self, source_region: str, remotes: Set[str], down: Set[str]) -> WriteMarker:
+        """Return the request of the present round. A partial one also goes to regions that do not respond although
+        their link is up, so that their return is noticed, and to none of `down`, where requests would accumulate."""
+        marker = SnapshotRequest(self.wire_id, source_region)
+        everyone = self.asked == remotes
+        return WriteMarker(marker, () if everyone else tuple(sorted(self.asked | (remotes - down))))
+
+    @property
+    def rounds_needed(self) -> int:
+        return 1 if len(self.asked) == 1 else 2
 
     @property
     def round(self) -> int:
@@ -164,6 +177,8 @@ class SnapshotSettings:
     timeout_ms: int = 30_000
     timeout_growth_max: int = 8
     """Maximum factor by which the timeout grows."""
+    partial_after_ms: int = 0
+    """Absence of a region after which snapshots continue without it; 0: never."""
 
 
 DEFAULT_SETTINGS = SnapshotSettings()

@@ -37,6 +37,12 @@ have applied all updates of this one. Each of these events requires one follow-u
     redeliver messages that were consumed here long ago. But c, having new messages, requests a snapshot. The id of a
     follow-up marks it as one, and a follow-up triggers no other.
 
+A *partial* snapshot is requested from fewer regions, since others were absent for `partial_snapshots_after`. It has two
+rounds if it is requested from two or more regions. The proof holds for messages that originate in a or in a region that
+was asked, and for no others. So an update names exactly the regions that were asked, and every region that applies it
+leaves messages of other regions unacknowledged (`TopicState.possibly_unseen`, INV-5, INV-12). When an absent region
+returns, the next snapshot is requested from it, also in a quiet topic.
+
 `SnapshotBackoff` limits the number of pending snapshots and their duration.
 
 The caller must
@@ -52,6 +58,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from emulator.core.replication.absence import RegionAbsence
 from emulator.core.replication.snapshot_types import (
     DEFAULT_SETTINGS,
     FOLLOW_UP_SUFFIX,
@@ -68,7 +75,6 @@ from emulator.core.replication.snapshot_types import (
     SnapshotSettings,
     SnapshotStage,
     WriteMarker,
-    seconds_text,
 )
 from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse
 from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
@@ -107,8 +113,7 @@ class SnapshotController:
         """Number of events that require a follow-up snapshot."""
         self._covered_triggers = 0
         """Value of `_triggers` when the last completed snapshot was started."""
-        self._down_since_ms: dict[str, int] = {}
-        """Unreachable remote region -> time of the first tick at which it was unreachable."""
+        self.absence = RegionAbsence(settings.partial_after_ms)
         self._observed: Observed | None = None
         """Conditions at the last tick."""
         self._skip_counted_ms: dict[Skip, int] = {}
@@ -148,7 +153,8 @@ class SnapshotController:
         self._now_ms = max(self._now_ms, now_ms)
         self._note_links(disconnected)
         self._drop_timed_out()
-        unreachable = dict.fromkeys(self._down_since_ms, Cause.SNAPSHOT_LINK_TO_DOWN)
+        self._note_returned()
+        unreachable = dict.fromkeys(self.absence.down_since_ms, Cause.SNAPSHOT_LINK_TO_DOWN)
         self._observed = Observed(self._now_ms, last_data_position, unreachable)
         self.skip = self._why_skip(last_data_position)
         if self.skip is not None:
@@ -170,16 +176,25 @@ class SnapshotController:
     def _start(self, snapshot_id: str, covers: Position) -> list[Effect]:
         self.counters.started += 1
         self._last_start_ms = self._now_ms
-        self.pending[snapshot_id] = PendingSnapshot(
-            snapshot_id, self._now_ms, covers, self._triggers, set(self.remotes)
-        )
-        return [WriteMarker(SnapshotRequest(snapshot_id, self.region), ())]
+        asked = self.remotes - self.absence.left_out
+        pending = PendingSnapshot(snapshot_id, self._now_ms, covers, self._triggers, asked, set(asked))
+        self.pending[snapshot_id] = pending
+        return [pending.request(self.region, self.remotes, self.absence.down_since_ms.keys())]
 
     def _note_links(self, disconnected: Set[str]) -> None:
         down = disconnected & self.remotes
-        self._down_since_ms = {region: self._down_since_ms.get(region, self._now_ms) for region in down}
-        for region in down:
+        self.absence.links_observed(down, self._now_ms)
+        for region in down - self.absence.left_out:
             self.link_lost(region)
+
+    def _note_returned(self) -> None:
+        """Update the regions that snapshots continue without. When one returns, a snapshot from all regions is due, and
+        does not wait for partial ones."""
+        returned = self.absence.update_left_out(self._now_ms)
+        if returned:
+            self._triggers += 1
+        for pending in self.pending.values():
+            pending.doubtful = pending.doubtful or bool(returned - pending.asked)
 
     def link_lost(self, region: str) -> None:
         """Require a follow-up because the connection to a region broke, even if it is established again: updates may be
@@ -200,6 +215,7 @@ class SnapshotController:
             del self.pending[pending.snapshot_id]
             self.counters.timed_out += 1
             self.backoff.timed_out()
+            self.absence.timed_out(pending.unanswered, pending.started_ms)
         if any(not pending.doubtful for pending in late):
             self.backoff.set_timeout(2 * self.backoff.timeout_ms)
 
@@ -212,7 +228,8 @@ class SnapshotController:
             return Skip.IDLE
         if not self._needs_snapshot(last_data_position):
             return Skip.IDLE
-        if self._down_since_ms:
+        left_out = self.absence.left_out
+        if self.absence.down_since_ms.keys() - left_out or left_out >= self.remotes:
             return Skip.DISCONNECTED
         waited_for = self._waited_for
         if self._covered is None and waited_for:
@@ -259,6 +276,8 @@ class SnapshotController:
         self._now_ms = max(self._now_ms, now_ms)
         if response.region == self.region:
             return []
+        if response.region in self.remotes:
+            self.absence.responded(response.region, self._now_ms)
         pending = self.pending.get(response.snapshot_id.removesuffix(SECOND_ROUND_SUFFIX))
         if pending is None or not self._is_awaited(response, pending):
             self.counters.ignored_answers += 1
@@ -267,7 +286,7 @@ class SnapshotController:
         pending.first_responses.setdefault(response.region, response.position)
         if pending.unanswered:
             return []
-        if pending.stage is SnapshotStage.FIRST_ROUND and self._rounds_needed == 2:
+        if pending.stage is SnapshotStage.FIRST_ROUND and (self._rounds or pending.rounds_needed) == 2:
             return self._start_second_round(pending)
         return self._store(pending, at_position)
 
@@ -278,16 +297,10 @@ class SnapshotController:
             and response.region in pending.unanswered
         )
 
-    @property
-    def _rounds_needed(self) -> int:
-        if self._rounds is not None:
-            return self._rounds
-        return 1 if len(self.remotes) == 1 else 2
-
     def _start_second_round(self, pending: PendingSnapshot) -> list[Effect]:
         pending.become(SnapshotStage.SECOND_ROUND)
-        pending.unanswered = set(self.remotes)
-        return [WriteMarker(SnapshotRequest(pending.wire_id, self.region), ())]
+        pending.unanswered = set(pending.asked)
+        return [pending.request(self.region, self.remotes, self.absence.down_since_ms.keys())]
 
     def _store(self, pending: PendingSnapshot, at_position: Position) -> list[Effect]:
         pending.become(SnapshotStage.STORING)
@@ -324,7 +337,7 @@ class SnapshotController:
         self.abort_pending()
         self._covered = None
         self.backoff.reset()
-        self._down_since_ms = {region: ms for region, ms in self._down_since_ms.items() if region in remotes}
+        self.absence.keep_only(remotes)
 
     def abort_pending(self) -> None:
         """Drop the pending snapshots: their regions changed, or no subscription is replicated any more."""
@@ -344,7 +357,7 @@ class SnapshotController:
         observed = observed._replace(now_ms=max(observed.now_ms, self._now_ms))
         if observed.last_data_position is None:
             return Cause.SNAPSHOT_NO_MESSAGE()
-        if reason := self.why_unreachable(observed):
+        if reason := self.why_unreachable(observed) or self.absence.why_partial(observed.now_ms):
             return reason
         if self.pending:
             oldest = (self._waited_for or list(self.pending.values()))[0]
@@ -360,11 +373,9 @@ class SnapshotController:
         """Return which link prevents snapshots, or that there is no remote region; empty when neither is the case."""
         if not self.remotes:
             return Cause.SNAPSHOT_NO_REMOTES()
+        left_out = self.absence.left_out
         return first_of(
-            row(
-                here=self.region,
-                region=region,
-                waited=seconds_text(observed.now_ms - self._down_since_ms.get(region, observed.now_ms)),
-            )
+            row(here=self.region, region=region, waited=self.absence.waited_text(region, observed.now_ms))
             for region, row in sorted(observed.unreachable.items())
+            if region not in left_out or left_out >= self.remotes
         )

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from emulator.core.admission import Peer, Publisher, Scanned
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.cursor.id_set import PART_BITS
+from emulator.core.cursor.id_set import PART_BITS, IdSet
 from emulator.core.replication.subscription_updates import Applied, apply_update, never_reaches
 from emulator.core.topic.deduplication import (
     ChunkInfo,
@@ -31,6 +30,7 @@ from emulator.core.topic.deduplication import (
     SourceWatermarks,
     last_sequence_id,
 )
+from emulator.core.topic.entry_origins import EntryOrigins, OriginRange
 from emulator.core.topic.visibility import Visibility
 from emulator.core.transactions.buffer import TransactionBuffer
 from emulator.errors import CheckpointDamaged
@@ -104,6 +104,8 @@ class TopicState:
         self.last_data: LastData | None = None
         self.last_of: dict[str, int] = {}
         """Other region -> id of the newest message that was replicated from it."""
+        self.origins = EntryOrigins()
+        """Origins of entries of regions that updates did not name; not stored."""
         self.stored_end = 0
         """Exclusive end of the durable and folded entries. Only grows."""
 
@@ -262,21 +264,37 @@ class TopicState:
         that reached the sender (INV-5), and the markers that directly follow. `named`: regions whose positions the
         update contains."""
         first = cursor.mark_delete + 1
-        possibly_unseen = self.possibly_unseen(first, own_entry_id, {source, *named})
-        unseen = chain(self.unseen_by(source, own_entry_id, first=first, never=never), possibly_unseen)
+        unseen = self.possibly_unseen(first, own_entry_id, {source, *named})
+        unseen.update(self.unseen_by(source, own_entry_id, first=first, never=never))
         applied = apply(cursor, own_entry_id, self.readable_end - 1, unseen)
         if applied is Applied.MOVED:
             cursor.ack_hidden(self.visibility.hidden)
         return applied
 
-    def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
-        """Yield the ids from `first` to the newest message of any region that the update does not name, at most
-        `own_entry_id`. The topic was not replicated to such a region when the snapshot was taken, so its messages may
-        not have reached the sender of the update (INV-5)."""
-        last_ids = [last for region, last in self.last_of.items() if region not in named]
-        upto = min(own_entry_id, max(last_ids, default=-1))
-        hidden = self.visibility.hidden
-        return (entry_id for entry_id in range(first, upto + 1) if entry_id not in hidden)
+    def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> IdSet:
+        """Return the ids of first..own_entry_id of messages that originate, or may originate, in a region that the
+        update does not name. That region did not take part in the snapshot, so its messages may not have reached the
+        sender of the update (INV-5)."""
+        found = IdSet()
+        for region, last in self._unnamed(own_entry_id, named):
+            self.origins.add_possibly_of(found, region, first, last)
+        found.subtract(self.visibility.hidden)
+        return found
+
+    def unread_origins(self, first: int, own_entry_id: int, named: Collection[str]) -> list[OriginRange]:
+        """Return the ranges whose origins must be read from the log, so that `possibly_unseen` yields only messages of
+        regions that the update does not name."""
+        ranges = [
+            self.origins.unread(region, first, last) for region, last in self._unnamed(own_entry_id, named)
+        ]
+        return [one for one in ranges if one is not None]
+
+    def _unnamed(self, own_entry_id: int, named: Collection[str]) -> Iterator[tuple[str, int]]:
+        """Yield each region that an update does not name, with the id of its newest message up to the update's
+        position."""
+        for region, last in self.last_of.items():
+            if region not in named:
+                yield region, min(last, own_entry_id)
 
     # Checkpoints.
 

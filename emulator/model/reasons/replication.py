@@ -176,6 +176,12 @@ class ReplicationCauses:
         " `replication_clusters` there leave this region out",
         ("replication_clusters at {region} to include {here}, or those here to leave out {region}",),
     )
+    SNAPSHOT_PARTIAL = _snapshot(
+        "snapshots are partial: without {regions}, absent for {waited}",
+        "a region was absent for `partial_snapshots_after`, and snapshots continue without it: its messages stay"
+        " unacknowledged in other regions, and it receives no positions",
+        ("the return of {regions}", "or `geoemu region remove`, if it will not return"),
+    )
     SNAPSHOT_UNANSWERED = _snapshot(
         "waiting for the response of {regions} (round {round}) for {waited}",
         "the oldest pending snapshot whose links did not break lacks responses",

@@ -9,11 +9,12 @@ are not consumed there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
+from emulator.core.cursor.id_set import IdSet
 from emulator.core.topic.state import TopicState
 from emulator.net.http import NoHttpResponse
 from emulator.simulation.host import Host
@@ -79,5 +80,5 @@ def draw(random: Random, plan: Plan) -> Plan:
 class _AbsentRegionAcknowledged(TopicState):
     """An update acknowledges messages of a region that was not in the namespace when its snapshot was taken."""
 
-    def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
-        return iter(())
+    def possibly_unseen(self, first: int, own_entry_id: int, named: Collection[str]) -> IdSet:
+        return IdSet()
