@@ -273,6 +273,26 @@ CASES = [
         },
     ),
     Case(
+        "settings: durations without a unit, of zero length",
+        """
+        clusters: [americas]
+        settings: {partial_snapshots_after: 10}
+        """,
+        """
+        topology.yaml:3: settings.partial_snapshots_after: 10: must be text
+        clusters/americas.yaml:3: regions.us-east.settings.partial_snapshots_after: "soon": must be a duration with its unit, like 500ms, 10s or 2m
+        clusters/americas.yaml:5: regions.us-west.settings.partial_snapshots_after: "0s": must be longer than 0, or empty: never
+        """,
+        {
+            "americas": """
+                regions:
+                  us-east: {settings: {partial_snapshots_after: soon}}
+                  us-south: {settings: {partial_snapshots_after: 10m}}
+                  us-west: {settings: {partial_snapshots_after: 0s}}
+                """
+        },
+    ),
+    Case(
         "settings: unknown, too small, at odds with one another across levels",
         """
         clusters: [americas]

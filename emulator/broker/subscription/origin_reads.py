@@ -8,10 +8,10 @@ messages of that region stay unacknowledged (`core.topic.entry_origins`). Both a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from emulator.broker.topic.view import TopicView
+from emulator.broker.topic.view import SubscriptionsView, TopicView
 from emulator.core.topic.entry_origins import OriginRange
 from emulator.errors import StorageError
 from emulator.model.markers import SubscriptionUpdate
@@ -23,15 +23,32 @@ READ_ENTRIES = 1_000
 READ_BYTES = 1_048_576
 
 
+class Cursors(SubscriptionsView, Protocol):
+    """The subscriptions of a topic, as this module needs them."""
+
+    def items(self) -> Iterable[tuple[str, Subscription]]: ...
+
+
+class TopicWithCursors(TopicView, Protocol):
+    """The topic, as this module needs it."""
+
+    @property
+    def subscriptions(self) -> Cursors: ...
+
+
+Answer = Callable[["Subscription", SubscriptionUpdate, str, int], None]
+"""(subscription, update, source region, own entry id)."""
+
+
 class WaitingUpdate(NamedTuple):
     """An update that is applied again when the origins are known."""
 
     subscription: Subscription
-    source: str
     update: SubscriptionUpdate
+    source: str
     own_entry_id: int
-    seeks: int
-    """Number of seeks of the subscription when the update was applied first: a seek makes it obsolete."""
+    generation: int
+    """Generation of the cursor when the update was applied first: a seek makes the update obsolete."""
 
     @property
     def named(self) -> set[str]:
@@ -42,17 +59,23 @@ class WaitingUpdate(NamedTuple):
 class OriginReads:
     """The reads of one topic: one at a time."""
 
-    def __init__(self, topic: TopicView, apply_again: Callable[[WaitingUpdate], None]) -> None:
+    def __init__(self, topic: TopicWithCursors, answer: Answer, *, applies_always: bool) -> None:
+        """`answer`: sends the position in turn after an update moved it. `applies_always`: whether updates also move
+        subscriptions that are not replicated here."""
         self._topic = topic
-        self._apply_again = apply_again
+        self._components = topic.region.environment.components.replication
+        self._answer = answer
+        self._applies_always = applies_always
         self._waiting: dict[tuple[str, str], WaitingUpdate] = {}
         """(subscription, source region) -> newest update that waits for origins."""
         self._reading = False
         self._closed = False
 
-    def applied(self, subscription: Subscription, source: str, update: SubscriptionUpdate, own_id: int) -> None:
+    def applied(
+        self, subscription: Subscription, update: SubscriptionUpdate, source: str, own_id: int
+    ) -> None:
         """Apply an update again after its origins were read, if any of them is unknown. It was applied just now."""
-        waiting = WaitingUpdate(subscription, source, update, own_id, subscription.seeks)
+        waiting = WaitingUpdate(subscription, update, source, own_id, subscription.cursor.generation)
         if self._unread(waiting):
             self._waiting[subscription.name, source] = waiting
             if not self._reading:
@@ -84,13 +107,30 @@ class OriginReads:
             self._reading = False
 
     def _is_valid(self, waiting: WaitingUpdate) -> bool:
-        subscription = waiting.subscription
-        return not (self._closed or subscription.closed) and subscription.seeks == waiting.seeks
+        subscription, cursor = waiting.subscription, waiting.subscription.cursor
+        if self._closed or subscription.closed or cursor.generation != waiting.generation:
+            return False
+        return self._components.takes_updates(cursor, subscription.durable, self._applies_always)
+
+    def _apply_again(self, waiting: WaitingUpdate) -> None:
+        subscription, update, source, entry_id, _ = waiting
+        subscription.move(
+            lambda cursor: self._topic.state.follow(
+                cursor,
+                source,
+                entry_id,
+                named=waiting.named,
+                never=self._components.never_reaches,
+                apply=self._components.apply_update,
+            )
+        )
+        self._answer(subscription, update, source, entry_id)
 
     async def _read(self, unread: OriginRange) -> None:
         """Read the origins of a range in chunks, so that other work continues."""
         state, at = self._topic.state, unread.first
-        state.origins.forget_below(min(one.cursor.mark_delete for one in self._topic.subscriptions.values()))
+        cursors = [one.cursor for _, one in self._topic.subscriptions.items()]
+        state.origins.forget_below(min((one.mark_delete for one in cursors), default=-1))
         while at <= unread.last and not self._closed:
             entries = await self._topic.reading.read(at, READ_ENTRIES, READ_BYTES)
             last = min(entries[-1].entry_id, unread.last) if entries else unread.last

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.subscription.origin_reads import OriginReads
 from emulator.broker.subscription.snapshots import MarkerWriter, SnapshotTopic, TopicSnapshots, with_time
 from emulator.broker.subscription.update_records import TopicUpdateRecords
 from emulator.broker.topic.view import SubscriptionsView
@@ -80,6 +81,7 @@ class ReplicatedSubscriptions:
         self.sending = 0
         """Number of updates that wait until the position is durable."""
         self._applies_always = status_follows_upstream(topic.region)
+        self._origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
         self.updates_not_applied = 0
         """Number of updates of other regions that were not applied, because the subscription is not replicated here."""
         self._closed = False
@@ -232,6 +234,7 @@ class ReplicatedSubscriptions:
             )
         )
         self._answer(subscription, update, source, entry_id)
+        self._origin_reads.applied(subscription, update, source, entry_id)
 
     def _answer(
         self, subscription: Subscription, update: SubscriptionUpdate, source: str, entry_id: int
@@ -338,4 +341,5 @@ class ReplicatedSubscriptions:
 
     def close(self) -> None:
         self._closed = True
+        self._origin_reads.close()
         self.snapshots.close()

@@ -188,23 +188,17 @@ class Cursor:
         excluded = unseen if isinstance(unseen, IdSet) else IdSet.of(one for one in unseen if one >= 0)
         kept = excluded.first_between(self.mark_delete + 1, entry_id)
         self.ack_range(self.mark_delete + 1, entry_id if kept is None else kept - 1)
-        if kept is not None:
-            self._ack_except(kept, entry_id, excluded)
+        if kept is not None and (changed := self._acked.add_range_except(kept, entry_id, excluded)):
+            self.changed_parts.update(changed)
+            for one in [one for one in self.open_bits if one in self._acked]:
+                del self.open_bits[one]
+            self._advance(self.mark_delete)
+            self.version += 1
         if self.version == version:
             return False
         if entry_id >= self.highest_acked:
             self.highest_acked, self.ahead_of_peers = entry_id, False
         return True
-
-    def _ack_except(self, first: int, last: int, excluded: IdSet) -> None:
-        changed = self._acked.add_range_except(first, last, excluded)
-        if not changed:
-            return
-        self.changed_parts.update(changed)
-        for entry_id in [one for one in self.open_bits if one in self._acked]:
-            del self.open_bits[entry_id]
-        self._advance(self.mark_delete)
-        self.version += 1
 
     def ack_hidden(self, hidden: IdSet) -> bool:
         """Move mark-delete past the ids of `hidden` that directly follow it, such as markers: no consumer receives

@@ -124,6 +124,7 @@ class SnapshotController:
     def configure(self, settings: SnapshotSettings) -> None:
         """Apply changed settings, to pending snapshots too."""
         self.settings = settings
+        self.absence.partial_after_ms = settings.partial_after_ms
         self.backoff.configure(settings)
 
     # Starting.

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.cursor.id_set import PART_IDS, IdSet
+from emulator.core.cursor.id_set import PART_BITS, PART_IDS, IdSet
 
 SPAN = 3 * PART_IDS
 ids = st.one_of(
@@ -66,3 +66,25 @@ def test_it_equals_a_plain_set(steps, first, last):
     assert one.last_before(first) == max(near, default=-1)
     runs = one.runs()
     assert all(a[1] + 1 < b[0] for a, b in pairwise(runs)), "maximal"
+
+
+@given(
+    st.sets(st.integers(0, 9_000)),
+    st.sets(st.integers(0, 9_000)),
+    st.integers(0, 9_000),
+    st.integers(0, 9_000),
+)
+def test_a_range_is_added_except_some_ids(present, excluded, first, last):
+    ids = IdSet.of(present)
+    changed = ids.add_range_except(first, last, IdSet.of(excluded))
+    added = set(range(first, last + 1)) - excluded - present
+    assert set(ids) == present | added
+    assert changed == sorted({one >> PART_BITS for one in added})
+
+
+@given(st.sets(st.integers(0, 9_000)), st.sets(st.integers(0, 9_000)))
+def test_a_set_is_subtracted(present, removed):
+    ids = IdSet.of(present)
+    ids.subtract(IdSet.of(removed))
+    assert set(ids) == present - removed
+    assert all(ids.parts.values())

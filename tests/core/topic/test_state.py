@@ -283,3 +283,60 @@ def test_a_chunk_without_a_number_is_not_tracked(state: TopicState) -> None:
         forged = Says(sequence_id=3, chunk_id=number, num_chunks=4)
         assert state.admit(ClientProducer("p", "here"), forged)
         assert state.chunk_tracker.to_json() == {}
+
+
+# Origins of entries (partial snapshots).
+
+
+def test_an_update_acknowledges_everything_but_messages_of_unnamed_regions_once_origins_are_known(state):
+    """INV-5: before the log was read, every entry up to the newest message of sa may be one of sa."""
+    sources = ("sa", None, "eu", "sa", "eu", None)
+    for entry_id, source in enumerate(sources):
+        state.fold(entry_id, Says(replicated_from=source))
+    cursor = Cursor(-1)
+    state.follow(cursor, "eu", 5, named=("us",))
+    assert [one for one in range(6) if not cursor.is_acked(one)] == [0, 1, 2, 3]
+    [unread] = state.unread_origins(0, 5, {"us", "eu"})
+    assert unread == ("sa", 0, 3)
+    state.origins.learn(unread, list(enumerate(sources)))
+    assert state.unread_origins(0, 5, {"us", "eu"}) == []
+    state.follow(cursor, "eu", 5, named=("us",))
+    assert [one for one in range(6) if not cursor.is_acked(one)] == [0, 3]
+
+
+def test_new_messages_of_an_unnamed_region_are_unread(state):
+    for entry_id, source in enumerate(("sa", "eu")):
+        state.fold(entry_id, Says(replicated_from=source))
+    [unread] = state.unread_origins(0, 1, {"us", "eu"})
+    state.origins.learn(unread, [(0, "sa")])
+    for entry_id, source in enumerate(("eu", "sa"), start=2):
+        state.fold(entry_id, Says(replicated_from=source))
+    assert state.unread_origins(0, 3, {"us", "eu"}) == [("sa", 1, 3)]
+    assert list(state.possibly_unseen(0, 3, {"us", "eu"})) == [0, 1, 2, 3]
+
+
+def test_origins_are_known_per_region(state):
+    """Two regions are unnamed: what was read for one says nothing about messages of the other."""
+    for entry_id, source in enumerate(("sa", "ap", "eu")):
+        state.fold(entry_id, Says(replicated_from=source))
+    unread = state.unread_origins(0, 2, {"us", "eu"})
+    assert unread == [("sa", 0, 0), ("ap", 0, 1)]
+    state.origins.learn(unread[0], [(0, "sa")])
+    assert list(state.possibly_unseen(0, 2, {"us", "eu"})) == [0, 1]
+    state.origins.learn(unread[1], [(0, "sa"), (1, "ap")])
+    assert list(state.possibly_unseen(0, 2, {"us", "eu"})) == [0, 1]
+    assert list(state.possibly_unseen(0, 2, {"us", "eu", "sa"})) == [1]
+
+
+def test_known_origins_take_a_bit_per_entry_and_are_forgotten_with_the_cursors(state):
+    last = 5 * PART_IDS - 1
+    for entry_id in range(last + 1):
+        state.fold(entry_id, Says(replicated_from="sa" if entry_id % 2 else "eu"))
+    [unread] = state.unread_origins(0, last, {"us", "eu"})
+    state.origins.learn(unread, [(one, "sa" if one % 2 else "eu") for one in range(last + 1)])
+    cursor = Cursor(-1)
+    state.follow(cursor, "eu", last, named=("us",))
+    assert cursor.unacked_count(last + 1) == len(range(1, last + 1, 2))
+    state.origins.forget_below(3 * PART_IDS)
+    assert state.unread_origins(3 * PART_IDS, last, {"us", "eu"}) == []
+    assert state.unread_origins(0, last, {"us", "eu"}) == [("sa", 0, 3 * PART_IDS - 1)]
