@@ -152,9 +152,8 @@ class SnapshotController:
         broken link in either direction. `now_ms`: time of any clock that never goes back.
         """
         self._now_ms = max(self._now_ms, now_ms)
-        self._note_links(disconnected)
         self._drop_timed_out()
-        self._note_returned()
+        self._note_links(disconnected)
         unreachable = dict.fromkeys(self.absence.down_since_ms, Cause.SNAPSHOT_LINK_TO_DOWN)
         self._observed = Observed(self._now_ms, last_data_position, unreachable)
         self.skip = self._why_skip(last_data_position)
@@ -187,10 +186,7 @@ class SnapshotController:
         self.absence.links_observed(down, self._now_ms)
         for region in down - self.absence.left_out:
             self.link_lost(region)
-
-    def _note_returned(self) -> None:
-        """Update the regions that snapshots continue without. When one returns, a snapshot from all regions is due, and
-        does not wait for partial ones."""
+        # When a region returns, a snapshot from all regions is due, and does not wait for partial ones.
         returned = self.absence.update_left_out(self._now_ms)
         if returned:
             self._triggers += 1
