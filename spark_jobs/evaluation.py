@@ -12,6 +12,7 @@ from spark_jobs.checks.check import Check, circumstances_of
 from spark_jobs.checks.finding import FindingGroup
 from spark_jobs.checks.inconsistent_history import find_inconsistencies
 from spark_jobs.checks.metadata_converged import metadata_converged
+from spark_jobs.checks.plans_kept import plan_figures, plans_kept
 from spark_jobs.checks.replication_state import (
     SubscriptionState,
     measure_replication_state,
@@ -30,8 +31,10 @@ from spark_jobs.figures.scenario_run import ScenarioRun, read_scenario_run
 from spark_jobs.figures.timeline import Timeline, TimelineCount, actors_shown, collect_counts, make_timeline
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.faults import down_on_purpose, regions_lost, store_outages
+from spark_jobs.frames.plans import PlanComparison, compare_plans
 from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary
 from spark_jobs.loading import LoadedRun, NormalisedRun
+from spark_jobs.sources.plans import recorded_plans
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, forgotten_regions
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
@@ -89,6 +92,7 @@ class QueryResults:
     findings: Findings
     loss: Loss
     subscriptions: Sequence[SubscriptionState]
+    plans: Sequence[PlanComparison]
     inconsistencies: Sequence[EvidenceDamage]
     """Contradictions in the history, reported after all other damages: missing lines cause contradictions."""
     curves: Sequence[Curve]
@@ -112,6 +116,7 @@ def evaluate(
     circumstances = circumstances_of(folder, history, damages, run.read_at_ms)
     lost = queried.loss.lost
     further = [
+        plans_kept(queried.plans, circumstances),
         metadata_converged(folder, circumstances, history.end_ms),
         loss_result(queried.loss),
         replication_state_result(queried.subscriptions, lost, folder.namespaces),
@@ -150,12 +155,14 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
         subscriptions = workers.submit(
             measure_replication_state, evidence, remaining - normalised.unread_regions, namespaces
         )
+        plans = workers.submit(compare_plans, evidence, recorded_plans(history.facts))
         inconsistencies = workers.submit(find_inconsistencies, normalised.lines)
         curves, measures, counts = timed.result()
         return QueryResults(
             {name: found for part in parts for name, found in part.result().items()},
             loss.result(),
             subscriptions.result(),
+            plans.result(),
             inconsistencies.result(),
             curves,
             measures,
@@ -270,6 +277,7 @@ def _figures(run: LoadedRun, queried: QueryResults) -> dict[str, Any]:
         "loss": queried.loss.as_json() if queried.loss.lost else None,
         "measures": queried.measures.as_json(),
         "standings": [one.as_json() for one in queried.subscriptions],
+        "failover_plans": plan_figures(queried.plans),
     }
 
 

@@ -1,5 +1,5 @@
 """The checks of every run in the order of docs/INVARIANTS.md, then the measurements without a guarantee. `evaluation`
-adds the service contract (INV-20) and metadata convergence (INV-53).
+adds the service contract (INV-20), fail-over plans (INV-125) and metadata convergence (INV-53).
 
 To add one, write a file with `find` (from Evidence to findings, inside the engine), `conclude` (from findings to
 verdict and sentence) and a `CHECK`, and add a line here.

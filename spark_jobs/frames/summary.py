@@ -10,7 +10,7 @@ from spark_jobs.engines.frames import DataFrame, F
 
 DAMAGES_SHOWN_MAX = 5
 _EPOCH = ("region", "topic", "producer", "topic_epoch")
-_FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
+_FACT = ("at_ms", "op", "region", "other_region", "topic", "subscription", "error", "detail", "plan")
 DOWN = {
     "kill": True,
     "lose": True,

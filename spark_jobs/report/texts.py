@@ -11,7 +11,7 @@ from spark_jobs.figures.curves import Curve
 from spark_jobs.figures.journeys import Journey, JourneyEvent, StoredCopy
 from spark_jobs.figures.scenario_run import ScenarioStep, StepOutcome
 from spark_jobs.figures.timeline import Series, Timeline
-from spark_jobs.wording import duration_text
+from spark_jobs.wording import count, duration_text
 
 Tile = tuple[str, str, str]
 """A key figure: its value, its name, a remark."""
@@ -67,6 +67,7 @@ def tiles(figures: Mapping[str, Any]) -> list[Tile]:
         _wait_tile(measures.get("outage"), "longest outage of a publisher"),
         _latency_tile(measures.get("latency_seconds")),
         _next_failover_tile(figures.get("standings", [])),
+        _plans_tile(figures.get("failover_plans")),
     ]
     return [tile for tile in found if tile is not None]
 
@@ -113,6 +114,15 @@ def _next_failover_tile(replication_states: Sequence[Mapping[str, Any]]) -> Tile
         return None
     number, remark = max(redelivered)
     return f"{number:,}", "redelivered by another fail-over", remark
+
+
+def _plans_tile(plans: Mapping[str, Any] | None) -> Tile | None:
+    """Return the 99th percentile of the over-estimates of fail-over plans; None without a compared plan."""
+    if plans is None or not plans["compared"]:
+        return None
+    over_estimate = plans["over_estimate"]
+    remark = f"p50 {over_estimate['p50']:,}, of {count(plans['compared'], 'plan')}"
+    return f"{over_estimate['p99']:,}", "over-estimate of fail-over plans, p99", remark
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:

@@ -8,6 +8,7 @@ damage that names file, line, field and rule; the other lines remain evidence, w
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -28,12 +29,12 @@ ROW_SCHEMA = schema(
     " last_sequence_id bigint, topic_epoch bigint, ledger_id bigint, entry_id bigint, batch_index int,"
     " payload_digest bigint, attributes_digest bigint, key string, replicate_to array<string>, replicated boolean,"
     " initial string, compacted boolean, how string, error string, detail string, transaction string, action string,"
-    " transaction_key string, key_epoch bigint, history_file string"
+    " transaction_key string, key_epoch bigint, plan string, history_file string"
 )
 """A line of the history. `history_file` is the name of its file, without suffix.
 
 `damage` is null except in rows for unreadable lines, which set no other column. Topics are in their full form; a
-message id is three columns; digests are numbers, 0 for absent attributes."""
+message id is three columns; digests are numbers, 0 for absent attributes; a plan is JSON."""
 
 _COLUMNS = tuple(ROW_SCHEMA.names)
 BATCH_ROWS = 16_384
@@ -285,6 +286,7 @@ def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -
         "batch_index": batch,
         "payload_digest": None if payload is None else digest_number(payload),
         "attributes_digest": 0 if attributes is None else digest_number(attributes),
+        "plan": json.dumps(fields["plan"]) if "plan" in fields else None,
         "history_file": file,
     }
     return tuple(map(row.get, _COLUMNS))

@@ -44,12 +44,13 @@ def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
         "one-task-per-key",
         "key-epochs-grow",
         "processed-once",
+        "plans-kept",
     }
     assert {one.verdict for one in evaluation.checks} == {"valid", "measured", "not applicable"}
     assert {one.invariant for one in evaluation.checks if one.verdict == "measured"} == {"info"}
     assert evaluation.verdict == "valid"
     assert [one.invariant for one in evaluation.checks if one.invariant != "info"] == [
-        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59, 70, 71, 72)
+        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59, 70, 71, 72, 125)
     ]
 
     sample = failover_drill(seconds=4.0, per_second=50)

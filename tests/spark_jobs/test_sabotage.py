@@ -143,13 +143,13 @@ def torn(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-30])
 
 
-def edited(old: str, new: str) -> Callable[[Path], None]:
+def edited(old: str, new: str, name: str = "orders-us-east") -> Callable[[Path], None]:
     """Edit a history file and write a matching digest."""
 
     def damage(path: Path) -> None:
         import hashlib
 
-        file = path / "history/orders-us-east.jsonl"
+        file = path / "history" / f"{name}.jsonl"
         body, end = file.read_text().replace(old, new).rsplit("\n", 2)[:2]
         line = json.loads(end) | {"digest": hashlib.sha256(f"{body}\n".encode()).hexdigest()}
         file.write_text(f"{body}\n{json.dumps(line)}\n")
@@ -227,6 +227,38 @@ def blind_in_west(run: SampleRun) -> None:
     for entry in range(2 * MESSAGES):
         if entry not in (3, 4):
             run.receive(WEST, EAST if entry % 2 == 0 else EU, entry // 2, 30 + entry, entry)
+
+
+def planned() -> SampleRun:
+    """Billing acknowledges all messages in us-east. us-west has acknowledged the first eight of them when the fail-over
+    is planned, and delivers the last four again."""
+    run = small_run()
+    figures: dict[str, object] = {"redelivered_messages": 4, "exact": True, "quiet": True}
+    state = {"source_mark_delete": str(place(EAST, 11)), "target_last": str(place(WEST, 11))}
+    plan = {"begun_at_ms": run.time_ms(30), **figures, **state}
+    run.fact(
+        30, "failover_plan", region=EAST, other_region=WEST, topic=TOPIC, subscription="billing", plan=plan
+    )
+    run.subscribe(WEST, 31)
+    for entry in range(8, 2 * MESSAGES):
+        run.receive(WEST, EAST if entry % 2 == 0 else EU, entry // 2, 31 + entry, entry)
+        run.acknowledge(WEST, entry, 31.5 + entry)
+    return run
+
+
+def with_plan(**changed: object) -> Callable[[SampleRun], None]:
+    """Change fields of the recorded plan."""
+
+    def damage(run: SampleRun) -> None:
+        (fields,) = (event[4] for event in run.events if event[2] == "failover_plan")
+        plan = {**fields["plan"], **changed}  # type: ignore[dict-item]
+        fields["plan"] = {name: value for name, value in plan.items() if value is not None}
+
+    return damage
+
+
+def finished_in_west(path: Path) -> None:
+    cursor_at(11, WEST)(path)
 
 
 COMMITTED, ABORTED, OPEN = (0, 1), (0, 2), (1, 0)
@@ -672,6 +704,34 @@ SABOTAGES = [
         coordinator(),
         run=keyed,
     ),
+    invalid(
+        "INV-125",
+        "a plan that states fewer redeliveries than follow",
+        "more than planned",
+        with_plan(redelivered_messages=3),
+        run=planned,
+    ),
+    invalid(
+        "INV-125",
+        "an exact plan that states more redeliveries than follow",
+        "fewer than planned",
+        with_plan(redelivered_messages=5),
+        finished_in_west,
+        run=planned,
+    ),
+    invalid(
+        "INV-125",
+        "a plan without a response of its source that states fewer messages than follow",
+        "more than planned",
+        with_plan(redelivered_messages=3, exact=False, source_mark_delete=None),
+        run=planned,
+    ),
+    incomplete(
+        "a plan with a number that cannot be",
+        "must be a fail-over plan",
+        on_disk=edited('"redelivered_messages":4', '"redelivered_messages":-4', "scenario"),
+        run=planned,
+    ),
 ]
 
 
@@ -732,6 +792,7 @@ WITHOUT_TRANSACTIONS = (
             transactions, cursor_at(6), ("INV-1", "INV-5", "INV-18", "INV-58", "INV-59"), id="transactions"
         ),
         pytest.param(keyed, coordinator(), ("INV-70", "INV-71", "INV-72"), id="keys"),
+        pytest.param(planned, finished_in_west, ("INV-5", "INV-18", "INV-125"), id="plan"),
     ],
 )
 def test_unchanged_evidence_is_valid(

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from spark_jobs.checks import CHECKS, metadata_converged
+from spark_jobs.checks import CHECKS, metadata_converged, plans_kept
 from spark_jobs.checks.service_contract import check_of
 from tests.swarm.checkers.general import CHECKS as GENERAL_CHECKS
 from tests.swarm.mutants import MUTANTS
@@ -32,7 +32,8 @@ Table = dict[str, list[str]]
 
 def verdict_checks() -> Table:
     checks = ((check.name, check.invariant) for check in (*CHECKS, check_of([])))
-    return _by_invariant([*checks, (metadata_converged.NAME, metadata_converged.INVARIANT)])
+    further = ((one.NAME, one.INVARIANT) for one in (plans_kept, metadata_converged))
+    return _by_invariant([*checks, *further])
 
 
 def swarm_checks() -> Table:
