@@ -272,6 +272,9 @@ class NamespacePart(ConfigModel):
     """Maximum factor by which the timeout grows. 1: it never grows."""
     snapshot_cache_size: SnapshotCacheSize | None = None
     """Number of snapshots that each replicated subscription remembers."""
+    snapshot_schedule: Literal["periodic", "adaptive"] | None = None
+    """periodic: at the interval while there is traffic. adaptive: earlier when traffic pauses or consumers have
+    caught up, for at most a tenth more entries, and later when no subscription would gain from a snapshot."""
 
     @model_validator(mode="after")
     def _check_retention(self) -> Self:

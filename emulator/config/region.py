@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from emulator.config.compatibility import Compatibility
 from emulator.model.frame_faults import FrameFault
@@ -180,6 +180,9 @@ class BrokerSettings:
     """Maximum factor by which the timeout grows while snapshots time out although links are up. 1: it never grows."""
     snapshot_cache_size: int = 30
     """Size of the snapshot cache of a replicated subscription."""
+    snapshot_schedule: Literal["periodic", "adaptive"] = "periodic"
+    """periodic: at the interval while there is traffic. adaptive: earlier when traffic pauses or consumers have
+    caught up, for at most a tenth more entries, and later when no subscription would gain from a snapshot."""
     replicate_subscription_state: bool = False
     """Whether every durable subscription is replicated, also if its consumers do not request it."""
     partial_snapshots_after: str = ""

@@ -24,6 +24,8 @@ class SnapshotRequest:
 
     snapshot_id: str
     source_region: str
+    wants_received: bool = False
+    """Whether responses shall state what their regions have received. Regions of a real Pulsar ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ class SnapshotResponse:
     snapshot_id: str
     region: str
     position: Position
+    received: tuple[tuple[str, Position], ...] = ()
+    """(other region, position in its log) of the newest entry that its log contains of that region. Empty: not
+    stated."""
 
 
 @dataclass(frozen=True, slots=True)

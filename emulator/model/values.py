@@ -302,6 +302,8 @@ class TopicName:
 
 # Replicated subscriptions (PIP-33): values of the settings and policies with these names.
 
+SNAPSHOT_SCHEDULES: Final = ("periodic", "adaptive")
+"""Values of `snapshot_schedule`; the first is the default."""
 SUBSCRIPTION_REPLICATION_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "snapshot_interval_ms": (20, 3_600_000),
     "snapshot_timeout_ms": (100, 3_600_000),

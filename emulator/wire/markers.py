@@ -106,13 +106,15 @@ def stored_marker(data: bytes, info: EntryInfo) -> Marker | None:
 
 def _to_protobuf(marker: Marker) -> tuple[int, Message]:
     match marker:
-        case SnapshotRequest(snapshot_id, source_region):
+        case SnapshotRequest(snapshot_id, source_region, wants_received):
             return kinds.SNAPSHOT_REQUEST, pb.ReplicatedSubscriptionsSnapshotRequest(
-                snapshot_id=snapshot_id, source_cluster=source_region
+                snapshot_id=snapshot_id, source_cluster=source_region, wants_received=wants_received or None
             )
-        case SnapshotResponse(snapshot_id, region, position):
+        case SnapshotResponse(snapshot_id, region, position, received):
             return kinds.SNAPSHOT_RESPONSE, pb.ReplicatedSubscriptionsSnapshotResponse(
-                snapshot_id=snapshot_id, cluster=_region_position(region, position)
+                snapshot_id=snapshot_id,
+                cluster=_region_position(region, position),
+                received=[_region_position(*pair) for pair in received],
             )
         case Snapshot(snapshot_id, local_position, positions):
             return kinds.SNAPSHOT, pb.ReplicatedSubscriptionsSnapshot(
@@ -170,7 +172,7 @@ def _complete(message: Read) -> Read:
 
 def _read_request(payload: bytes) -> SnapshotRequest:
     message = _complete(pb.ReplicatedSubscriptionsSnapshotRequest.FromString(payload))
-    return SnapshotRequest(_text(message.snapshot_id), _text(message.source_cluster))
+    return SnapshotRequest(_text(message.snapshot_id), _text(message.source_cluster), message.wants_received)
 
 
 def _read_response(payload: bytes) -> SnapshotResponse:
@@ -179,7 +181,10 @@ def _read_response(payload: bytes) -> SnapshotResponse:
         raise Malformed("a snapshot response without a position")
     cluster = message.cluster
     return SnapshotResponse(
-        _text(message.snapshot_id), _text(cluster.cluster), _read_position(cluster.message_id)
+        _text(message.snapshot_id),
+        _text(cluster.cluster),
+        _read_position(cluster.message_id),
+        _read_positions(message.received),
     )
 
 

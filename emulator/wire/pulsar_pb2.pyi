@@ -402,20 +402,24 @@ class ClusterMessageId(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., message_id: _Optional[_Union[MarkersMessageId, _Mapping]] = ...) -> None: ...
 
 class ReplicatedSubscriptionsSnapshotRequest(_message.Message):
-    __slots__ = ("snapshot_id", "source_cluster")
+    __slots__ = ("snapshot_id", "source_cluster", "wants_received")
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    WANTS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     snapshot_id: str
     source_cluster: str
-    def __init__(self, snapshot_id: _Optional[str] = ..., source_cluster: _Optional[str] = ...) -> None: ...
+    wants_received: bool
+    def __init__(self, snapshot_id: _Optional[str] = ..., source_cluster: _Optional[str] = ..., wants_received: _Optional[bool] = ...) -> None: ...
 
 class ReplicatedSubscriptionsSnapshotResponse(_message.Message):
-    __slots__ = ("snapshot_id", "cluster")
+    __slots__ = ("snapshot_id", "cluster", "received")
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
     snapshot_id: str
     cluster: ClusterMessageId
-    def __init__(self, snapshot_id: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMessageId, _Mapping]] = ...) -> None: ...
+    received: _containers.RepeatedCompositeFieldContainer[ClusterMessageId]
+    def __init__(self, snapshot_id: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMessageId, _Mapping]] = ..., received: _Optional[_Iterable[_Union[ClusterMessageId, _Mapping]]] = ...) -> None: ...
 
 class ReplicatedSubscriptionsSnapshot(_message.Message):
     __slots__ = ("snapshot_id", "local_message_id", "clusters")

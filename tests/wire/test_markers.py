@@ -19,8 +19,8 @@ from emulator.wire.message_metadata import read_metadata, scan_entry
 from tests.wire.strategies import damaged, log_positions, patient, positions, refusal, region_positions, text
 
 markers: st.SearchStrategy[Marker] = st.one_of(
-    st.builds(SnapshotRequest, text, text),
-    st.builds(SnapshotResponse, text, text, positions),
+    st.builds(SnapshotRequest, text, text, st.booleans()),
+    st.builds(SnapshotResponse, text, text, positions, region_positions),
     st.builds(Snapshot, text, positions, region_positions),
     st.builds(SubscriptionUpdate, text, region_positions),
 )
@@ -90,6 +90,29 @@ def test_markers_survive_replication(marker: Marker, position: Position) -> None
                     pb.ClusterMessageId(
                         cluster="ap", message_id=pb.MarkersMessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1)
                     ),
+                ],
+            ),
+        ),
+        (
+            SnapshotRequest("id", "us", wants_received=True),
+            10,
+            pb.ReplicatedSubscriptionsSnapshotRequest(
+                snapshot_id="id", source_cluster="us", wants_received=True
+            ),
+        ),
+        (
+            SnapshotResponse("id", "eu", Position(3, 4), (("ap", BEFORE_EVERYTHING),)),
+            11,
+            pb.ReplicatedSubscriptionsSnapshotResponse(
+                snapshot_id="id",
+                cluster=pb.ClusterMessageId(
+                    cluster="eu", message_id=pb.MarkersMessageId(ledger_id=3, entry_id=4)
+                ),
+                received=[
+                    pb.ClusterMessageId(
+                        cluster="ap",
+                        message_id=pb.MarkersMessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1),
+                    )
                 ],
             ),
         ),

@@ -18,6 +18,7 @@ from emulator.broker.subscription.update_records import TopicUpdateRecords
 from emulator.broker.topic.view import SubscriptionsView
 from emulator.config.compatibility import Compatibility
 from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.schedule import SnapshotDemand
 from emulator.core.replication.snapshot_types import WriteMarker
 from emulator.core.replication.subscription_updates import Applied, ReplicatedSubscription
 from emulator.core.replication.update_records import OUTCOMES, UpdateOutcome
@@ -74,6 +75,7 @@ class ReplicatedSubscriptions:
             self._markers,
             self._offer,
             lambda entry, update: self.records.found(entry, update),
+            self._demand,
         )
         self._machines: dict[str, ReplicatedSubscription] = {}
         """State machines of the replicated subscriptions, by name of the subscription."""
@@ -133,6 +135,18 @@ class ReplicatedSubscriptions:
                 subscription,
                 machine.mark_delete_moved(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers),
             )
+            self.snapshots.demand_changed()
+
+    def _demand(self) -> SnapshotDemand:
+        """Return what the subscriptions gain from a snapshot: of those that lead, the one that gains most."""
+        unreached: int | None = None
+        for name, machine in self._machines.items():
+            subscription = self._topic.subscriptions.get(name)
+            if subscription is not None and subscription.cursor.ahead_of_peers:
+                unreached = len(machine.cache) if unreached is None else min(unreached, len(machine.cache))
+                if not unreached:
+                    break
+        return SnapshotDemand(leads=unreached is not None, unreached=unreached or 0)
 
     def cursor_reset(self, subscription: Subscription) -> None:
         """Handle a seek, whose position is not sent to other regions."""
@@ -191,8 +205,10 @@ class ReplicatedSubscriptions:
     def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
         """Process the markers among durable entries, and schedule a snapshot. Called once for each entry, in log
         order."""
+        markers = 0
         for entry in entries:
             if entry.marker is not None:
+                markers += 1
                 if entry.info.replicated_from is not None:
                     self.snapshots.marker_received()
                 if not isinstance(entry.marker, SubscriptionUpdate):
@@ -204,7 +220,7 @@ class ReplicatedSubscriptions:
                     if entry.marker.subscription in self._machines:
                         self.records.sent(entry, entry.marker)
         self._pass_trailing_markers()
-        self.snapshots.schedule()
+        self.snapshots.entries_stored(len(entries) - markers, markers)
 
     def _update_stored(self, entry: StoredEntry, update: SubscriptionUpdate, source: str) -> None:
         topic = self._topic

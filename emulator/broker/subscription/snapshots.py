@@ -15,16 +15,18 @@ from emulator.core.cursor.id_set import IdSet
 from emulator.core.policies.replicated_subscriptions import (
     SNAPSHOT_CACHE_SIZE,
     SNAPSHOT_INTERVAL,
+    SNAPSHOT_SCHEDULE,
     SNAPSHOT_TIMEOUT,
     SNAPSHOT_TIMEOUT_GROWTH,
 )
+from emulator.core.replication.schedule import SPACING_MS, SnapshotDemand, SnapshotSettings
 from emulator.core.replication.snapshot_types import (
     SECOND_ROUND_SUFFIX,
     Effect,
+    LogEnd,
     Observed,
     OfferSnapshot,
     Skip,
-    SnapshotSettings,
     WriteMarker,
 )
 from emulator.core.replication.subscription_updates import SnapshotCache
@@ -39,7 +41,13 @@ if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.pending_publish import PendingPublish
 
-OBEYS = (SNAPSHOT_CACHE_SIZE, SNAPSHOT_INTERVAL, SNAPSHOT_TIMEOUT, SNAPSHOT_TIMEOUT_GROWTH)
+OBEYS = (
+    SNAPSHOT_CACHE_SIZE,
+    SNAPSHOT_INTERVAL,
+    SNAPSHOT_SCHEDULE,
+    SNAPSHOT_TIMEOUT,
+    SNAPSHOT_TIMEOUT_GROWTH,
+)
 """Policies that this module acts upon (PO1)."""
 SEARCH_ENTRIES = 4_096
 """Number of newest entries of the log that are searched for snapshots from before a restart."""
@@ -107,13 +115,16 @@ class TopicSnapshots:
         markers: MarkerWriter,
         offer: Callable[[Snapshot], None],
         found_update: Callable[[StoredEntry, SubscriptionUpdate], None],
+        demand: Callable[[], SnapshotDemand],
     ) -> None:
         """`offer`: passes a completed snapshot to every replicated subscription. `found_update`: is called for each
-        update of a subscription from before the topic was loaded that is found in the log."""
+        update of a subscription from before the topic was loaded that is found in the log. `demand`: returns what the
+        subscriptions would gain from a snapshot."""
         self._topic = topic
         self._markers = markers
         self._offer_to_subscriptions = offer
         self._found_update = found_update
+        self._demand = demand
         self.controller = topic.region.environment.components.replication.snapshots(
             topic.region.config.region, frozenset(remotes), self._settings()
         )
@@ -127,6 +138,7 @@ class TopicSnapshots:
         self._active = False
         """Whether a subscription is replicated."""
         self._timer: asyncio.TimerHandle | None = None
+        self._last_tick_ms = 0
         self._closed = False
 
     def _settings(self) -> SnapshotSettings:
@@ -136,6 +148,7 @@ class TopicSnapshots:
             timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
             timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region),
             partial_after_ms=of_region.partial_snapshots_after_ms,
+            adaptive=policies.or_setting(SNAPSHOT_SCHEDULE, of_region) == "adaptive",
         )
 
     @property
@@ -179,11 +192,38 @@ class TopicSnapshots:
         self.controller.abort_pending()
         self._stop_timer()
 
+    def entries_stored(self, messages: int, markers: int) -> None:
+        """Note durable entries, after each of their markers was processed, and schedule the next snapshot."""
+        controller = self.controller
+        if controller.schedule.settings.adaptive:
+            controller.schedule.stored(_now_ms(), messages=messages, markers=markers, cost=controller.cost)
+        self.schedule()
+
+    def demand_changed(self) -> None:
+        """Schedule the next snapshot after a subscription moved: it may gain from an early one."""
+        if self.controller.schedule.settings.adaptive:
+            self.schedule()
+
     def schedule(self) -> None:
         """Set a timer that runs the controller when the next snapshot may be due."""
-        if self._timer is None and self._active and not self._closed:
-            delay_ms = max(0, self.controller.due_ms - _now_ms())
-            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
+        if not self._active or self._closed:
+            return
+        schedule, now_ms = self.controller.schedule, _now_ms()
+        if not schedule.settings.adaptive:
+            if self._timer is None:
+                self._set_timer(self.controller.due_ms - now_ms)
+        elif self._timer is None or self._timer.when() * 1000 > now_ms + SPACING_MS:
+            schedule.demand = self._demand()
+            self._set_timer(max(self.controller.due_ms, self._last_tick_ms + SPACING_MS) - now_ms)
+
+    def _set_timer(self, delay_ms: int) -> None:
+        """Run the controller after this time, or earlier if a timer is set."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(0, delay_ms) / 1000
+        if self._timer is not None and self._timer.when() <= at:
+            return
+        self._stop_timer()
+        self._timer = loop.call_at(at, self._tick)
 
     def remotes_changed(self, remotes: Sequence[str]) -> None:
         """Apply a changed set of regions to which the topic is replicated."""
@@ -202,14 +242,15 @@ class TopicSnapshots:
         effects: Sequence[Effect] = ()
         match marker:
             case SnapshotRequest(snapshot_id=snapshot_id, source_region=source):
-                effects = controller.request_stored(marker, self._topic.reading.last_position)
+                received = self._topic.state.watermarks.highest
+                effects = controller.request_stored(marker, self._topic.reading.last_position, received)
                 is_own_first = source == controller.region and not snapshot_id.endswith(SECOND_ROUND_SUFFIX)
                 if is_own_first:
                     self.bases.request_stored(snapshot_id, entry.entry_id)
                 self._note("snapshot_started", is_own_first)
             case SnapshotResponse():
                 position = Position(self._topic.ledger_id, entry.entry_id)
-                effects = controller.response_stored(marker, position, _now_ms())
+                effects = controller.response_stored(marker, position, _now_ms(), self._log_end)
                 is_of_remote = marker.region != controller.region
                 self._note("snapshot_response", is_of_remote and counters.ignored_answers == ignored)
             case Snapshot() if entry.info.replicated_from is None:
@@ -217,6 +258,11 @@ class TopicSnapshots:
                 effects = controller.snapshot_stored(with_time(marker, entry), _now_ms())
                 self._note("snapshot_round", counters.completed - completed)
         self._perform(effects)
+
+    @property
+    def _log_end(self) -> LogEnd:
+        state = self._topic.state
+        return LogEnd(Position(self._topic.ledger_id, state.stored_end - 1), state.watermarks.highest)
 
     def _note(self, event: str, times: int) -> None:
         self._topic.region.resources.protocol_events.note(event, self._topic.full_name, times)
@@ -257,7 +303,9 @@ class TopicSnapshots:
         self._timer = None
         if self._closed:
             return
-        topic = self._topic
+        topic, self._last_tick_ms = self._topic, _now_ms()
+        if self.controller.schedule.settings.adaptive:
+            self.controller.schedule.demand = self._demand()
         effects = self.controller.tick(
             _now_ms(),
             f"{topic.region.environment.random.getrandbits(128):032x}",
@@ -268,12 +316,13 @@ class TopicSnapshots:
         if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
             # Publishing may stop now: check again for entries that were stored meanwhile and for snapshots that time
             # out.
-            interval = self.controller.settings.interval_ms / 1000
-            self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
+            settings = self.controller.schedule.settings
+            self._set_timer(settings.interval_ms)
+            if settings.adaptive and self.controller.skip is Skip.EARLY:
+                self._set_timer(max(1, self.controller.due_ms - _now_ms()))
         elif (due_ms := self.controller.absence.next_left_out_ms(_now_ms())) is not None:
             # Snapshots continue without an absent region from then on, also if nothing happens before.
-            delay = (due_ms + 1 - _now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+            self._set_timer(due_ms + 1 - _now_ms())
 
     def _last_data_position(self) -> Position | None:
         last = self._topic.state.last_data

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-from emulator.core.policies.codecs import BOOLEAN, counts
+from emulator.core.policies.codecs import BOOLEAN, counts, one_of
 from emulator.core.policies.declaration import Codec, Policy, Scope
-from emulator.model.values import SUBSCRIPTION_REPLICATION_BOUNDS
+from emulator.model.values import SNAPSHOT_SCHEDULES, SUBSCRIPTION_REPLICATION_BOUNDS
 
 T = TypeVar("T")
 
@@ -78,6 +78,14 @@ SNAPSHOT_CACHE_SIZE = _policy(
     "Number of snapshots that each replicated subscription remembers.",
     at_broker="replicatedSubscriptionsSnapshotMaxCachedPerSubscription",
 )
+SNAPSHOT_SCHEDULE = _policy(
+    "snapshot_schedule",
+    "snapshotSchedule",
+    one_of(*SNAPSHOT_SCHEDULES),
+    _SNAPSHOTS,
+    "When snapshots are taken: `periodic`, at the interval while there is traffic; `adaptive`, earlier when traffic "
+    "pauses or consumers have caught up, for at most a tenth more entries, and later when no subscription would gain.",
+)
 
 POLICIES = (
     REPLICATE_SUBSCRIPTION_STATE,
@@ -85,4 +93,5 @@ POLICIES = (
     SNAPSHOT_TIMEOUT,
     SNAPSHOT_TIMEOUT_GROWTH,
     SNAPSHOT_CACHE_SIZE,
+    SNAPSHOT_SCHEDULE,
 )

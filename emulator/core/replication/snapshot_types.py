@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -42,6 +42,19 @@ Effect = WriteMarker | OfferSnapshot
 
 
 # States.
+
+
+Received = Callable[[str], Position]
+"""Maps a region to the newest durable entry that originates there, as a position in the log of that region;
+BEFORE_EVERYTHING: there is none."""
+
+
+class LogEnd(NamedTuple):
+    """The end of this region's log at one moment."""
+
+    position: Position
+    """Position of the newest durable entry, readable or not."""
+    received: Received
 
 
 class SnapshotStage(Enum):
@@ -87,6 +100,8 @@ class PendingSnapshot:
     """Regions of `asked` that have not responded in this round. Invariant: empty only while STORING (INV-12)."""
     stage: SnapshotStage = SnapshotStage.FIRST_ROUND
     first_responses: dict[str, Position] = field(default_factory=dict)
+    received: dict[str, Mapping[str, Position]] = field(default_factory=dict)
+    """Region -> what it had received of each other region when it responded in the first round, if it stated that."""
     doubtful: bool = False
     """Whether the link to a region broke before it responded: the snapshot may complete, but the next one does not wait
     for it."""
@@ -96,10 +111,12 @@ class PendingSnapshot:
         """The id that requests and valid responses of the present round have."""
         return self.snapshot_id + (SECOND_ROUND_SUFFIX if self.stage is SnapshotStage.SECOND_ROUND else "")
 
-    def request(self, source_region: str, remotes: Set[str], down: Set[str]) -> WriteMarker:
+    def request(
+        self, source_region: str, remotes: Set[str], down: Set[str], *, wants_received: bool = False
+    ) -> WriteMarker:
         """Return the request of the present round. A partial one also goes to regions that do not respond although
         their link is up, so that their return is noticed, and to none of `down`, where requests would accumulate."""
-        marker = SnapshotRequest(self.wire_id, source_region)
+        marker = SnapshotRequest(self.wire_id, source_region, wants_received)
         everyone = self.asked == remotes
         return WriteMarker(marker, () if everyone else tuple(sorted(self.asked | (remotes - down))))
 
@@ -110,6 +127,17 @@ class PendingSnapshot:
     @property
     def round(self) -> int:
         return 2 if self.stage is SnapshotStage.SECOND_ROUND else 1
+
+    def is_received(self, received: Received) -> bool:
+        """Whether this region, which has `received` these entries, has everything that the responding regions had
+        received from each other: then a second round would prove nothing more."""
+        regions = self.first_responses.keys()
+        for responder in regions:
+            stated = self.received[responder]
+            others = regions - {responder}
+            if any(region not in stated or stated[region] > received(region) for region in others):
+                return False
+        return True
 
     def why_pending(self, now_ms: int) -> Reason:
         """Return why the snapshot is not complete."""
@@ -148,6 +176,15 @@ class SnapshotCounters:
     """Responses that were repeated, late or not requested."""
     skipped: Counter[Skip] = field(default_factory=Counter)
     """Snapshots that were due and not started, by reason; at most one per interval and reason."""
+    _skip_counted_ms: dict[Skip, int] = field(default_factory=dict)
+    """Reason -> time at which it was last counted."""
+
+    def count_skipped(self, skip: Skip, now_ms: int, interval_ms: int) -> None:
+        """Count a skipped snapshot, once per interval and reason."""
+        counted_ms = self._skip_counted_ms.get(skip)
+        if counted_ms is None or now_ms - counted_ms >= interval_ms:
+            self._skip_counted_ms[skip] = now_ms
+            self.skipped[skip] += 1
 
 
 class Observed(NamedTuple):
@@ -162,74 +199,3 @@ class Observed(NamedTuple):
 
 def seconds_text(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.1f} s"
-
-
-PENDING_MAX = 8
-"""Maximum number of pending snapshots, not counting doubtful ones. More than one, because a round trip may take longer
-than the interval; few, because regions may never respond and requests must not accumulate in the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotSettings:
-    """The settings of a topic's snapshots, which policies change at run time. Times are milliseconds."""
-
-    interval_ms: int = 1_000
-    timeout_ms: int = 30_000
-    timeout_growth_max: int = 8
-    """Maximum factor by which the timeout grows."""
-    partial_after_ms: int = 0
-    """Absence of a region after which snapshots continue without it; 0: never."""
-
-
-DEFAULT_SETTINGS = SnapshotSettings()
-
-
-class SnapshotBackoff:
-    """The timeout and the maximum number of pending snapshots, adapted to the outcomes of the last snapshots.
-
-    Markers of snapshots must not congest the links. A region that starts a snapshot whenever responses are late delays
-    responses further, and each of its requests starts follow-ups in other regions. With five regions, small windows and
-    slow links such snapshots continued for ever in a topic without producers. Therefore
-
-    * a snapshot that covers every message is started again only after a wait: twice the duration of the last snapshot,
-      doubled each time that a snapshot times out or is started again;
-    * when snapshots time out, fewer may be pending at once until they complete again, and the timeout doubles unless
-      only links broke: where a marker is queued for longer than the timeout, each new snapshot would delay the others.
-    """
-
-    def __init__(self, settings: SnapshotSettings) -> None:
-        self._settings = settings
-        self.reset()
-
-    def reset(self) -> None:
-        """Start from the configured values, because the set of regions changed."""
-        self.retry_after_ms: int = self._settings.interval_ms
-        """Time that a pending snapshot which covers every message is waited for before another one is started."""
-        self.pending_max = PENDING_MAX
-        """Present maximum number of pending snapshots that are not doubtful, from 1 to PENDING_MAX."""
-        self.timeout_ms: int = self._settings.timeout_ms
-        """Timeout of a snapshot, from the configured timeout to `timeout_growth_max` times that."""
-
-    def configure(self, settings: SnapshotSettings) -> None:
-        """Apply changed settings. The present timeout is kept within the new bounds."""
-        self._settings = settings
-        self.set_timeout(self.timeout_ms)
-        self.retry_after_ms = min(max(settings.interval_ms, self.retry_after_ms), self.timeout_ms)
-
-    def lengthen_wait(self) -> None:
-        """Double the wait: a snapshot timed out, or is started again."""
-        self.retry_after_ms = min(2 * self.retry_after_ms, self.timeout_ms)
-
-    def timed_out(self) -> None:
-        self.pending_max = max(1, self.pending_max // 2)
-        self.lengthen_wait()
-
-    def completed(self, duration_ms: int) -> None:
-        self.pending_max = min(self.pending_max + 1, PENDING_MAX)
-        self.set_timeout(2 * duration_ms)
-        self.retry_after_ms = min(max(self._settings.interval_ms, 2 * duration_ms), self.timeout_ms)
-
-    def set_timeout(self, milliseconds: int) -> None:
-        """Set the timeout of the next snapshots, within its bounds."""
-        configured = self._settings.timeout_ms
-        self.timeout_ms = max(configured, min(milliseconds, self._settings.timeout_growth_max * configured))

@@ -25,6 +25,10 @@ an update leaves those alone (`emulator.core.replication.subscription_updates`).
 
     Any stage may end early: it timed out, the set of regions changed, or (except STORING) a newer one completed.
 
+One round is enough if a has by then received everything of c that b had received when it responded, and everything of
+b that c had: a has the message, and the end of its log becomes the position of the snapshot. Regions state that in a
+response if they are asked (`SnapshotRequest.wants_received`, by the adaptive schedule); a real Pulsar does not.
+
 Rounds differ by the id on the wire (`<id>`, then `<id>/2`), which remote regions return unchanged, so a repeated or
 late response of the first round does not count for the second. A snapshot is completed once its marker is durable, not
 when the write is issued.
@@ -59,20 +63,25 @@ from __future__ import annotations
 from collections.abc import Set
 
 from emulator.core.replication.absence import RegionAbsence
-from emulator.core.replication.snapshot_types import (
+from emulator.core.replication.schedule import (
     DEFAULT_SETTINGS,
+    SnapshotBackoff,
+    SnapshotSchedule,
+    SnapshotSettings,
+)
+from emulator.core.replication.snapshot_types import (
     FOLLOW_UP_SUFFIX,
     NOT_TRIGGERING_SUFFIXES,
     SECOND_ROUND_SUFFIX,
     CompletedSnapshot,
     Effect,
+    LogEnd,
     Observed,
     OfferSnapshot,
     PendingSnapshot,
+    Received,
     Skip,
-    SnapshotBackoff,
     SnapshotCounters,
-    SnapshotSettings,
     SnapshotStage,
     WriteMarker,
 )
@@ -99,13 +108,11 @@ class SnapshotController:
         """Snapshot id -> pending snapshot, oldest first."""
         self.last_completed: CompletedSnapshot | None = None
         self.counters = SnapshotCounters()
-        self.settings = settings
-        """Replaced by `configure`."""
+        self.schedule = SnapshotSchedule(settings)
         self.backoff = SnapshotBackoff(settings)
         self._rounds = rounds
         self._now_ms = 0
         """Latest time that a caller passed."""
-        self._last_start_ms: int | None = None
         self._covered: Position | None = None
         """Position of the newest message when the last completed snapshot was started; later messages require another
         snapshot. None: no snapshot was completed with these regions."""
@@ -116,14 +123,12 @@ class SnapshotController:
         self.absence = RegionAbsence(settings.partial_after_ms)
         self._observed: Observed | None = None
         """Conditions at the last tick."""
-        self._skip_counted_ms: dict[Skip, int] = {}
-        """Reason -> time at which it was last counted."""
         self.skip: Skip | None = None
         """Why the last tick started no snapshot; None: it started one, or there was no tick."""
 
     def configure(self, settings: SnapshotSettings) -> None:
         """Apply changed settings, to pending snapshots too."""
-        self.settings = settings
+        self.schedule.settings = settings
         self.absence.partial_after_ms = settings.partial_after_ms
         self.backoff.configure(settings)
 
@@ -133,9 +138,12 @@ class SnapshotController:
     def due_ms(self) -> int:
         """Earliest time at which `tick` may start the next snapshot, by its clock. In the past when a condition other
         than the interval prevents it."""
-        return (
-            self._now_ms if self._last_start_ms is None else self._last_start_ms + self.settings.interval_ms
-        )
+        return self.schedule.due_ms(self._now_ms, self.cost, is_pending=bool(self._waited_for))
+
+    @property
+    def cost(self) -> int:
+        """Number of markers in this log for a snapshot with one round: request, responses, snapshot and update."""
+        return len(self.remotes) + 3
 
     def tick(
         self,
@@ -158,7 +166,7 @@ class SnapshotController:
         self._observed = Observed(self._now_ms, last_data_position, unreachable)
         self.skip = self._why_skip(last_data_position)
         if self.skip is not None:
-            self._count_skipped(self.skip)
+            self.counters.count_skipped(self.skip, self._now_ms, self.schedule.settings.interval_ms)
             return []
         assert last_data_position is not None, "an empty topic is IDLE"
         if self._is_under_way(last_data_position):
@@ -166,20 +174,15 @@ class SnapshotController:
         suffix = "" if self._has_messages(last_data_position) else FOLLOW_UP_SUFFIX
         return self._start(new_snapshot_id + suffix, last_data_position)
 
-    def _count_skipped(self, skip: Skip) -> None:
-        """Count a skipped snapshot, once per interval and reason: `tick` is called for every event."""
-        counted_ms = self._skip_counted_ms.get(skip)
-        if counted_ms is None or self._now_ms - counted_ms >= self.settings.interval_ms:
-            self._skip_counted_ms[skip] = self._now_ms
-            self.counters.skipped[skip] += 1
-
     def _start(self, snapshot_id: str, covers: Position) -> list[Effect]:
         self.counters.started += 1
-        self._last_start_ms = self._now_ms
+        self.schedule.last_start_ms = self._now_ms
         asked = self.remotes - self.absence.left_out
         pending = PendingSnapshot(snapshot_id, self._now_ms, covers, self._triggers, asked, set(asked))
         self.pending[snapshot_id] = pending
-        return [pending.request(self.region, self.remotes, self.absence.down_since_ms.keys())]
+        adaptive = self.schedule.settings.adaptive
+        down = self.absence.down_since_ms.keys()
+        return [pending.request(self.region, self.remotes, down, wants_received=adaptive)]
 
     def _note_links(self, disconnected: Set[str]) -> None:
         down = disconnected & self.remotes
@@ -258,18 +261,30 @@ class SnapshotController:
 
     # Markers became durable in our log.
 
-    def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
+    def request_stored(
+        self, request: SnapshotRequest, last_position: Position, received: Received | None = None
+    ) -> list[Effect]:
         """Respond to the request of a remote region; with several remote regions, also require a follow-up here.
-        `last_position`: the newest durable entry that is readable here now; the response is appended after it."""
+        `last_position`: the newest durable entry that is readable here now; the response is appended after it.
+        `received`: what this log contains of each region, which the response states if the request asks for it."""
         if request.source_region == self.region or request.source_region not in self.remotes:
             return []
         if len(self.remotes) > 1 and not request.snapshot_id.endswith(NOT_TRIGGERING_SUFFIXES):
             self._triggers += 1
-        response = SnapshotResponse(request.snapshot_id, self.region, last_position)
+        others = sorted(self.remotes - {request.source_region}) if request.wants_received and received else ()
+        stated = tuple((region, received(region)) for region in others) if received else ()
+        response = SnapshotResponse(request.snapshot_id, self.region, last_position, stated)
         return [WriteMarker(response, (request.source_region,))]
 
-    def response_stored(self, response: SnapshotResponse, at_position: Position, now_ms: int) -> list[Effect]:
-        """Process another region's response, which is at `at_position` in our log."""
+    def response_stored(
+        self,
+        response: SnapshotResponse,
+        at_position: Position,
+        now_ms: int,
+        log_end: LogEnd | None = None,
+    ) -> list[Effect]:
+        """Process another region's response, which is at `at_position` in our log. `log_end`: the end of our log now,
+        with which one round may be enough; None: the number of rounds depends on the number of regions alone."""
         self._now_ms = max(self._now_ms, now_ms)
         if response.region == self.region:
             return []
@@ -281,10 +296,14 @@ class SnapshotController:
             return []
         pending.unanswered.remove(response.region)
         pending.first_responses.setdefault(response.region, response.position)
+        stated = {region: position for region, position in response.received if region in self.remotes}
+        pending.received.setdefault(response.region, stated)
         if pending.unanswered:
             return []
         if pending.stage is SnapshotStage.FIRST_ROUND and (self._rounds or pending.rounds_needed) == 2:
-            return self._start_second_round(pending)
+            if log_end is None or not pending.is_received(log_end.received):
+                return self._start_second_round(pending)
+            at_position = log_end.position
         return self._store(pending, at_position)
 
     def _is_awaited(self, response: SnapshotResponse, pending: PendingSnapshot) -> bool:
@@ -361,7 +380,7 @@ class SnapshotController:
             return oldest.why_pending(observed.now_ms)
         if not self._needs_snapshot(observed.last_data_position):
             return Cause.SNAPSHOT_NOT_NEEDED()
-        if self._last_start_ms is None:
+        if self.schedule.last_start_ms is None:
             return Cause.SNAPSHOT_NONE_YET()
         wait_ms = self.due_ms - observed.now_ms
         return Cause.SNAPSHOT_NOT_DUE(wait_ms=wait_ms) if wait_ms > 0 else NO_REASON

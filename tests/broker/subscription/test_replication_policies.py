@@ -70,7 +70,7 @@ async def test_policies_apply_to_a_loaded_topic_at_once(place: StoredKey) -> Non
         for region in world.running.values():
             await until(lambda region=region: TOPIC in region.directory.serving)
             sync = replication(region)
-            settings = sync.snapshots.controller.settings
+            settings = sync.snapshots.controller.schedule.settings
             assert (settings.interval_ms, settings.timeout_ms, settings.timeout_growth_max) == (20, 700, 1)
             assert sync.snapshots.controller.backoff.timeout_ms == 700
         assert replication(us)._machines["s"].cache.max_size == 10
@@ -90,7 +90,7 @@ async def test_a_shorter_interval_ends_the_wait_for_a_later_snapshot() -> None:
         await world.running["us"].policies.set(OF_TOPIC, SNAPSHOT_INTERVAL, 20)
         await until(lambda: sync.snapshots.controller.counters.completed == 2)
         await world.running["us"].policies.set(OF_TOPIC, SNAPSHOT_INTERVAL, None)
-        assert sync.snapshots.controller.settings.interval_ms == 3_600_000
+        assert sync.snapshots.controller.schedule.settings.interval_ms == 3_600_000
 
 
 async def test_a_smaller_cache_drops_what_a_full_one_drops() -> None:
@@ -156,7 +156,7 @@ async def test_partitions_follow_the_policies_of_their_topic() -> None:
         await us.policies.set(OF_TOPIC, REPLICATE_SUBSCRIPTION_STATE, True)
         for name in names:
             assert is_replicated(us, topic=name)
-            assert replication(us, name).snapshots.controller.settings.interval_ms == 40
+            assert replication(us, name).snapshots.controller.schedule.settings.interval_ms == 40
 
 
 # Admin API.

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.progress import Forwarding, forwarding
-from emulator.core.replication.snapshot_types import Effect, OfferSnapshot, SnapshotSettings, WriteMarker
+from emulator.core.replication.schedule import SnapshotDemand, SnapshotSettings
+from emulator.core.replication.snapshot_types import Effect, LogEnd, OfferSnapshot, WriteMarker
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import (
     ReplicatedSubscription,
@@ -97,7 +98,7 @@ class RegionModel:
         self.controller = SnapshotController(
             self.name,
             frozenset(self.world.names) - {self.name},
-            SnapshotSettings(INTERVAL_MS),
+            SnapshotSettings(INTERVAL_MS, adaptive=self.world.adaptive),
             rounds=self.world.rounds,
         )
 
@@ -105,6 +106,12 @@ class RegionModel:
 
     def store(self, entry: StoredEntry) -> None:
         self.log.append(entry)
+        self.controller.schedule.stored(
+            self.world.now_ms,
+            messages=not entry.is_marker,
+            markers=entry.is_marker,
+            cost=self.controller.cost,
+        )
         self._pass_markers()
         self._act_on(entry, len(self.log) - 1)
 
@@ -112,9 +119,10 @@ class RegionModel:
         here, now_ms = Position(LEDGER, entry_id), self.world.now_ms
         match entry.content:
             case SnapshotRequest() as request:
-                self._perform(self.controller.request_stored(request, here))
+                self._perform(self.controller.request_stored(request, here, self.watermarks.highest))
             case SnapshotResponse() as response:
-                self._perform(self.controller.response_stored(response, here, now_ms))
+                log_end = LogEnd(Position(LEDGER, len(self.log) - 1), self.watermarks.highest)
+                self._perform(self.controller.response_stored(response, here, now_ms, log_end))
             case Snapshot() as snapshot:
                 self._perform(self.controller.snapshot_stored(snapshot, now_ms))
             case SubscriptionUpdate() as update if entry.origin != self.name:
@@ -200,6 +208,9 @@ class RegionModel:
 
     def tick(self) -> None:
         last = max((entry_id for entry_id, _ in self.messages()), default=None)
+        self.controller.schedule.demand = SnapshotDemand(
+            self.cursor.ahead_of_peers, len(self.subscription.cache)
+        )
         self._perform(
             self.controller.tick(
                 self.world.now_ms,
@@ -232,8 +243,9 @@ class World:
         rounds: int | None = None,
         spares_unseen: bool = True,
         cache_size: int = 30,
+        adaptive: bool = False,
     ) -> None:
-        self.names = names
+        self.names, self.adaptive = names, adaptive
         self.rounds, self.spares_unseen, self.cache_size = rounds, spares_unseen, cache_size
         self.now_ms = 0
         self.ids = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emulator.core.replication.absence import RegionAbsence
-from emulator.core.replication.snapshot_types import Effect, Observed, Skip, SnapshotSettings, WriteMarker
+from emulator.core.replication.schedule import SnapshotSettings
+from emulator.core.replication.snapshot_types import Effect, Observed, Skip, WriteMarker
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse
 from emulator.model.reasons import Cause

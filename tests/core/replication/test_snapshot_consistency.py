@@ -81,9 +81,9 @@ def test_nothing_is_skipped_whatever_the_interleaving(names):
     stored late, caches of one."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
-    @given(steps_for(names, everything=True), st.sampled_from([1, 2, 30]))
-    def run(steps, cache_size):
-        world = World(names, cache_size=cache_size)
+    @given(steps_for(names, everything=True), st.sampled_from([1, 2, 30]), st.booleans())
+    def run(steps, cache_size, adaptive):
+        world = World(names, cache_size=cache_size, adaptive=adaptive)
         for step in steps:
             take(world, step)
             world.check()
@@ -98,9 +98,9 @@ def test_once_all_is_quiet_no_region_gives_out_again_what_was_consumed_in_one(na
     consumer may continue in any region and receives nothing twice. And idle topics stay idle."""
 
     @settings(max_examples=EXAMPLES, deadline=None)
-    @given(steps_for(names, everything=False))
-    def run(steps):
-        world = World(names)
+    @given(steps_for(names, everything=False), st.booleans())
+    def run(steps, adaptive):
+        world = World(names, adaptive=adaptive)
         for step in steps:
             take(world, step)
         world.settle()
@@ -232,12 +232,18 @@ def test_two_rounds_are_enough_for_three_regions():
     assert not any(skips_something(World("abc"), seed) for seed in SEEDS)
 
 
+def test_one_round_is_enough_if_nothing_was_received_elsewhere_that_lacks_here():
+    """The adaptive schedule: only a round that proves it is the only one."""
+    assert not any(skips_something(World("abc", adaptive=True), seed) for seed in SEEDS)
+    assert not any(skips_something(World("abcd", adaptive=True), seed) for seed in SEEDS)
+
+
 def test_updates_that_spare_nothing_skip_local_messages():
     """As upstream: an update skips messages that its sender never received."""
     assert any(skips_something(World("ab", spares_unseen=False), seed) for seed in SEEDS)
 
 
-def exchange_with_a_slow_link(rounds: int | None) -> World:
+def exchange_with_a_slow_link(rounds: int | None, *, adaptive: bool = False) -> World:
     """c's message reaches b at once and a late: the smallest story in which the rounds differ.
 
     a: ──request─┬────────────┬─answers─▶ consumed, all there is
@@ -245,7 +251,7 @@ def exchange_with_a_slow_link(rounds: int | None) -> World:
     c: m ──────────── answer, but the message m is still under way to a (the link is slow, the answer
                       behind it)
     """
-    world = World("abc", rounds=rounds)
+    world = World("abc", rounds=rounds, adaptive=adaptive)
     a = world.regions["a"]
     world.publish("a")
     a.tick()
@@ -280,4 +286,13 @@ def test_the_smallest_interleaving_in_which_one_round_skips_a_message():
 def test_the_same_interleaving_with_two_rounds():
     world = exchange_with_a_slow_link(rounds=None)
     world.check()
+    world.settle()
+
+
+def test_the_same_interleaving_with_a_round_that_states_what_was_received():
+    """b received c's message, a did not: the second round is necessary."""
+    world = exchange_with_a_slow_link(rounds=None, adaptive=True)
+    world.check()
+    a = world.regions["a"]
+    assert [pending.round for pending in a.controller.pending.values()] == [2]
     world.settle()

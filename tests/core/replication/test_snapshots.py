@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.core.replication.schedule import PENDING_MAX, SnapshotSettings
 from emulator.core.replication.snapshot_types import (
     NEXT_STAGES,
-    PENDING_MAX,
     Effect,
     Observed,
     OfferSnapshot,
     Skip,
-    SnapshotSettings,
     SnapshotStage,
     WriteMarker,
 )

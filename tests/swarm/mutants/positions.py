@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts, PartName
-from emulator.core.replication.snapshot_types import Effect, PendingSnapshot, SnapshotBackoff
+from emulator.core.replication.schedule import SnapshotBackoff
+from emulator.core.replication.snapshot_types import Effect, PendingSnapshot, Received
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.model.markers import SnapshotRequest
@@ -33,10 +35,12 @@ class _PendingUpdateForgotten(CursorParts):
 class _SnapshotTriggersSnapshot(SnapshotController):
     """A snapshot that was started without new messages makes other regions start one, too."""
 
-    def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
-        news = SnapshotRequest(f"{request.snapshot_id}?", request.source_region)
-        answers = super().request_stored(news, last_position)
-        return super().request_stored(request, last_position) if answers else []
+    def request_stored(
+        self, request: SnapshotRequest, last_position: Position, received: Received | None = None
+    ) -> list[Effect]:
+        news = replace(request, snapshot_id=f"{request.snapshot_id}?")
+        answers = super().request_stored(news, last_position, received)
+        return super().request_stored(request, last_position, received) if answers else []
 
 
 class _ConstantTimeout(SnapshotBackoff):
@@ -50,7 +54,7 @@ class _SnapshotsWithoutBackoff(SnapshotController):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.backoff = _ConstantTimeout(self.settings)
+        self.backoff = _ConstantTimeout(self.schedule.settings)
 
     @property
     def _waited_for(self) -> list[PendingSnapshot]:
