@@ -32,6 +32,7 @@ from emulator.core.metadata.messages import EventOutbox
 from emulator.core.metadata.record import LATEST, Rule
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
+from emulator.core.replication.individual_acks import IndividualAcks
 from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import (
@@ -136,6 +137,8 @@ class ReplicationComponents:
     takes_updates: Callable[[Cursor, bool, bool], bool] = takes_updates
     """(cursor, is durable, follows upstream): whether an update of another region may move an existing subscription."""
     never_reaches: Callable[..., bool] = never_reaches
+    individual_acks: type[IndividualAcks] = IndividualAcks
+    """Decides which acknowledged entries of a subscription are sent to other regions."""
 
 
 @dataclass(frozen=True, slots=True)

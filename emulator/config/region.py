@@ -188,6 +188,13 @@ class BrokerSettings:
     partial_snapshots_after: str = ""
     """Absence of a region after which snapshots continue without it: 10m. Its messages then stay unacknowledged
     in other regions. Empty: never."""
+    replicate_individual_acks: bool = False
+    """Whether entries that a replicated subscription acknowledged beyond its position are sent to other regions, so
+    that they are not delivered again there."""
+    individual_ack_interval_ms: int = 200
+    """Minimum time between two such updates of a subscription."""
+    individual_acks_max: int = 1_000
+    """Maximum number of ranges of entries and of partly acknowledged batches in such an update."""
     failover_delay_ms: int = 1_000
     """Delay before a newly active Failover consumer receives messages."""
     max_unacked_messages_per_consumer: int = 50_000

@@ -54,12 +54,26 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class AckedEntries:
+    """Acknowledged entries that originate in one ledger of one region."""
+
+    region: str
+    ledger: int
+    ranges: tuple[tuple[int, int], ...] = ()
+    """(first, last entry id) of acknowledged entries, both included, ascending."""
+    batches: tuple[tuple[int, int], ...] = ()
+    """(entry id, messages that are not acknowledged, one bit each) of partly acknowledged batches, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionUpdate:
-    """The positions up to which a subscription has acknowledged all entries."""
+    """The positions up to which a subscription has acknowledged all entries, and entries beyond them."""
 
     subscription: str
     positions: tuple[tuple[str, Position], ...]
     """(region, position in its log)."""
+    individual: tuple[AckedEntries, ...] = ()
+    """Acknowledged entries, also beyond the positions. Upstream has no such field."""
 
 
 Marker = SnapshotRequest | SnapshotResponse | Snapshot | SubscriptionUpdate

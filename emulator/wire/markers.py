@@ -13,7 +13,14 @@ from google.protobuf.message import Message
 
 from emulator.errors import ProtocolError
 from emulator.model import markers as kinds
-from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.markers import (
+    AckedEntries,
+    Marker,
+    Snapshot,
+    SnapshotRequest,
+    SnapshotResponse,
+    SubscriptionUpdate,
+)
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
@@ -51,6 +58,8 @@ def encode_marker(
     return data, info
 
 
+ACKED_RANGES_MAX: Final = 100_000
+"""Maximum number of ranges and batches in one update of a subscription."""
 TRANSACTION_MARKER_PRODUCER: Final = "pulsar.txn.marker"
 
 
@@ -122,9 +131,11 @@ def _to_protobuf(marker: Marker) -> tuple[int, Message]:
                 local_message_id=_position(local_position),
                 clusters=[_region_position(*pair) for pair in positions],
             )
-        case SubscriptionUpdate(subscription, positions):
+        case SubscriptionUpdate(subscription, positions, individual):
             return kinds.SUBSCRIPTION_UPDATE, pb.ReplicatedSubscriptionsUpdate(
-                subscription_name=subscription, clusters=[_region_position(*pair) for pair in positions]
+                subscription_name=subscription,
+                clusters=[_region_position(*pair) for pair in positions],
+                individual_acks=[_acked(entries) for entries in individual],
             )
 
 
@@ -134,6 +145,26 @@ def _position(position: Position) -> pb.MarkersMessageId:
 
 def _region_position(region: str, position: Position) -> pb.ClusterMessageId:
     return pb.ClusterMessageId(cluster=region, message_id=_position(position))
+
+
+def _acked(entries: AckedEntries) -> pb.AckedEntries:
+    ranges: list[int] = []
+    batches: list[int] = []
+    end = 0
+    for first, last in entries.ranges:
+        ranges += (first - end, last - first)
+        end = last + 1
+    end = 0
+    for entry_id, _ in entries.batches:
+        batches.append(entry_id - end)
+        end = entry_id + 1
+    return pb.AckedEntries(
+        cluster=entries.region,
+        ledger_id=entries.ledger & MASK_64,
+        ranges=ranges,
+        batches=batches,
+        open_messages=[bits.to_bytes((bits.bit_length() + 7) // 8, "little") for _, bits in entries.batches],
+    )
 
 
 # Reading.
@@ -201,7 +232,36 @@ def _read_snapshot(payload: bytes) -> Snapshot:
 
 def _read_update(payload: bytes) -> SubscriptionUpdate:
     message = _complete(pb.ReplicatedSubscriptionsUpdate.FromString(payload))
-    return SubscriptionUpdate(_text(message.subscription_name), _read_positions(message.clusters))
+    numbers = sum(len(each.ranges) // 2 + len(each.batches) for each in message.individual_acks)
+    if numbers > ACKED_RANGES_MAX:
+        raise Malformed(f"{numbers} ranges of acknowledged entries: {ACKED_RANGES_MAX} are the maximum")
+    return SubscriptionUpdate(
+        _text(message.subscription_name),
+        _read_positions(message.clusters),
+        tuple([_read_acked(each) for each in message.individual_acks]),
+    )
+
+
+def _read_acked(acked: pb.AckedEntries) -> AckedEntries:
+    if len(acked.ranges) % 2 or len(acked.batches) != len(acked.open_messages):
+        raise Malformed("a range or a batch of acknowledged entries is incomplete")
+    ranges, end = [], 0
+    for skipped, more in zip(acked.ranges[::2], acked.ranges[1::2], strict=True):
+        first = end + skipped
+        end = _within_log(first + more) + 1
+        ranges.append((first, end - 1))
+    batches, end = [], 0
+    for skipped, messages in zip(acked.batches, acked.open_messages, strict=True):
+        entry_id = _within_log(end + skipped)
+        batches.append((entry_id, int.from_bytes(messages, "little")))
+        end = entry_id + 1
+    return AckedEntries(_text(acked.cluster), _signed(acked.ledger_id), tuple(ranges), tuple(batches))
+
+
+def _within_log(entry_id: int) -> int:
+    if entry_id > _INT64_MAX:
+        raise Malformed(f"an acknowledged entry {entry_id}: entry ids have at most 63 bits")
+    return entry_id
 
 
 _READERS: Final[dict[int, Callable[[bytes], Marker]]] = {

@@ -432,12 +432,28 @@ class ReplicatedSubscriptionsSnapshot(_message.Message):
     def __init__(self, snapshot_id: _Optional[str] = ..., local_message_id: _Optional[_Union[MarkersMessageId, _Mapping]] = ..., clusters: _Optional[_Iterable[_Union[ClusterMessageId, _Mapping]]] = ...) -> None: ...
 
 class ReplicatedSubscriptionsUpdate(_message.Message):
-    __slots__ = ("subscription_name", "clusters")
+    __slots__ = ("subscription_name", "clusters", "individual_acks")
     SUBSCRIPTION_NAME_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    INDIVIDUAL_ACKS_FIELD_NUMBER: _ClassVar[int]
     subscription_name: str
     clusters: _containers.RepeatedCompositeFieldContainer[ClusterMessageId]
-    def __init__(self, subscription_name: _Optional[str] = ..., clusters: _Optional[_Iterable[_Union[ClusterMessageId, _Mapping]]] = ...) -> None: ...
+    individual_acks: _containers.RepeatedCompositeFieldContainer[AckedEntries]
+    def __init__(self, subscription_name: _Optional[str] = ..., clusters: _Optional[_Iterable[_Union[ClusterMessageId, _Mapping]]] = ..., individual_acks: _Optional[_Iterable[_Union[AckedEntries, _Mapping]]] = ...) -> None: ...
+
+class AckedEntries(_message.Message):
+    __slots__ = ("cluster", "ledger_id", "ranges", "batches", "open_messages")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    ledger_id: int
+    ranges: _containers.RepeatedScalarFieldContainer[int]
+    batches: _containers.RepeatedScalarFieldContainer[int]
+    open_messages: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, cluster: _Optional[str] = ..., ledger_id: _Optional[int] = ..., ranges: _Optional[_Iterable[int]] = ..., batches: _Optional[_Iterable[int]] = ..., open_messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CommandConnect(_message.Message):
     __slots__ = ("client_version", "auth_method", "auth_data", "protocol_version", "auth_method_name", "proxy_to_broker_url", "original_principal", "original_auth_data", "original_auth_method", "feature_flags", "proxy_version")

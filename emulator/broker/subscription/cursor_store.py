@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,8 @@ class DurableCursor:
         self._writer = topic.region.environment.components.storage.debounced_writer(
             topic.region.store, f"cursor {name}", stored.take_changes, topic.failed
         )
+        self.on_change: Callable[[], None] | None = None
+        """Called after each change of the cursor; None: not needed."""
         self.mark_delete_ms = 0
         """Time of the last reported move of mark-delete, by the region's clock; 0: none since the topic was loaded."""
         self._mark_delete_reported = stored.cursor.mark_delete
@@ -76,6 +78,8 @@ class DurableCursor:
         self._version_written = self._cursor.version
         if self._durable:
             self._writer.soon(CURSOR_WRITE_DELAY_SECONDS)
+        if self.on_change is not None:
+            self.on_change()
         if self._cursor.mark_delete != self._mark_delete_reported:
             self._mark_delete_reported = self._cursor.mark_delete
             self.mark_delete_ms = self._topic.region.environment.wall_clock_ms() if now_ms is None else now_ms

@@ -128,6 +128,8 @@ class DispatchLoop:
             self.schedule()
 
     def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
+        if self._subscription.cursor.claims:
+            self._topic.subscriptions.entries_claimed(self._subscription.name, entries)
         deliveries = self._subscription.dispatcher.strategy.offer(read, entries, self._wall_clock_ms())
         if deliveries:
             if self._budget.is_limited:

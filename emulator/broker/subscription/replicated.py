@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.subscription.individual_acks import TopicIndividualAcks
 from emulator.broker.subscription.origin_reads import OriginReads
 from emulator.broker.subscription.snapshots import MarkerWriter, SnapshotTopic, TopicSnapshots, with_time
 from emulator.broker.subscription.update_records import TopicUpdateRecords
@@ -82,6 +83,10 @@ class ReplicatedSubscriptions:
         self.records = TopicUpdateRecords(topic, self.snapshots)
         self.sending = 0
         """Number of updates that wait until the position is durable."""
+        self.individual: TopicIndividualAcks | None = None
+        """Individual acknowledgements; None: the topic does not replicate them."""
+        if topic.region.config.settings.replicate_individual_acks:
+            self.individual = TopicIndividualAcks(topic, self._send)
         self._applies_always = status_follows_upstream(topic.region)
         self._origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
         self.updates_not_applied = 0
@@ -101,6 +106,8 @@ class ReplicatedSubscriptions:
             machine.remember(self.snapshots.completed)
             self.mark_delete_moved(subscription)
             self.snapshots.search_log()
+            if self.individual is not None:
+                self.individual.subscription_added(subscription)
         self.snapshots.start()
 
     def subscription_removed(self, name: str) -> None:
@@ -108,6 +115,8 @@ class ReplicatedSubscriptions:
         another region creates the subscription again. Without a replicated subscription the topic requests no
         snapshots, but still responds to the requests of other regions."""
         self.records.forget(name)
+        if self.individual is not None:
+            self.individual.subscription_removed(name)
         if self._machines.pop(name, None) is not None and not self._machines:
             self.snapshots.stop()
 
@@ -153,6 +162,8 @@ class ReplicatedSubscriptions:
         machine = self._machines.get(subscription.name)
         if machine is not None:
             machine.cursor_reset()
+        if self.individual is not None:
+            self.individual.cursor_reset(subscription)
 
     def entries_read(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
         """Offer the snapshots among entries that a dispatcher read, to find those from before a restart."""
@@ -165,6 +176,8 @@ class ReplicatedSubscriptions:
                 self._offer_to(subscription, machine, with_time(marker, entry))
 
     def _offer(self, snapshot: Snapshot) -> None:
+        if self.individual is not None:
+            self.individual.snapshot_completed(len(self.snapshots.controller.remotes))
         for name, machine in self._machines.items():
             subscription = self._topic.subscriptions.get(name)
             if subscription is not None:
@@ -199,6 +212,9 @@ class ReplicatedSubscriptions:
         is_replicated = self._machines.get(subscription.name) is machine
         if is_replicated and not self._closed:
             self._markers.write(WriteMarker(update, ()))
+            if self.individual is not None and not update.individual:
+                base = self.snapshots.bases.of(update.positions)
+                self.individual.positions_sent(update, None if base is None else base.entry_id)
 
     # Entries.
 
@@ -206,6 +222,8 @@ class ReplicatedSubscriptions:
         """Process the markers among durable entries, and schedule a snapshot. Called once for each entry, in log
         order."""
         markers = 0
+        if self.individual is not None:
+            self.individual.entries_stored(entries)
         for entry in entries:
             if entry.marker is not None:
                 markers += 1
@@ -215,7 +233,7 @@ class ReplicatedSubscriptions:
                     self.snapshots.marker_stored(entry, entry.marker)
                 elif entry.info.replicated_from is not None:
                     self._update_stored(entry, entry.marker, entry.info.replicated_from)
-                else:
+                elif not entry.marker.individual:
                     self._note("update_sent")
                     if entry.marker.subscription in self._machines:
                         self.records.sent(entry, entry.marker)
@@ -223,6 +241,14 @@ class ReplicatedSubscriptions:
         self.snapshots.entries_stored(len(entries) - markers, markers)
 
     def _update_stored(self, entry: StoredEntry, update: SubscriptionUpdate, source: str) -> None:
+        topic = self._topic
+        subscription = topic.subscriptions.get(update.subscription)
+        if not update.individual or subscription is None:
+            self._position_stored(entry, update, source)
+        if update.individual and self.individual is not None:
+            self._claim_stored(self.individual, update, source)
+
+    def _position_stored(self, entry: StoredEntry, update: SubscriptionUpdate, source: str) -> None:
         topic = self._topic
         entry_id = self._components.own_entry_id(update, topic.region.config.region, topic.ledger_id)
         subscription = topic.subscriptions.get(update.subscription)
@@ -251,6 +277,16 @@ class ReplicatedSubscriptions:
         )
         self._answer(subscription, update, source, entry_id)
         self._origin_reads.applied(subscription, update, source, entry_id)
+
+    def _claim_stored(self, individual: TopicIndividualAcks, update: SubscriptionUpdate, source: str) -> None:
+        """Apply a claim. The positions in the same update were sent before; only a new subscription needs them."""
+        subscription = self._topic.subscriptions.get(update.subscription)
+        if subscription is None:
+            subscription = self._create(update.subscription)
+        if not subscription.closed and self._components.takes_updates(
+            subscription.cursor, subscription.durable, self._applies_always
+        ):
+            individual.claim_stored(subscription, source, update.individual)
 
     def _answer(
         self, subscription: Subscription, update: SubscriptionUpdate, source: str, entry_id: int
@@ -353,9 +389,12 @@ class ReplicatedSubscriptions:
             **self.snapshots.summary(),
             "updates": {name: machine.updates for name, machine in self._machines.items()},
             "updates_not_applied": self.updates_not_applied,
+            **({} if self.individual is None else self.individual.summary()),
         }
 
     def close(self) -> None:
         self._closed = True
         self._origin_reads.close()
+        if self.individual is not None:
+            self.individual.close()
         self.snapshots.close()

@@ -248,7 +248,7 @@ class Subscription:
         open_messages = within_batch(self.topic, next_entry_id, tuple(ack_set))
         self.seeks += 1
         try:
-            self.cursor.seek(next_entry_id)
+            self.cursor.seek(next_entry_id, self.topic.state.stored_end)
             if open_messages:
                 self.cursor.ack_batch(next_entry_id, open_messages, WORD_BITS * len(open_messages))
             if self.pending_acks is not None:

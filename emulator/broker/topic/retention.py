@@ -176,6 +176,7 @@ class TopicRetention:
             return cursor.ack_range(cursor.mark_delete + 1, last)
 
         subscription.move(skip)
+        self._topic.subscriptions.skipped(subscription.name)
         subscription.skipped += last - first + 1
         logger.info(
             "%s: subscription %s skips entries %d to %d: %s",

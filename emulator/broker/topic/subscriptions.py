@@ -32,6 +32,7 @@ from emulator.core.topic.limits import SubscribeRateLimiter
 from emulator.model.stored_keys import CursorKey
 
 if TYPE_CHECKING:
+    from emulator.broker.subscription.individual_acks import TopicIndividualAcks
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
     from emulator.broker.topic.entry_cache import StoredEntry
 
@@ -182,11 +183,27 @@ class Subscriptions(dict[str, Subscription]):
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.entries_read(subscription, entries)
 
+    def entries_claimed(self, name: str, entries: Sequence[StoredEntry]) -> None:
+        """Acknowledge what other regions claim of entries that were read for a subscription's consumers."""
+        subscription = self.get(name)
+        if subscription is not None and self._individual_acks is not None:
+            self._individual_acks.entries_read(subscription, entries)
+
     def mark_delete_moved(self, name: str) -> None:
         """Replicate a mark-delete position that a subscription's consumers moved."""
         subscription = self.get(name)
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.mark_delete_moved(subscription)
+
+    def skipped(self, name: str) -> None:
+        """Handle entries that the broker acknowledged instead of consumers, for example because they expired."""
+        subscription = self.get(name)
+        if subscription is not None and self._individual_acks is not None:
+            self._individual_acks.skipped(subscription)
+
+    @property
+    def _individual_acks(self) -> TopicIndividualAcks | None:
+        return None if self.replicated is None else self.replicated.individual
 
     def cursor_reset(self, name: str) -> None:
         """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see

@@ -135,6 +135,10 @@ class SubscriptionsView(Protocol):
         """Find snapshots among entries, markers included, that were read for a replicated subscription's consumers."""
         ...
 
+    def entries_claimed(self, name: str, entries: Sequence[StoredEntry]) -> None:
+        """Acknowledge what other regions claim of entries that were read for a subscription's consumers."""
+        ...
+
     def mark_delete_moved(self, name: str) -> None:
         """Replicate a mark-delete position that a subscription's consumers moved."""
         ...
@@ -142,6 +146,10 @@ class SubscriptionsView(Protocol):
     def cursor_reset(self, name: str) -> None:
         """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see
         `TopicReading.remember_from`."""
+        ...
+
+    def skipped(self, name: str) -> None:
+        """Handle entries that the broker acknowledged instead of consumers, for example because they expired."""
         ...
 
     def links_changed(self) -> None:

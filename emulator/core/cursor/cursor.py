@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from emulator.core.cursor.id_set import PART_BITS, IdSet
+from emulator.core.replication.ack_claims import StoredClaims
 
 WORD_BITS = 64
 _WORD = (1 << WORD_BITS) - 1
@@ -62,6 +63,7 @@ class Cursor:
         "_acked",
         "ahead_of_peers",
         "changed_parts",
+        "claims",
         "generation",
         "head_changed",
         "held",
@@ -96,6 +98,9 @@ class Cursor:
         """Whether an administrator turned replication off: a SUBSCRIBE that requests it does not turn it on again."""
         self.unapplied: dict[str, UnappliedUpdate] = {}
         """Updates received while not replicated, by source region. Set by `note_unapplied` and `take_unapplied`."""
+        self.claims = StoredClaims()
+        """Individual acknowledgements of other regions for entries that were not read yet
+        (`core.replication.individual_acks`)."""
         self.properties: dict[str, str] = {}
         """Subscription properties that the client set, for administrators. Set by `set_properties`."""
         self.held: Holding | None = None
@@ -141,16 +146,16 @@ class Cursor:
         Returns whether that completed the entry."""
         return self.keep_open(entry_id, bits_of(ack_set), batch_size)
 
-    def keep_open(self, entry_id: int, kept: int, batch_size: int) -> bool:
-        """Acknowledge the messages of a batch whose bit in `kept` is clear. Returns whether this completed the
-        entry."""
+    def keep_open(self, entry_id: int, kept: int, batch_size: int, *, by_consumer: bool = True) -> bool:
+        """Acknowledge the messages of a batch whose bit in `kept` is clear. Returns whether this completed the entry.
+        `by_consumer`: whether consumers of this region acknowledged them."""
         if self.is_acked(entry_id):
             return False
         every_bit = (1 << batch_size) - 1
         before = self.open_bits.get(entry_id, every_bit)
         after = before & kept
         if not after:
-            return self.ack(entry_id)
+            return self.ack(entry_id) if by_consumer else self.ack_range(entry_id, entry_id)
         if after != before:
             self.open_bits[entry_id] = after
             self.changed_parts.add(entry_id >> PART_BITS)
@@ -208,13 +213,15 @@ class Cursor:
             self.ack_range(self.mark_delete + 1, self.mark_delete + run)
         return self.version != version
 
-    def seek(self, next_entry_id: int) -> None:
-        """Acknowledge all ids before `next_entry_id`, and none from it on. Unapplied updates are forgotten."""
+    def seek(self, next_entry_id: int, end_entry_id: int = 0) -> None:
+        """Acknowledge all ids before `next_entry_id`, and none from it on. Unapplied updates and claims are forgotten.
+        Later claims do not concern entries below `end_entry_id`, the end of the log: they are delivered again."""
         self.mark_delete = next_entry_id - 1
         self._acked.clear()
         self.open_bits.clear()
         self.highest_acked, self.ahead_of_peers = -1, False
         self.unapplied.clear()
+        self.claims.seek(end_entry_id)
         self.newest_generation += 1
         self.generation = self.newest_generation
         self.head_changed = True

@@ -2,6 +2,7 @@
 
     head              mark-delete, generation, properties, replication state
     part (g, n)       generation g: acknowledged ids among the 4,096 from n * 4,096 on, and partly acknowledged batches
+    part (g, claims)  generation g: what other regions claim of entries that were not read yet, JSON
 
 Only changed values are written, so one acknowledgement among 45,000 unacknowledged ids costs one part.
 
@@ -49,6 +50,9 @@ _RANGE = struct.Struct(">HH")
 _BATCH = struct.Struct(">HI")
 """Offset of a batch in the part, number of bytes that follow."""
 _BITMAP_BYTES = PART_IDS // 8
+CLAIMS = -1
+"""Number of the part that contains claims."""
+_CLAIMS_NAME = "claims"
 
 
 class PartName(NamedTuple):
@@ -58,12 +62,14 @@ class PartName(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        return f"{self.generation}-{self.number}"
+        return f"{self.generation}-{_CLAIMS_NAME if self.number == CLAIMS else self.number}"
 
     @classmethod
     def parse(cls, text: str) -> PartName:
         """Parse the result of `str`. Raises StorageDamaged for any other text."""
         generation, _, number = text.partition("-")
+        if generation.isdecimal() and number == _CLAIMS_NAME:
+            return cls(int(generation), CLAIMS)
         if not (generation.isdecimal() and number.isdecimal()):
             raise StorageDamaged(f"{text!r} does not name a part of a cursor")
         return cls(int(generation), int(number))
@@ -118,6 +124,10 @@ class CursorParts:
                 name = PartName(cursor.generation, number)
                 parts[name] = self._part(number)
                 self._stored.add(name)
+        if cursor.claims.has_changes:
+            name = PartName(cursor.generation, CLAIMS)
+            parts[name] = json.dumps(cursor.claims.as_json(), separators=(",", ":")).encode()
+            self._stored.add(name)
         puts = [parts, head] if self._writes_head_last else [parts | head]
         deletes = sorted(
             name
@@ -125,12 +135,12 @@ class CursorParts:
             if name.generation != cursor.generation or self._is_below_mark_delete(name.number)
         )
         self._stored.difference_update(deletes)
-        self._writes_head_last, cursor.head_changed = False, False
+        self._writes_head_last, cursor.head_changed, cursor.claims.has_changes = False, False, False
         cursor.changed_parts.clear()
         return CursorChanges([one for one in puts if one], deletes)
 
     def _is_below_mark_delete(self, number: int) -> bool:
-        return (number + 1) << PART_BITS <= self.cursor.mark_delete + 1
+        return number != CLAIMS and (number + 1) << PART_BITS <= self.cursor.mark_delete + 1
 
     def _head(self) -> bytes:
         cursor = self.cursor
@@ -147,6 +157,8 @@ class CursorParts:
             state["properties"] = cursor.properties
         if cursor.replication_disabled:
             state["replication_disabled"] = True
+        if cursor.claims.first:
+            state["claims_from"] = cursor.claims.first
         if cursor.unapplied:
             state["unapplied"] = {source: [*update] for source, update in cursor.unapplied.items()}
         return json.dumps(state, separators=(",", ":")).encode()
@@ -193,6 +205,7 @@ class CursorParts:
         cursor.properties = _texts(state.get("properties", {}))
         cursor.replication_disabled = bool(state.get("replication_disabled", False))
         cursor.unapplied = _unapplied(state.get("unapplied", {}))
+        cursor.claims.first = _int(state.get("claims_from", 0))
         newest = _NewestState(
             _int(state["write"]), _int(state["highest_acked"]), bool(state["ahead_of_peers"])
         )
@@ -200,7 +213,9 @@ class CursorParts:
         self._stored.update(parts)
         acked: dict[int, int] = {}
         for name, data in parts.items():
-            if name.generation == cursor.generation and not self._is_below_mark_delete(name.number):
+            if name == (cursor.generation, CLAIMS):
+                cursor.claims.load(json.loads(data))
+            elif name.generation == cursor.generation and not self._is_below_mark_delete(name.number):
                 newest = max(newest, _decode_part(data, name.number, acked, cursor.open_bits))
         cursor.restore(acked)
         for entry_id in [one for one in cursor.open_bits if cursor.is_acked(one)]:

@@ -206,5 +206,5 @@ def reader_began_again(evidence: Evidence) -> Found:
 class _SeekIgnored(Cursor):
     """A seek is confirmed, and the cursor does not move."""
 
-    def seek(self, next_entry_id: int) -> None:
+    def seek(self, next_entry_id: int, end_entry_id: int = 0) -> None:
         pass
