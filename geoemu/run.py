@@ -26,6 +26,7 @@ from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run, select_regions
 from emulator.runtimes.verifier import verify_command, verify_now
+from emulator.scenarios.await_conditions import await_condition
 from emulator.scenarios.region_queries import await_state, read_topics_over_http, survey
 from geoemu.faults import Background, Faults, all_of
 from geoemu.verdict import Verdict, verdict_from
@@ -158,6 +159,37 @@ class Geo(Faults):
         """
         awaited, seconds = ProtocolState.of(state, topic), seconds_in(within)
         return self._background.run(await_state(self._runtime, region, awaited, seconds))
+
+    def await_quiet(
+        self, topic: str | None = None, subscription: str | None = None, *, within: str = "30s"
+    ) -> None:
+        """Wait until nothing changes any more without an action of a client or operator: every entry is stored and
+        replicated, and no snapshot, update, delivery, transaction or metadata event is pending.
+
+        `topic`, `subscription`: consider these only. `within`: maximum time, as a duration such as `10s`. Regions that
+        are lost are left out; others that are down are waited for. Raises ValueError for an invalid name or duration;
+        RuntimeFailure after the time, with all that is missing and why, or if no region has the topic.
+        """
+        self._await("quiet", topic, subscription, within)
+
+    def await_replicated(
+        self, topic: str | None = None, subscription: str | None = None, *, within: str = "30s"
+    ) -> None:
+        """Wait until every message that a region stores at the time of the call is stored in all regions that it is
+        meant for. With `subscription`: and until no message that is acknowledged at that time is delivered again in
+        another region after a fail-over. Parameters and errors are those of `await_quiet`."""
+        self._await("replicated", topic, subscription, within)
+
+    def await_snapshot(
+        self, topic: str | None = None, subscription: str | None = None, *, within: str = "30s"
+    ) -> None:
+        """Start a snapshot in each region with a replicated subscription of the topic, and wait until all are complete.
+        Parameters and errors are those of `await_quiet`."""
+        self._await("snapshot", topic, subscription, within)
+
+    def _await(self, condition: str, topic: str | None, subscription: str | None, within: str) -> None:
+        seconds = seconds_in(within)
+        self._background.run(await_condition(self._runtime, condition, topic, subscription, seconds))
 
     def seal(self, *actors: str) -> None:
         """Close the histories of programs that were killed; their pending operations stay unknown. Raises

@@ -84,6 +84,11 @@ class DebouncedWriter:
         """Whether a write is in flight, deletes included."""
         return self._in_flight is not None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a write is in flight or scheduled."""
+        return self.is_writing or self._dirty or self._timer is not None
+
     def close(self) -> None:
         """Begin no further write, and no further step of the write in flight."""
         self._closed = True

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from emulator.errors import GeoemuError
+from emulator.model.conditions import CONDITIONS
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
 from emulator.model.values import seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
@@ -151,7 +152,8 @@ def _complete_state(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _state(text: str) -> ProtocolState:
+def protocol_state(text: str) -> ProtocolState:
+    """Return the state in a text such as `snapshot_round=2`."""
     name, _, number = text.partition("=")
     try:
         return ProtocolState.of({name: int(number) if re.fullmatch(r"-?[0-9]{1,30}", number) else number})
@@ -159,12 +161,28 @@ def _state(text: str) -> ProtocolState:
         raise typer.BadParameter(f"{text[:60]!r}: {problem}") from None
 
 
-State = Annotated[
-    ProtocolState,
+def _complete_awaited(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the conditions and regions that match."""
+    conditions = [condition for condition in CONDITIONS if condition.startswith(incomplete)]
+    return [*conditions, *complete_region(context, incomplete)]
+
+
+Awaited = Annotated[
+    str,
     typer.Argument(
-        metavar="NAME=NUMBER",
-        parser=_state,
-        help="Name of a protocol event and its number, such as snapshot_round=2 (docs/SCENARIOS.md lists the names).",
+        metavar="WHAT",
+        help="A region of the run; or "
+        + "; ".join(f"{name}: {definition}" for name, definition in CONDITIONS.items()),
+        autocompletion=_complete_awaited,
+        show_default=False,
+    ),
+]
+AwaitedWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME...",
+        help="After a region, NAME=NUMBER: a protocol event and its number, such as snapshot_round=2 "
+        "(docs/SCENARIOS.md lists the names). After a condition, a topic, or a topic and a subscription.",
         autocompletion=_complete_state,
         show_default=False,
     ),

@@ -1,9 +1,10 @@
 """Verbs that change the states of regions (kill, lose, power-loss, stop, start, restart, pause, resume), and `await`,
-which waits for a state of a protocol."""
+which waits for a state of a protocol or a condition of the run."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from emulator.cli.application import LOST, app, open_run_of, reason_unchanged, refuse_ended
-from emulator.cli.options import Cluster, OnlyTopic, Region, Regions, RunDir, State, Within, WithStore
+from emulator.cli.options import (
+    Awaited,
+    AwaitedWords,
+    Cluster,
+    OnlyTopic,
+    Regions,
+    RunDir,
+    Within,
+    WithStore,
+    protocol_state,
+)
 from emulator.errors import RuntimeFailure
+from emulator.model.conditions import CONDITIONS
+from emulator.model.protocol_events import ProtocolState
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
@@ -83,12 +96,34 @@ def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = N
     _change_regions(run_dir, regions, cluster, "resume", "is ready again")
 
 
-@app.command(name="await", epilog="Example: geoemu await us-east snapshot_round=2 --within 30s")
+@app.command(
+    name="await",
+    epilog="Example: geoemu await us-east snapshot_round=2 --within 30s; a condition: geoemu await quiet orders",
+)
 def await_(
-    region: Region, state: State, topic: OnlyTopic = None, within: Within = None, run_dir: RunDir = None
+    what: Awaited,
+    words: AwaitedWords = None,
+    topic: OnlyTopic = None,
+    within: Within = None,
+    run_dir: RunDir = None,
 ) -> None:
-    """Wait until a region has reached a state of a protocol, such as its second snapshot. NAME counts events since
-    the region was started, NAME_more since the command."""
+    """Wait until a region has reached a state of a protocol, or the run a condition.
+
+    REGION NAME=NUMBER: the region has counted this many events since it was started; NAME_more: since the command.
+
+    quiet, replicated or snapshot, with [TOPIC [SUBSCRIPTION]]: the condition holds in all regions."""
+    typed, seconds = words or [], AWAIT_SECONDS if within is None else within
+    if what in CONDITIONS and not any("=" in one for one in typed):
+        _await_condition(run_dir, what, typed, topic, seconds)
+        return
+    if len(typed) != 1:
+        raise typer.BadParameter("a region requires one NAME=NUMBER", param_hint="NAME")
+    _await_state(run_dir, what, protocol_state(typed[0]), topic, seconds)
+
+
+def _await_state(
+    run_dir: Path | None, region: str, state: ProtocolState, topic: str | None, seconds: float
+) -> None:
     from emulator.scenarios.region_queries import await_state
 
     try:
@@ -99,9 +134,30 @@ def await_(
 
     async def perform() -> int:
         refuse_ended(await run.status())
-        return await await_state(run, region, awaited, AWAIT_SECONDS if within is None else within)
+        return await await_state(run, region, awaited, seconds)
 
     print(f"{region} reached {awaited}: {asyncio.run(perform())} counted")
+
+
+def _await_condition(
+    run_dir: Path | None, condition: str, words: Sequence[str], topic: str | None, seconds: float
+) -> None:
+    from emulator.scenarios.await_conditions import await_condition
+
+    if len(words) > 2 or (words and topic is not None):
+        raise typer.BadParameter("a condition has up to two words, TOPIC and SUBSCRIPTION", param_hint="NAME")
+    subject = (*words, None, None)
+    run = open_run_of(run_dir)
+
+    async def perform() -> None:
+        refuse_ended(await run.status())
+        await await_condition(run, condition, subject[0] or topic, subject[1], seconds)
+
+    try:
+        asyncio.run(perform())
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="NAME") from None
+    print(" ".join([condition, *words, *([topic] if topic else [])]) + ": reached")
 
 
 def _change_regions(

@@ -71,6 +71,11 @@ class DurableCursor:
     def is_changed(self) -> bool:
         return self._cursor.version != self._version_written
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a change of the cursor is not durable yet."""
+        return self._durable and self._writer.is_pending
+
     def changed(self, now_ms: int | None = None) -> None:
         """Schedule a write of the cursor if it changed since the last call, and report a move of mark-delete."""
         if self._cursor.version == self._version_written:

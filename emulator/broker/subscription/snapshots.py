@@ -235,6 +235,12 @@ class TopicSnapshots:
         self.controller.link_lost(region)
         self.schedule()
 
+    def require(self) -> int:
+        """Take another snapshot as soon as possible. Returns the number that `controller.has_completed` requires."""
+        number = self.controller.require_follow_up()
+        self.schedule()
+        return number
+
     def marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
         """Process a durable snapshot marker. Called once for each marker, in log order."""
         controller, counters = self.controller, self.controller.counters

@@ -207,6 +207,16 @@ class SnapshotController:
             if region in pending.unanswered:
                 pending.doubtful = True
 
+    def require_follow_up(self) -> int:
+        """Require another snapshot, even if the newest one covers every message. Returns the number that
+        `has_completed` requires."""
+        self._triggers += 1
+        return self._triggers
+
+    def has_completed(self, required: int) -> bool:
+        """Whether a snapshot that was started after a call of `require_follow_up` is complete."""
+        return self._covered is not None and self._covered_triggers >= required
+
     def _drop_timed_out(self) -> None:
         late = [
             one for one in self.pending.values() if self._now_ms - one.started_ms >= self.backoff.timeout_ms

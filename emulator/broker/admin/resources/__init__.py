@@ -8,6 +8,7 @@ from emulator.broker.admin.resource import Resource, RouteTable
 from emulator.broker.admin.resources import (
     brokers,
     clusters,
+    conditions,
     emulator,
     machine,
     messages,
@@ -49,6 +50,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "The emulator itself": (
         *emulator.RESOURCES,
         *protocol_events.RESOURCES,
+        *conditions.RESOURCES,
         *machine.RESOURCES,
         emulator.openapi_row(lambda: SUBJECTS),
     ),

@@ -1,0 +1,230 @@
+"""One region's part of the conditions that programs wait for: what is missing, and why.
+
+A region judges its own state only (docs/decisions/0014): its replicators prove that other regions store what it
+forwarded, and its log positions are the goals of a wait. The caller combines all regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.broker.explain.transactions import why_not_readable
+from emulator.broker.region import Region
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.partitions import partition_names
+from emulator.core.replication.progress import ReplicatorState
+from emulator.errors import ProtocolError, StorageError
+from emulator.model.conditions import ConditionState
+from emulator.model.reasons import Cause
+from emulator.model.values import TopicName
+
+AT_REST = frozenset(
+    {
+        Cause.NO_SUBSCRIPTION,
+        Cause.SNAPSHOT_NO_REMOTES,
+        Cause.SNAPSHOT_NO_MESSAGE,
+        Cause.SNAPSHOT_NOT_NEEDED,
+    }
+)
+"""Reasons for which no snapshot is taken, and none will be without a new message."""
+
+_ENDS_BY_ITSELF = frozenset(
+    {
+        Cause.SEEKING,
+        Cause.SETTLING,
+        Cause.FAILOVER_PAUSE,
+        Cause.DISPATCH_RATE,
+        Cause.READING_MESSAGES,
+        Cause.NOT_DUE,
+        Cause.CONNECTION_FULL,
+        Cause.HELD_BY_TRANSACTION,
+    }
+)
+"""Reasons for which a message is not delivered or acknowledged that end without an action of a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait for a condition, as one region sees it."""
+
+    topic: TopicName | None
+    """None: all topics."""
+    subscription: str | None
+    lost: Collection[str]
+    """Regions that will not return: nothing is expected of them."""
+    goal: Mapping[str, Any]
+    """The goal of the response before; empty in the first request."""
+
+
+async def state_of(region: Region, condition: str, wait: Wait) -> ConditionState:
+    """Return the region's part of a condition of `CONDITIONS`."""
+    topics = await _topics(region, wait.topic)
+    here = region.config.region
+    goal: dict[str, Any] = {}
+    missing: list[str] = []
+    for topic in topics:
+        before = wait.goal.get(topic.full_name)
+        current = _GOALS[condition](topic, wait, before if isinstance(before, Mapping) else {})
+        goal[topic.full_name] = current
+        missing += (f"{here}: {one}" for one in _MISSING[condition](region, topic, wait, current))
+    if condition == "quiet" and wait.topic is None:
+        missing += (f"{here}: {one}" for one in _unquiet_region(region, wait.lost))
+    activity = sum(topic.state.stored_end + _versions(topic) for topic in topics)
+    return ConditionState(here, tuple(topic.full_name for topic in topics), tuple(missing), goal, activity)
+
+
+async def _topics(region: Region, name: TopicName | None) -> list[Topic]:
+    """Load and return the topic, or its partitions; None: all topics. Topics that the region does not have, or cannot
+    load now, are omitted."""
+    if name is None:
+        return await region.every_topic()
+    found = region.partitioned.get(name)
+    names = [str(name)] if found is None else partition_names(name, found.count)
+    topics = []
+    for one in names:
+        with suppress(ProtocolError, StorageError):
+            topics.append(await region.directory.acquire(one, OpenMode.EXISTING))
+    return topics
+
+
+def _versions(topic: Topic) -> int:
+    return sum(one.cursor.version for one in topic.subscriptions.values())
+
+
+def _subscriptions(topic: Topic, wait: Wait) -> list[Subscription]:
+    return [one for name, one in topic.subscriptions.items() if wait.subscription in (None, name)]
+
+
+# Replicated.
+
+
+def _stored_goal(topic: Topic, wait: Wait, before: Mapping[str, Any]) -> dict[str, int]:
+    """Return the end of the log at the first request; of another log, if the topic was created again."""
+    if before.get("ledger") == topic.ledger_id and isinstance(before.get("end"), int):
+        return {"ledger": topic.ledger_id, "end": min(before["end"], topic.state.stored_end)}
+    return {"ledger": topic.ledger_id, "end": topic.state.stored_end}
+
+
+def _unreplicated(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which regions lack entries below the goal."""
+    for remote, replicator in sorted(topic.replicators.items()):
+        lacks = goal["end"] - 1 - replicator.progress.confirmed
+        if lacks > 0 and remote not in wait.lost:
+            reason = why_not_readable(region, topic) or replicator.why_not()
+            yield f"{_entries(lacks)} of {topic.full_name} not replicated to {remote}{_because(reason)}"
+
+
+# Snapshots.
+
+
+def _snapshot_goal(topic: Topic, wait: Wait, before: Mapping[str, Any]) -> dict[str, int]:
+    """Require a snapshot that starts after the first request, or after the topic was loaded again."""
+    sync = topic.subscriptions.replicated
+    if sync is None or not any(one.cursor.replicated for one in _subscriptions(topic, wait)):
+        return {}
+    if before.get("loaded_ms") == topic.metrics.loaded_ms and isinstance(before.get("snapshot"), int):
+        return {"loaded_ms": topic.metrics.loaded_ms, "snapshot": before["snapshot"]}
+    return {"loaded_ms": topic.metrics.loaded_ms, "snapshot": sync.snapshots.require()}
+
+
+def _without_snapshot(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) -> Iterator[str]:
+    sync = topic.subscriptions.replicated
+    if goal and sync is not None and not sync.snapshots.controller.has_completed(goal["snapshot"]):
+        yield f"no new snapshot of {topic.full_name}{_because(sync.snapshots.why_not())}"
+
+
+# Quiet.
+
+
+def _no_goal(topic: Topic, wait: Wait, before: Mapping[str, Any]) -> dict[str, int]:
+    return {}
+
+
+def _unquiet(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what will change in a topic without an action of a client."""
+    name = topic.full_name
+    if topic.publishing.issued or topic.publishing.batch:
+        yield f"entries of {name} are being stored"
+    if topic.state.buffer.open_from is not None:
+        yield f"messages of {name} are not visible{_because(why_not_readable(region, topic))}"
+    for remote, replicator in sorted(topic.replicators.items()):
+        if remote in wait.lost:
+            continue
+        if replicator.backlog:
+            lacks = _entries(replicator.backlog)
+            yield f"{lacks} of {name} not replicated to {remote}{_because(replicator.why_not())}"
+        elif not (replicator.lifecycle.is_connected or replicator.lifecycle.state is ReplicatorState.RESTING):
+            yield f"the replicator of {name} to {remote} is not connected{_because(replicator.why_not())}"
+    yield from _unquiet_replication(topic, wait)
+    for subscription in _subscriptions(topic, wait):
+        yield from _unquiet_subscription(topic, subscription)
+
+
+def _unquiet_replication(topic: Topic, wait: Wait) -> Iterator[str]:
+    """Yield the pending snapshot and updates of a topic."""
+    sync = topic.subscriptions.replicated
+    if sync is None:
+        return
+    if sync.sending:
+        yield f"{sync.sending} updates of {topic.full_name} are being stored"
+    unreachable = sync.snapshots.observed().unreachable
+    if not set(unreachable) & set(wait.lost):
+        reason = sync.snapshots.why_not()
+        if reason.cause not in AT_REST:
+            yield f"the next snapshot of {topic.full_name} is pending{_because(reason)}"
+
+
+def _unquiet_subscription(topic: Topic, subscription: Subscription) -> Iterator[str]:
+    name = f"{subscription.name} of {topic.full_name}"
+    if subscription.cursor.unapplied:
+        reason = Cause.POSITION_NOT_APPLIED_HERE(
+            regions=" and ".join(sorted(subscription.cursor.unapplied)), here=topic.region.config.region
+        )
+        yield f"a position of subscription {name} is not applied{_because(reason)}"
+    if subscription.stored_cursor.is_writing:
+        yield f"the cursor of subscription {name} is being written"
+    reason = subscription.why_not()
+    if reason.cause in _ENDS_BY_ITSELF or (not reason and subscription.backlog()):
+        yield f"messages of subscription {name} are being delivered{_because(reason)}"
+    elif subscription.consumers and subscription.dispatcher.delayed_entries:
+        yield f"messages of subscription {name} are delayed"
+
+
+def _unquiet_region(region: Region, lost: Collection[str]) -> Iterator[str]:
+    """Yield what will change in the whole region without an action of a client."""
+    for name, peer in sorted(region.peers.items()):
+        if name not in lost and not peer.connected:
+            yield f"the link to {name} is not established{_because(peer.why_not)}"
+    open_transactions = sum(len(coordinator.core.live) for coordinator in region.coordinators.loaded)
+    if open_transactions:
+        yield f"{open_transactions} transactions are open"
+    leader = None if region.synchronizer is None else region.synchronizer.leader
+    if leader is not None and leader.channel.backlog:
+        yield f"{leader.channel.backlog} metadata events of other clusters are not applied"
+
+
+Goal = Callable[[Topic, Wait, Mapping[str, Any]], dict[str, int]]
+Missing = Callable[[Region, Topic, Wait, Mapping[str, Any]], Iterator[str]]
+_GOALS: Mapping[str, Goal] = {
+    "quiet": _no_goal,
+    "replicated": _stored_goal,
+    "snapshot": _snapshot_goal,
+}
+_MISSING: Mapping[str, Missing] = {
+    "quiet": _unquiet,
+    "replicated": _unreplicated,
+    "snapshot": _without_snapshot,
+}
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _entries(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"

@@ -1,0 +1,141 @@
+"""Waits for conditions of a whole run: asks every region for its part, and combines the responses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from emulator.errors import Refused, RuntimeFailure
+from emulator.model.conditions import CONDITIONS, ConditionState
+from emulator.model.suggestions import nearest
+from emulator.model.values import TopicName
+from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.scenarios.region_queries import ANSWER_CHARACTERS, CallRegion, call_over_http
+
+POLL_SECONDS: Final = 0.05
+REASONS_MAX: Final = 8
+"""Maximum number of missing things that the message after the time names."""
+GetRegions = Callable[[], Awaitable[tuple[RegionStatus, ...]]]
+
+
+class ConditionWait:
+    """Waits until a condition holds in all regions that are not lost. A region that is down is waited for."""
+
+    def __init__(
+        self,
+        call_region: CallRegion,
+        get_regions: GetRegions,
+        condition: str,
+        topic: str | None,
+        subscription: str | None,
+    ) -> None:
+        """Raises ValueError for an unknown condition, an invalid topic, or a subscription without a topic."""
+        if condition not in CONDITIONS:
+            hint = nearest(condition, CONDITIONS)
+            meant = f"; did you mean {hint}?" if hint else ""
+            raise ValueError(f"{condition[:100]!r} is none of {', '.join(CONDITIONS)}{meant}")
+        if subscription is not None and topic is None:
+            raise ValueError(f"subscription {subscription[:100]!r} requires a topic")
+        self._call_region = call_region
+        self._get_regions = get_regions
+        self._condition = condition
+        self._topic = None if topic is None else str(TopicName.parse(topic))
+        self._subscription = subscription
+        self._goals: dict[str, Mapping[str, Any]] = {}
+        """Region -> goal of its last response."""
+        self._done: set[str] = set()
+        """Regions whose part was complete once. Not for `quiet`, which must hold in all regions at once."""
+        self._activity: list[int] | None = None
+        """Activity of all regions in the last round, if the condition held then."""
+        self.missing: list[str] = []
+        """What was missing in the last round: one sentence each."""
+
+    async def run(self, seconds: float) -> bool:
+        """Wait up to `seconds`, and return whether the condition was reached. Raises Refused if no region has the
+        topic, RuntimeFailure if a region rejects the request."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not await self._holds():
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    async def _holds(self) -> bool:
+        """Ask all regions once."""
+        regions = await self._get_regions()
+        lost = [one.name for one in regions if one.state == "lost"]
+        asked = [one for one in regions if one.name not in self._done and one.name not in lost]
+        responses = await asyncio.gather(*(self._ask(region, lost) for region in asked))
+        states = [one for one in responses if isinstance(one, ConditionState)]
+        self.missing = [one for one in responses if isinstance(one, str)]
+        self.missing += [sentence for state in states for sentence in state.missing]
+        self._check_known(states, complete=len(states) == len(asked))
+        if self._condition != "quiet":
+            self._done.update(state.region for state in states if not state.missing)
+            return not self.missing
+        before = self._activity
+        self._activity = None if self.missing else [state.activity for state in states]
+        if not self.missing and before != self._activity:
+            self.missing = ["entries or acknowledgements were stored a moment ago"]
+        return not self.missing
+
+    def _check_known(self, states: list[ConditionState], *, complete: bool) -> None:
+        """Raise Refused when every region responded and none has the topic, or the subscription is nowhere."""
+        if self._topic is None or not complete or self._done:
+            return
+        if not any(state.topics for state in states):
+            raise Refused(f"no region has topic {self._topic}")
+        if self._condition == "snapshot" and not any(any(state.goal.values()) for state in states):
+            what = "no subscription" if self._subscription is None else f"subscription {self._subscription}"
+            verb = "is" if self._subscription is None else "is not"
+            raise Refused(f"{what} of {self._topic} {verb} replicated, so no region takes snapshots")
+
+    async def _ask(self, region: RegionStatus, lost: list[str]) -> ConditionState | str:
+        """Return the region's part, or why there is no response."""
+        if region.state not in ("running", "paused"):
+            return f"{region.name} is {region.state}"
+        body = {
+            "topic": self._topic,
+            "subscription": self._subscription,
+            "lost": lost,
+            "goal": self._goals.get(region.name, {}),
+        }
+        try:
+            status, content = await self._call_region(
+                region, "POST", f"/geoemu/v1/conditions/{self._condition}", body
+            )
+        except OSError as problem:
+            return f"{region.name} does not respond: {problem}"
+        if status != HTTPStatus.OK:
+            excerpt = content.decode(errors="replace")[:ANSWER_CHARACTERS]
+            raise RuntimeFailure(
+                f"{region.name} responded to condition {self._condition} with {status} {excerpt}"
+            )
+        state = ConditionState.from_json(json.loads(content))
+        self._goals[region.name] = state.goal
+        return state
+
+    def describe(self) -> str:
+        """Return what is missing, as one sentence."""
+        shown, more = self.missing[:REASONS_MAX], len(self.missing) - REASONS_MAX
+        subject = " ".join(filter(None, [self._topic, self._subscription]))
+        of_subject = f" of {subject}" if subject else ""
+        rest = f"; and {more} more" if more > 0 else ""
+        return f"{self._condition}{of_subject} is not reached: {'; '.join(shown)}{rest}"
+
+
+async def await_condition(
+    runtime: Runtime, condition: str, topic: str | None, subscription: str | None, seconds: float
+) -> None:
+    """Wait until a condition holds in a run. Raises RuntimeFailure, which names what is missing, after `seconds`;
+    ValueError for an unknown condition or an invalid name; Refused for a topic that no region has."""
+
+    async def get_regions() -> tuple[RegionStatus, ...]:
+        return (await runtime.status()).regions
+
+    wait = ConditionWait(call_over_http, get_regions, condition, topic, subscription)
+    if not await wait.run(seconds):
+        raise RuntimeFailure(f"{wait.describe()}; waited {seconds:g} s")

@@ -1,0 +1,202 @@
+"""Conditions of a whole run, with real regions: each guarantee, and what a wait that fails reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from emulator.broker.admin.resources.conditions import _parse
+from emulator.broker.explain.conditions import Wait, state_of
+from emulator.client import Client, Consumer, InitialPosition
+from emulator.errors import Refused
+from emulator.model.conditions import CONDITIONS
+from emulator.runtimes.contract import RegionStatus
+from emulator.scenarios.await_conditions import ConditionWait
+from tests.broker.regions import Regions, regions, until
+
+TOPIC = "persistent://public/default/orders"
+SHORT = 0.3
+LONG = 10.0
+
+
+def awaiting(
+    world: Regions,
+    condition: str,
+    topic: str | None = "orders",
+    subscription: str | None = None,
+    *,
+    lost: str = "",
+) -> ConditionWait:
+    """A wait that calls the regions of `world` without HTTP."""
+
+    async def get_regions() -> tuple[RegionStatus, ...]:
+        return tuple(
+            RegionStatus(
+                name=name,
+                cluster="test",
+                state="lost" if name == lost else "running" if name in world.running else "killed",
+                service_url="",
+                admin_url="",
+                pid=None,
+            )
+            for name in world.names
+        )
+
+    async def call(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        wait, _ = _parse({name: value for name, value in body.items() if value is not None})
+        state = await state_of(world.running[region.name], path.rpartition("/")[2], wait)
+        return 200, json.dumps(state.to_json()).encode()
+
+    return ConditionWait(call, get_regions, condition, topic, subscription)
+
+
+async def subscribed(client: Client, name: str = "s") -> Consumer:
+    return await client.subscribe(TOPIC, name, initial_position=InitialPosition.EARLIEST, replicated=True)
+
+
+async def publish(client: Client, count: int) -> None:
+    producer = await client.producer(TOPIC)
+    await asyncio.gather(*(producer.send(b"x") for _ in range(count)))
+
+
+def end_in(world: Regions, region: str) -> int:
+    return world.running[region].directory.serving[TOPIC].state.stored_end
+
+
+async def test_replicated_means_that_every_region_stores_what_any_region_stored() -> None:
+    async with regions("us", "eu", "ap") as world, world.client("us") as us, world.client("eu") as eu:
+        await publish(us, 200)
+        await publish(eu, 100)
+        assert await awaiting(world, "replicated").run(LONG)
+        for region in world.running.values():
+            topic = region.directory.serving[TOPIC]
+            entries = await topic.reading.read(0, 1_000, 10_000_000)
+            assert sum(not one.hidden for one in entries) == 300
+
+
+async def test_replicated_names_the_region_that_lacks_entries_and_why() -> None:
+    async with regions("us", "eu", "ap") as world, world.client("us") as us:
+        await publish(us, 1)
+        assert await awaiting(world, "replicated").run(LONG)
+        world.cut("us", "eu")
+        await publish(us, 3)
+        wait = awaiting(world, "replicated")
+        assert not await wait.run(SHORT)
+        assert f"3 entries of {TOPIC} not replicated to eu" in wait.describe()
+        assert "replicated of persistent://public/default/orders is not reached" in wait.describe()
+        assert await awaiting(world, "replicated", lost="eu").run(LONG), "a lost region is left out"
+
+
+async def test_messages_published_after_the_wait_began_do_not_extend_it() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await publish(us, 5)
+        us_region = world.running["us"]
+        first = await state_of(us_region, "replicated", Wait(None, None, (), {}))
+        end = first.goal[TOPIC]["end"]
+        await publish(us, 5)
+        assert end_in(world, "us") > end
+        again = await state_of(us_region, "replicated", Wait(None, None, (), first.goal))
+        assert again.goal == first.goal
+        inflated = {TOPIC: {"ledger": first.goal[TOPIC]["ledger"], "end": 10**9}}
+        lied_to = await state_of(us_region, "replicated", Wait(None, None, (), inflated))
+        assert lied_to.goal[TOPIC]["end"] == end_in(world, "us"), "a goal beyond the log is the log's end"
+        for wrong in ({TOPIC: {"end": "x"}}, {TOPIC: {"ledger": -1, "end": 3}}, {"other": {"end": 1}}):
+            other = await state_of(us_region, "replicated", Wait(None, None, (), wrong))
+            assert other.goal[TOPIC]["end"] == end_in(world, "us")
+
+
+async def test_a_snapshot_that_was_awaited_was_started_after_the_call() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        consumer = await subscribed(us)
+        await publish(us, 1)
+        await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        assert await awaiting(world, "quiet").run(LONG)
+        sync = world.running["us"].directory.serving[TOPIC].subscriptions.replicated
+        assert sync is not None
+        before = sync.snapshots.controller.last_completed
+        assert await awaiting(world, "snapshot").run(LONG), "also in a quiet topic"
+        after = sync.snapshots.controller.last_completed
+        assert before is not None
+        assert after is not None
+        assert after.snapshot.snapshot_id != before.snapshot.snapshot_id
+        assert after.snapshot.local_position > before.snapshot.local_position
+        assert await awaiting(world, "quiet").run(LONG), "it becomes quiet again"
+
+
+async def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await subscribed(us)
+        await publish(us, 1)
+        world.cut("us", "eu")
+        wait = awaiting(world, "snapshot")
+        assert not await wait.run(SHORT)
+        assert "no new snapshot of" in wait.describe()
+
+
+async def test_quiet_lasts_until_a_client_acts() -> None:
+    async with regions("us", "eu", "ap") as world, world.client("us") as us:
+        consumer = await subscribed(us)
+        await publish(us, 20)
+        for _ in range(20):
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        assert await awaiting(world, "quiet", None).run(LONG)
+        ends = {name: end_in(world, name) for name in world.running}
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await until(lambda: loop.time() > started + 0.5)
+        assert ends == {name: end_in(world, name) for name in world.running}, "no client acted"
+
+
+async def test_a_run_with_a_region_that_is_down_is_not_quiet_until_the_region_is_lost() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await subscribed(us)
+        await publish(us, 1)
+        await world.crash("eu")
+        wait = awaiting(world, "quiet", None)
+        assert not await wait.run(SHORT)
+        assert "eu is killed" in wait.describe()
+        assert await awaiting(world, "quiet", None, lost="eu").run(LONG)
+
+
+async def test_an_open_transaction_is_not_quiet() -> None:
+    async with regions("us") as world, Client(f"pulsar://127.0.0.1:{world.ports['us']}") as us:
+        transaction = await us.new_transaction()
+        wait = awaiting(world, "quiet", None)
+        assert not await wait.run(SHORT)
+        assert "1 transactions are open" in wait.describe()
+        await transaction.abort()
+        assert await awaiting(world, "quiet", None).run(LONG)
+
+
+async def test_unknown_topics_and_topics_without_replicated_subscriptions_are_refused() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        with pytest.raises(Refused, match="no region has topic"):
+            await awaiting(world, "replicated", "ordres").run(LONG)
+        await us.subscribe(TOPIC, "s")
+        with pytest.raises(Refused, match=r"no subscription of .* is replicated"):
+            await awaiting(world, "snapshot").run(LONG)
+        with pytest.raises(Refused, match=r"subscription t of .* is not replicated"):
+            await awaiting(world, "snapshot", "orders", "t").run(LONG)
+
+
+@pytest.mark.parametrize(
+    ("condition", "topic", "subscription", "rule"),
+    [
+        ("quite", "orders", None, "did you mean quiet"),
+        ("quiet", None, "s", "requires a topic"),
+        ("quiet", "a://b", None, "b"),
+    ],
+)
+async def test_a_wrong_wait_is_refused(
+    condition: str, topic: str | None, subscription: str | None, rule: str
+) -> None:
+    async with regions("us") as world:
+        with pytest.raises(ValueError, match=rule):
+            awaiting(world, condition, topic, subscription)
+
+
+def test_every_condition_has_a_definition() -> None:
+    assert CONDITIONS.keys() == {"quiet", "replicated", "snapshot"}
