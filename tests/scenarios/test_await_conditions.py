@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.broker.admin.resources.conditions import _parse
-from emulator.broker.explain.conditions import Wait, state_of
+from emulator.broker.explain.conditions import WaitScope, state_of
 from emulator.client import Client, Consumer, InitialPosition
 from emulator.errors import Refused
 from emulator.model.conditions import CONDITIONS
@@ -94,17 +94,17 @@ async def test_messages_published_after_the_wait_began_do_not_extend_it() -> Non
     async with regions("us", "eu") as world, world.client("us") as us:
         await publish(us, 5)
         us_region = world.running["us"]
-        first = await state_of(us_region, "replicated", Wait(None, None, (), {}))
+        first = await state_of(us_region, "replicated", WaitScope(None, None, (), {}))
         end = first.goal[TOPIC]["end"]
         await publish(us, 5)
         assert end_in(world, "us") > end
-        again = await state_of(us_region, "replicated", Wait(None, None, (), first.goal))
+        again = await state_of(us_region, "replicated", WaitScope(None, None, (), first.goal))
         assert again.goal == first.goal
         inflated = {TOPIC: {"ledger": first.goal[TOPIC]["ledger"], "end": 10**9}}
-        lied_to = await state_of(us_region, "replicated", Wait(None, None, (), inflated))
+        lied_to = await state_of(us_region, "replicated", WaitScope(None, None, (), inflated))
         assert lied_to.goal[TOPIC]["end"] == end_in(world, "us"), "a goal beyond the log is the log's end"
         for wrong in ({TOPIC: {"end": "x"}}, {TOPIC: {"ledger": -1, "end": 3}}, {"other": {"end": 1}}):
-            other = await state_of(us_region, "replicated", Wait(None, None, (), wrong))
+            other = await state_of(us_region, "replicated", WaitScope(None, None, (), wrong))
             assert other.goal[TOPIC]["end"] == end_in(world, "us")
 
 

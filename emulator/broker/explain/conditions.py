@@ -49,7 +49,7 @@ _ENDS_BY_ITSELF = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitScope:
     """A wait for a condition, as one region sees it."""
 
     topic: TopicName | None
@@ -61,7 +61,7 @@ class Wait:
     """The goal of the response before; empty in the first request."""
 
 
-async def state_of(region: Region, condition: str, wait: Wait) -> ConditionState:
+async def state_of(region: Region, condition: str, wait: WaitScope) -> ConditionState:
     """Return the region's part of a condition of `CONDITIONS`."""
     topics = await _topics(region, wait.topic)
     here = region.config.region
@@ -96,21 +96,21 @@ def _versions(topic: Topic) -> int:
     return sum(one.cursor.version for one in topic.subscriptions.values())
 
 
-def _subscriptions(topic: Topic, wait: Wait) -> list[Subscription]:
+def _subscriptions(topic: Topic, wait: WaitScope) -> list[Subscription]:
     return [one for name, one in topic.subscriptions.items() if wait.subscription in (None, name)]
 
 
 # Replicated.
 
 
-def _stored_goal(topic: Topic, wait: Wait, before: Mapping[str, Any]) -> dict[str, int]:
+def _stored_goal(topic: Topic, wait: WaitScope, before: Mapping[str, Any]) -> dict[str, int]:
     """Return the end of the log at the first request; of another log, if the topic was created again."""
     if before.get("ledger") == topic.ledger_id and isinstance(before.get("end"), int):
         return {"ledger": topic.ledger_id, "end": min(before["end"], topic.state.stored_end)}
     return {"ledger": topic.ledger_id, "end": topic.state.stored_end}
 
 
-def _unreplicated(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) -> Iterator[str]:
+def _unreplicated(region: Region, topic: Topic, wait: WaitScope, goal: Mapping[str, Any]) -> Iterator[str]:
     """Yield which regions lack entries below the goal."""
     for remote, replicator in sorted(topic.replicators.items()):
         lacks = goal["end"] - 1 - replicator.progress.confirmed
@@ -122,30 +122,34 @@ def _unreplicated(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, A
 # Snapshots.
 
 
-def _snapshot_goal(topic: Topic, wait: Wait, before: Mapping[str, Any]) -> dict[str, int]:
+def _snapshot_goal(topic: Topic, wait: WaitScope, before: Mapping[str, Any]) -> dict[str, int]:
     """Require a snapshot that starts after the first request, or after the topic was loaded again."""
     sync = topic.subscriptions.replicated
     if sync is None or not any(one.cursor.replicated for one in _subscriptions(topic, wait)):
         return {}
     if before.get("loaded_ms") == topic.metrics.loaded_ms and isinstance(before.get("snapshot"), int):
         return {"loaded_ms": topic.metrics.loaded_ms, "snapshot": before["snapshot"]}
-    return {"loaded_ms": topic.metrics.loaded_ms, "snapshot": sync.snapshots.require()}
+    number = sync.snapshots.controller.follow_ups.require()
+    sync.snapshots.schedule()
+    return {"loaded_ms": topic.metrics.loaded_ms, "snapshot": number}
 
 
-def _without_snapshot(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) -> Iterator[str]:
+def _without_snapshot(
+    region: Region, topic: Topic, wait: WaitScope, goal: Mapping[str, Any]
+) -> Iterator[str]:
     sync = topic.subscriptions.replicated
-    if goal and sync is not None and not sync.snapshots.controller.has_completed(goal["snapshot"]):
+    if goal and sync is not None and not sync.snapshots.controller.follow_ups.has_completed(goal["snapshot"]):
         yield f"no new snapshot of {topic.full_name}{_because(sync.snapshots.why_not())}"
 
 
 # Quiet.
 
 
-def _no_goal(topic: Topic, wait: Wait, before: Mapping[str, Any]) -> dict[str, int]:
+def _no_goal(topic: Topic, wait: WaitScope, before: Mapping[str, Any]) -> dict[str, int]:
     return {}
 
 
-def _unquiet(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) -> Iterator[str]:
+def _unquiet(region: Region, topic: Topic, wait: WaitScope, goal: Mapping[str, Any]) -> Iterator[str]:
     """Yield what will change in a topic without an action of a client."""
     name = topic.full_name
     if topic.publishing.issued or topic.publishing.batch:
@@ -165,7 +169,7 @@ def _unquiet(region: Region, topic: Topic, wait: Wait, goal: Mapping[str, Any]) 
         yield from _unquiet_subscription(topic, subscription)
 
 
-def _unquiet_replication(topic: Topic, wait: Wait) -> Iterator[str]:
+def _unquiet_replication(topic: Topic, wait: WaitScope) -> Iterator[str]:
     """Yield the pending snapshot and updates of a topic."""
     sync = topic.subscriptions.replicated
     if sync is None:
@@ -208,8 +212,8 @@ def _unquiet_region(region: Region, lost: Collection[str]) -> Iterator[str]:
         yield f"{leader.channel.backlog} metadata events of other clusters are not applied"
 
 
-Goal = Callable[[Topic, Wait, Mapping[str, Any]], dict[str, int]]
-Missing = Callable[[Region, Topic, Wait, Mapping[str, Any]], Iterator[str]]
+Goal = Callable[[Topic, WaitScope, Mapping[str, Any]], dict[str, int]]
+Missing = Callable[[Region, Topic, WaitScope, Mapping[str, Any]], Iterator[str]]
 _GOALS: Mapping[str, Goal] = {
     "quiet": _no_goal,
     "replicated": _stored_goal,

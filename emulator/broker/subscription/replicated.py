@@ -25,7 +25,7 @@ from emulator.core.replication.subscription_updates import Applied, ReplicatedSu
 from emulator.core.replication.update_records import OUTCOMES, UpdateOutcome
 from emulator.errors import StorageError
 from emulator.model.markers import Snapshot, SubscriptionUpdate
-from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
@@ -228,7 +228,7 @@ class ReplicatedSubscriptions:
             if entry.marker is not None:
                 markers += 1
                 if entry.info.replicated_from is not None:
-                    self.snapshots.marker_received()
+                    self.snapshots.markers_received += 1
                 if not isinstance(entry.marker, SubscriptionUpdate):
                     self.snapshots.marker_stored(entry, entry.marker)
                 elif entry.info.replicated_from is not None:
@@ -369,19 +369,12 @@ class ReplicatedSubscriptions:
         return (
             controller.why_unreachable(observed)
             or machine.why_not(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers)
-            or self.why_unconfirmed(subscription.name)
+            or self.records.why_unconfirmed(
+                subscription.name,
+                {region: self._topic.replicators.confirmed(region) for region in sorted(controller.remotes)},
+            )
             or controller.why_not(observed)
         )
-
-    def why_unconfirmed(self, name: str) -> Reason:
-        """Return which region has not stored the newest position of a subscription that was sent to it."""
-        records = self.records.of(name)
-        for region in sorted(self.snapshots.controller.remotes):
-            update, confirmed = records.newest_sent(region), self._topic.replicators.confirmed(region)
-            if update is not None and confirmed is not None and update.entry_id > confirmed:
-                behind = update.entry_id - confirmed
-                return Cause.UPDATE_NOT_CONFIRMED(region=region, entry=update.entry_id, behind=behind)
-        return NO_REASON
 
     def summary(self) -> dict[str, Any]:
         """Return the counters of snapshots and updates, and why there is no newer snapshot."""

@@ -131,7 +131,7 @@ class TopicSnapshots:
         self._completed = SnapshotCache(self.cache_size)
         """Newest completed snapshots, with which a newly replicated subscription starts."""
         self.bases = SnapshotBases()
-        self._markers_received = 0
+        self.markers_received = 0
         """Number of markers of other regions that were stored since the topic was loaded."""
         self._has_searched = False
         """Whether the log was searched for snapshots from before the restart."""
@@ -172,13 +172,9 @@ class TopicSnapshots:
     @property
     def messages(self) -> int:
         """Number of messages published to the topic since it was loaded, without markers; duplicates are counted."""
-        return self._topic.metrics.published.messages - self._markers_received
+        return self._topic.metrics.published.messages - self.markers_received
 
     # Events.
-
-    def marker_received(self) -> None:
-        """Count a marker of another region that became durable."""
-        self._markers_received += 1
 
     def start(self) -> None:
         """Take snapshots from now on: a subscription is replicated."""
@@ -234,12 +230,6 @@ class TopicSnapshots:
         """Handle a broken link to or from a region: its responses may be lost, even if it reconnects at once."""
         self.controller.link_lost(region)
         self.schedule()
-
-    def require(self) -> int:
-        """Take another snapshot as soon as possible. Returns the number that `controller.has_completed` requires."""
-        number = self.controller.require_follow_up()
-        self.schedule()
-        return number
 
     def marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
         """Process a durable snapshot marker. Called once for each marker, in log order."""

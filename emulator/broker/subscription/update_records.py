@@ -3,7 +3,7 @@ to the log and the clock. Explanations, metrics and statistics read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from emulator.core.replication.update_records import (
@@ -13,6 +13,7 @@ from emulator.core.replication.update_records import (
     UpdateRecords,
 )
 from emulator.model.markers import SubscriptionUpdate
+from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Position
 
 if TYPE_CHECKING:
@@ -80,3 +81,15 @@ class TopicUpdateRecords:
         state = self._topic.state
         log = LogFigures(state.readable_end, state.visibility.hidden, self._topic.metrics.published.messages)
         return self.of(subscription.name).redelivered_at_most(region, confirmed, subscription.cursor, log)
+
+    def why_unconfirmed(self, subscription: str, confirmed: Mapping[str, int | None]) -> Reason:
+        """Return which region has not stored the newest position of a subscription that was sent to it. `confirmed`:
+        region -> entry id up to which its replicator is confirmed; None: there is no replicator to it."""
+        records = self.of(subscription)
+        for region, entry_id in confirmed.items():
+            update = records.newest_sent(region)
+            if update is not None and entry_id is not None and update.entry_id > entry_id:
+                return Cause.UPDATE_NOT_CONFIRMED(
+                    region=region, entry=update.entry_id, behind=update.entry_id - entry_id
+                )
+        return NO_REASON

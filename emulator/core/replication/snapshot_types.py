@@ -152,6 +152,30 @@ class PendingSnapshot:
         self.stage = stage
 
 
+class FollowUps:
+    """Snapshots that are required without new messages."""
+
+    def __init__(self) -> None:
+        self.required = 0
+        """Number of events that require a follow-up snapshot."""
+        self.completed = 0
+        """Value of `required` when the last completed snapshot was started."""
+
+    def require(self) -> int:
+        """Require another snapshot, even if the newest one covers every message. Returns the number that
+        `has_completed` requires."""
+        self.required += 1
+        return self.required
+
+    def has_completed(self, number: int) -> bool:
+        """Whether a snapshot that was started after this call of `require` is complete."""
+        return self.completed >= number
+
+    @property
+    def are_completed(self) -> bool:
+        return self.completed == self.required
+
+
 @dataclass(frozen=True, slots=True)
 class CompletedSnapshot:
     """The last completed snapshot."""

@@ -75,6 +75,7 @@ from emulator.core.replication.snapshot_types import (
     SECOND_ROUND_SUFFIX,
     CompletedSnapshot,
     Effect,
+    FollowUps,
     LogEnd,
     Observed,
     OfferSnapshot,
@@ -116,10 +117,7 @@ class SnapshotController:
         self._covered: Position | None = None
         """Position of the newest message when the last completed snapshot was started; later messages require another
         snapshot. None: no snapshot was completed with these regions."""
-        self._triggers = 0
-        """Number of events that require a follow-up snapshot."""
-        self._covered_triggers = 0
-        """Value of `_triggers` when the last completed snapshot was started."""
+        self.follow_ups = FollowUps()
         self.absence = RegionAbsence(settings.partial_after_ms)
         self._observed: Observed | None = None
         """Conditions at the last tick."""
@@ -178,7 +176,9 @@ class SnapshotController:
         self.counters.started += 1
         self.schedule.last_start_ms = self._now_ms
         asked = self.remotes - self.absence.left_out
-        pending = PendingSnapshot(snapshot_id, self._now_ms, covers, self._triggers, asked, set(asked))
+        pending = PendingSnapshot(
+            snapshot_id, self._now_ms, covers, self.follow_ups.required, asked, set(asked)
+        )
         self.pending[snapshot_id] = pending
         adaptive = self.schedule.settings.adaptive
         down = self.absence.down_since_ms.keys()
@@ -192,7 +192,7 @@ class SnapshotController:
         # When a region returns, a snapshot from all regions is due, and does not wait for partial ones.
         returned = self.absence.update_left_out(self._now_ms)
         if returned:
-            self._triggers += 1
+            self.follow_ups.require()
         for pending in self.pending.values():
             pending.doubtful = pending.doubtful or bool(returned - pending.asked)
 
@@ -202,20 +202,10 @@ class SnapshotController:
         response. Call it at once: `tick` receives only links that are still down."""
         if region not in self.remotes:
             return
-        self._triggers += 1
+        self.follow_ups.require()
         for pending in self.pending.values():
             if region in pending.unanswered:
                 pending.doubtful = True
-
-    def require_follow_up(self) -> int:
-        """Require another snapshot, even if the newest one covers every message. Returns the number that
-        `has_completed` requires."""
-        self._triggers += 1
-        return self._triggers
-
-    def has_completed(self, required: int) -> bool:
-        """Whether a snapshot that was started after a call of `require_follow_up` is complete."""
-        return self._covered is not None and self._covered_triggers >= required
 
     def _drop_timed_out(self) -> None:
         late = [
@@ -264,7 +254,7 @@ class SnapshotController:
         return bool(waited_for) and waited_for[-1].covers >= last_data_position
 
     def _needs_snapshot(self, last_data_position: Position) -> bool:
-        return self._has_messages(last_data_position) or self._triggers != self._covered_triggers
+        return self._has_messages(last_data_position) or not self.follow_ups.are_completed
 
     def _has_messages(self, last_data_position: Position) -> bool:
         return self._covered is None or last_data_position > self._covered
@@ -280,7 +270,7 @@ class SnapshotController:
         if request.source_region == self.region or request.source_region not in self.remotes:
             return []
         if len(self.remotes) > 1 and not request.snapshot_id.endswith(NOT_TRIGGERING_SUFFIXES):
-            self._triggers += 1
+            self.follow_ups.require()
         others = sorted(self.remotes - {request.source_region}) if request.wants_received and received else ()
         stated = tuple((region, received(region)) for region in others) if received else ()
         response = SnapshotResponse(request.snapshot_id, self.region, last_position, stated)
@@ -339,7 +329,7 @@ class SnapshotController:
         pending = self.pending.pop(snapshot.snapshot_id, None)
         if pending is not None:
             self.counters.completed += 1
-            self._covered, self._covered_triggers = pending.covers, pending.covers_triggers
+            self._covered, self.follow_ups.completed = pending.covers, pending.covers_triggers
             duration_ms = self._now_ms - pending.started_ms
             self.last_completed = CompletedSnapshot(snapshot, duration_ms)
             self.backoff.completed(duration_ms)

@@ -9,7 +9,7 @@ from typing import Any
 from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes
-from emulator.broker.explain.conditions import Wait, state_of
+from emulator.broker.explain.conditions import WaitScope, state_of
 from emulator.model.conditions import CONDITIONS
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
@@ -34,18 +34,20 @@ async def post_condition(call: AdminRequest) -> Content:
     while state.missing and loop.time() < deadline:
         await asyncio.sleep(POLL_SECONDS)
         goal = {name: dict(one) for name, one in state.goal.items()}
-        state = await state_of(call.region, condition, Wait(wait.topic, wait.subscription, wait.lost, goal))
+        state = await state_of(
+            call.region, condition, WaitScope(wait.topic, wait.subscription, wait.lost, goal)
+        )
     return state.to_json()
 
 
-def _parse(raw: Any) -> tuple[Wait, int]:
+def _parse(raw: Any) -> tuple[WaitScope, int]:
     """Parse the body. HttpError 400 names the field, the value and the rule."""
     if not isinstance(raw, dict):
         raise HttpError(400, f"the body must be a JSON object with {', '.join(FIELDS)}, all optional")
     topic, subscription = _text(raw, "topic"), _text(raw, "subscription")
     if subscription is not None and topic is None:
         raise HttpError(400, f"subscription: {subscription[:100]!r} requires a topic")
-    wait = Wait(_topic(topic), subscription, frozenset(_lost(raw)), _goal(raw))
+    wait = WaitScope(_topic(topic), subscription, frozenset(_lost(raw)), _goal(raw))
     return wait, _wait_ms(raw)
 
 
