@@ -86,6 +86,16 @@ class OriginSet:
         """Add an entry. Returns False when it was in the set."""
         return self._ids(OriginLedger(origin.region, origin.ledger)).add(origin.entry)
 
+    def discard(self, origin: Origin) -> bool:
+        """Remove an entry. Returns False when it was not in the set."""
+        ledger = OriginLedger(origin.region, origin.ledger)
+        ids = self.ids.get(ledger)
+        if ids is None or not ids.discard(origin.entry):
+            return False
+        if not ids:
+            del self.ids[ledger]
+        return True
+
     def add_range(self, region: str, ledger: int, first: int, last: int) -> None:
         """Add the entries first..last of one ledger, both included. Nothing is added if last < first."""
         if first <= last:
@@ -133,6 +143,14 @@ class OriginSet:
             return None
         ledger = min(ledgers)
         return Position(ledger, self.ids[OriginLedger(region, ledger)].first)
+
+    def count_in(self, other: OriginSet) -> int:
+        """Return the number of entries that are also in another set."""
+        return sum(
+            ids.count(0, AFTER_EVERYTHING.entry, among=other.ids[ledger])
+            for ledger, ids in self.ids.items()
+            if ledger in other.ids
+        )
 
     @property
     def ranges(self) -> int:

@@ -1,0 +1,68 @@
+"""The plan of a fail-over: what happens if the consumers of a subscription continue in another region."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverPlan:
+    """What happens to one subscription if its consumers stop in `source` and continue in `target`. Numbers of messages
+    are those at the time of the plan."""
+
+    topic: str
+    subscription: str
+    source: str
+    target: str
+    redelivered_messages: int
+    """Messages that are acknowledged in `source` and that `target` would deliver."""
+    exact: bool
+    """Whether `redelivered_messages` is exact; otherwise it is an upper bound."""
+    quiet: bool
+    """Whether nothing was under way that could change the plan without an action of a client: no message, snapshot or
+    update."""
+    complete: bool = True
+    """Whether all logs were read as far as necessary. Otherwise no bound is known, and `redelivered_messages` counts
+    only what was read."""
+    resume: str | None = None
+    """Position `ledger:entry` of the first message that a consumer in `target` would receive; None: there is none."""
+    oldest_redelivered_age_ms: int | None = None
+    """Age of the oldest redelivered message, by its publish time; None: there is none, or it is unknown."""
+    skipped_messages: int | None = None
+    """Messages that are not acknowledged in `source` and that `target` would never deliver; None: `source` did not
+    respond."""
+    skipped_because: tuple[str, ...] = ()
+    """Why these messages are skipped, one sentence per reason."""
+    missing_messages: int | None = None
+    """Messages that are stored in `source` and not in `target` yet; None: `source` did not respond."""
+    information_age_ms: int | None = None
+    """Age of the newest information about `source`: 0 if it contributed to the plan; otherwise the time since `target`
+    applied its newest update of the subscription. None: `target` applied none."""
+    wait_for: tuple[str, ...] = ()
+    """Events that make a later fail-over redeliver less; empty: none is expected."""
+    why: tuple[str, ...] = ()
+    """The reasons, one sentence each (docs/reference/reasons.md)."""
+    causes: tuple[str, ...] = ()
+    """Codes of the reasons."""
+    source_mark_delete: str | None = None
+    """Mark-delete position of the subscription in `source`, `ledger:entry`; None: `source` did not respond."""
+    source_acknowledged: tuple[tuple[int, int], ...] = ()
+    """Ranges of entries that are acknowledged in `source` beyond it: (first, last), both included. Bounded; of many
+    ranges the last ones are omitted."""
+    target_last: str | None = None
+    """Position of the last readable entry in the log of `target`; None: `target` does not have the topic."""
+
+    def to_json(self) -> dict[str, Any]:
+        raw = asdict(self)
+        return {name: [*value] if isinstance(value, tuple) else value for name, value in raw.items()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> FailoverPlan:
+        """Create a plan from the result of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        known = {one.name: raw[one.name] for one in fields(cls)}
+        for name in ("skipped_because", "wait_for", "why", "causes"):
+            known[name] = tuple(known[name])
+        known["source_acknowledged"] = tuple((first, last) for first, last in known["source_acknowledged"])
+        return cls(**known)
