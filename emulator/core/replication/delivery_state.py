@@ -29,7 +29,8 @@ SIZED_RANGES_MAX: Final = 10_000
 """Maximum number of ranges of batches in a state."""
 PARTIAL_MAX: Final = 1_000
 """Maximum number of batches in a state that are acknowledged in part."""
-BATCH_SIZE_MAX: Final = 16_384
+PARTIAL_BITS_MAX: Final = 1_000_000
+"""Maximum number of messages of these batches: about 250 KB of JSON."""
 REGIONS_MAX: Final = 1_000
 
 
@@ -204,7 +205,8 @@ class DeliveryScan:
             state.batch_sizes = self._sizes
         else:
             state.exact = state.complete = False
-        if len(self._partial) <= PARTIAL_MAX:
+        bits = sum(batch.size for batch in self._partial.values())
+        if len(self._partial) <= PARTIAL_MAX and bits <= PARTIAL_BITS_MAX:
             state.partial = self._partial
         else:
             state.exact = False
@@ -305,7 +307,7 @@ class _Claim:
             raise self._refused("batch_sizes", "an object of entries by number of messages")
         found, ranges_left = dict[int, OriginSet](), SIZED_RANGES_MAX
         for text, entries in value.items():
-            if not (str(text).isascii() and str(text).isdecimal() and 0 < len(text) <= 5):
+            if not (str(text).isascii() and str(text).isdecimal() and 0 < len(text) <= 10):
                 raise ValueError(f"batch_sizes: {str(text)[:100]!r} must be a number of messages")
             one = self.origins(f"batch_sizes: {text}", entries, ranges_left)
             found[int(text)], ranges_left = one, ranges_left - one.ranges
@@ -328,7 +330,7 @@ _HEXADECIMAL: Final = re.compile(r"[0-9a-f]+")
 def _partial_batch(value: object) -> tuple[Origin, PartialBatch]:
     """Parse a batch that is acknowledged in part. Raises ValueError."""
     match value:
-        case [str(text), int(size), str(bits)] if 1 <= size <= BATCH_SIZE_MAX:
+        case [str(text), int(size), str(bits)] if 1 <= size <= PARTIAL_BITS_MAX:
             origin, open_bits = _origin(text), int(bits, 16) if _is_hexadecimal(bits) else 0
             if origin is not None and 0 < open_bits < 1 << size:
                 return origin, PartialBatch(size, open_bits)
@@ -336,7 +338,7 @@ def _partial_batch(value: object) -> tuple[Origin, PartialBatch]:
 
 
 def _is_hexadecimal(bits: str) -> bool:
-    return len(bits) <= BATCH_SIZE_MAX and _HEXADECIMAL.fullmatch(bits) is not None
+    return len(bits) <= PARTIAL_BITS_MAX and _HEXADECIMAL.fullmatch(bits) is not None
 
 
 def _origin(text: str) -> Origin | None:

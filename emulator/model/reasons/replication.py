@@ -10,6 +10,7 @@ _link = partial(ReasonRow, Question.LINK)
 _replication = partial(ReasonRow, Question.REPLICATION)
 _snapshot = partial(ReasonRow, Question.SNAPSHOT)
 _position = partial(ReasonRow, Question.POSITION)
+_failover = partial(ReasonRow, Question.FAILOVER)
 
 
 class ReplicationCauses:
@@ -242,4 +243,41 @@ class ReplicationCauses:
         " confirmed ones",
         "the update is stored here, and the remote region has not acknowledged its entry",
         ("the replicator to {region}, as `explain replication` describes it",),
+    )
+
+    # A fail-over of one subscription to another region.
+
+    SOURCE_SILENT = _failover(
+        "{region} does not respond ({failure}), so the plan is an upper bound from the state of {target}",
+        "the region that the fail-over starts from did not contribute to the plan",
+        ("region {region} to respond",),
+    )
+    TOPIC_MISSING_THERE = _failover(
+        "{region} does not have the topic",
+        "the target of the fail-over has no topic of this name",
+        ("the topic to be replicated to {region}",),
+    )
+    SUBSCRIPTION_MISSING_THERE = _failover(
+        "{region} does not have the subscription; the plan assumes that a consumer creates it there at the first message",
+        "the target of the fail-over has no subscription of this name",
+        ("an update of the subscription to reach {region}",),
+    )
+    MESSAGES_MISSING_THERE = _failover(
+        "{count} messages are not stored in {region} yet",
+        "the source of the fail-over has messages that are meant for the target and are not stored there",
+        ("replication to {region}",),
+    )
+    MESSAGES_SKIPPED_THERE = _failover(
+        "{count} messages are not acknowledged here, and are acknowledged, expired or removed in {region}",
+        "the target of the fail-over would not deliver messages that are not acknowledged in the source",
+    )
+    MESSAGES_NOT_ADDRESSED = _failover(
+        "{count} messages that are not acknowledged here never reach {region}: their producers named other regions, or"
+        " the topic is not replicated there",
+        "the source of the fail-over has unacknowledged messages that are not meant for the target",
+    )
+    PLAN_INCOMPLETE = _failover(
+        "more entries matter than the {entries} that a region reads for a plan, so no bound is known",
+        "a region reached the limit of entries to read",
+        ("acknowledgements of the oldest messages",),
     )

@@ -21,6 +21,7 @@ class Question(Enum):
     REPLICATION = "why a replicator does not send, or a remote region lacks entries"
     SNAPSHOT = "why a topic has no newer snapshot of replicated subscriptions"
     POSITION = "why the position of a subscription is not sent to other regions"
+    FAILOVER = "why a fail-over to another region redelivers or skips messages"
     DELIVERY = "why messages of a subscription are not consumed"
     TOPIC = "why a topic is not served, or its entries are not in every region"
     VISIBILITY = "why stored messages are not readable yet"

@@ -1,0 +1,186 @@
+"""Reads the log of a topic for fail-over plans: what this region would deliver, and its part of a comparison.
+
+The log is read in chunks, with other tasks running between them, up to a limit of entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.topic import Topic
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.delivery_state import (
+    SCAN_ENTRIES_MAX,
+    DeliveryScan,
+    DeliveryState,
+    ScannedEntry,
+)
+from emulator.core.replication.failover_plan import Acknowledged, SourceComparison, SourceLog
+from emulator.core.replication.origins import Origin
+from emulator.core.replication.subscription_updates import never_reaches
+from emulator.model.reasons import Cause
+from emulator.model.values import Position
+
+READ_ENTRIES: Final = 512
+READ_BYTES: Final = 4_194_304
+_AT_REST: Final = {
+    row.name
+    for row in (
+        Cause.NO_SUBSCRIPTION,
+        Cause.SNAPSHOT_NO_REMOTES,
+        Cause.SNAPSHOT_NO_MESSAGE,
+        Cause.SNAPSHOT_NOT_NEEDED,
+    )
+}
+"""Reasons for which no snapshot is taken, and none will be without a new message."""
+
+
+async def delivery_state(topic: Topic, name: str, source: str | None) -> DeliveryState:
+    """Return what this region would deliver to the subscription's consumers. `source`: the region from which their
+    fail-over starts. When this returns, the cursor is durable: no restart revokes an acknowledgement of the state.
+    StorageError when the log cannot be read, or the cursor not be written."""
+    subscription = topic.subscriptions.get(name)
+    exists = subscription is not None and not subscription.closed
+    first_entry_id = topic.reading.first_entry_id
+    cursor = subscription.cursor if subscription is not None and exists else Cursor(first_entry_id - 1)
+    acked, end = Acknowledged.of(cursor), topic.state.readable_end
+    state = DeliveryState(
+        topic.region.config.region,
+        exists=exists,
+        replicated=exists and cursor.replicated,
+        mark_delete=Position(topic.ledger_id, cursor.mark_delete) if exists else None,
+        last=Position(topic.ledger_id, end - 1),
+        stored=_newest_of_others(topic) | {topic.region.config.region: Position(topic.ledger_id, end - 1)},
+        quiet=is_quiet(topic, subscription),
+    )
+    scan = DeliveryScan(state, source, topic.ledger_id)
+    await _scan(topic, scan, acked, max(acked.mark_delete + 1, first_entry_id), end)
+    if subscription is not None and exists:
+        await subscription.persisted()
+    return scan.result()
+
+
+async def _scan(topic: Topic, scan: DeliveryScan, acked: Acknowledged, begin: int, end: int) -> None:
+    """Add the unacknowledged entries of begin..end, `end` excluded."""
+    reached: dict[str, Position] = {}
+    read = 0
+    while begin < end:
+        begin += acked.ids.run_from(begin)
+        if read >= SCAN_ENTRIES_MAX:
+            scan.stopped(reached)
+            return
+        entries = await topic.reading.read(begin, min(READ_ENTRIES, max(end - begin, 1)), READ_BYTES)
+        for entry in entries:
+            if entry.entry_id < end:
+                _add(topic, scan, acked, entry, reached)
+        if not entries:
+            return
+        read += len(entries)
+        begin = entries[-1].entry_id + 1
+        await asyncio.sleep(0)
+
+
+def _add(
+    topic: Topic, scan: DeliveryScan, acked: Acknowledged, entry: StoredEntry, reached: dict[str, Position]
+) -> None:
+    found = scanned(topic, entry)
+    if found.origin is not None:
+        reached[found.origin.region] = found.origin.position
+    if entry.entry_id in acked.ids:
+        return
+    reaches = scan.source is None or _reaches(topic, entry, scan.source)
+    scan.add(found, acked.open_bits.get(entry.entry_id), reaches_source=reaches)
+
+
+async def compare(topic: Topic, subscription: Subscription, target: DeliveryState) -> SourceComparison:
+    """Compare this region's log and cursor with the state of the target, as far as necessary and at most
+    SCAN_ENTRIES_MAX entries. StorageError when the log cannot be read."""
+    here = topic.region.config.region
+    log = SourceLog(
+        here, topic.ledger_id, topic.reading.first_entry_id, topic.state.readable_end, _newest_of_others(topic)
+    )
+    comparison = SourceComparison(log, Acknowledged.of(subscription.cursor), target)
+    end, read = log.end, 0
+    while not comparison.is_done and read < SCAN_ENTRIES_MAX:
+        begin = max(log.first_entry_id, end - READ_ENTRIES)
+        lowest: dict[str, Position] = {}
+        async for entry in _entries(topic, begin, end):
+            found = scanned(topic, entry)
+            comparison.add(found, reaches_target=_reaches(topic, entry, target.region))
+            if found.origin is not None:
+                lowest.setdefault(found.origin.region, found.origin.position)
+        comparison.chunk_read(begin, lowest)
+        read += end - begin
+        end = begin
+    return comparison
+
+
+async def _entries(topic: Topic, begin: int, end: int) -> AsyncIterator[StoredEntry]:
+    """Yield the entries of begin..end, `end` excluded, in ascending order."""
+    while begin < end:
+        entries = await topic.reading.read(begin, end - begin, READ_BYTES)
+        for entry in entries:
+            if entry.entry_id < end:
+                yield entry
+        if not entries:
+            return
+        begin = entries[-1].entry_id + 1
+        await asyncio.sleep(0)
+
+
+def _newest_of_others(topic: Topic) -> dict[str, Position]:
+    """Return the highest position of each other region that is stored here, or was."""
+    return topic.state.watermarks.positions
+
+
+def scanned(topic: Topic, entry: StoredEntry) -> ScannedEntry:
+    """Return the fields of an entry that plans need."""
+    info = entry.info
+    messages = 0 if entry.hidden else entry.messages
+    if info.is_chunk and info.chunk_id != info.num_chunks - 1:
+        messages = 0
+    return ScannedEntry(entry.entry_id, origin_of(topic, entry), messages, info.publish_time_ms)
+
+
+def origin_of(topic: Topic, entry: StoredEntry) -> Origin | None:
+    """Return the origin of an entry; None: a region that does not append source positions sent it."""
+    info = entry.info
+    if info.replicated_from is None:
+        return Origin(topic.region.config.region, topic.ledger_id, entry.entry_id)
+    return None if info.source_position is None else Origin.of(info.replicated_from, info.source_position)
+
+
+def _reaches(topic: Topic, entry: StoredEntry, remote: str) -> bool:
+    """Whether the entry is stored in another region, or will be, as far as this region knows."""
+    info = entry.info
+    if info.replicated_from is None and remote not in topic.replicators:
+        return False
+    origin = info.replicated_from or topic.region.config.region
+    return not never_reaches(remote, origin=origin, replicate_to=info.replicate_to)
+
+
+def is_quiet(topic: Topic, subscription: Subscription | None) -> bool:
+    """Whether nothing is under way in this region that changes the state of the subscription, here or elsewhere,
+    without an action of a client: no append, backlog of a replicator, transaction, snapshot or update."""
+    if topic.publishing.issued or topic.publishing.batch or topic.state.buffer.open_from is not None:
+        return False
+    if any(replicator.backlog for replicator in topic.replicators.values()):
+        return False
+    if subscription is not None and (subscription.seeks or _holds_acknowledgements(subscription)):
+        return False
+    replicated = topic.subscriptions.replicated
+    return replicated is None or (
+        not replicated.sending and replicated.snapshots.why_not().cause_name in _AT_REST
+    )
+
+
+def _holds_acknowledgements(subscription: Subscription) -> bool:
+    return subscription.pending_acks is not None and bool(subscription.pending_acks.why_held())
+
+
+Ranges = Sequence[tuple[int, int]]
+Stored = Mapping[str, Position]
