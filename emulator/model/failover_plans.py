@@ -23,6 +23,9 @@ class FailoverPlan:
     quiet: bool
     """Whether nothing was under way that could change the plan without an action of a client: no message, snapshot or
     update."""
+    begun_at_ms: int = 0
+    """Time before the first region was queried, in milliseconds since 1970: later acknowledgements may not be in the
+    plan. 0 in the response of a region."""
     complete: bool = True
     """Whether all logs were read as far as necessary. Otherwise no bound is known, and `redelivered_messages` counts
     only what was read."""

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from emulator.errors import RuntimeFailure
 from emulator.model.protocol_events import ProtocolState
-from emulator.net.http import NoHttpResponse, call
+from emulator.net.http import RESPONSE_SECONDS, NoHttpResponse, call
 from emulator.net.network import SocketNetwork
 from emulator.run.directory import refuse_unknown
 from emulator.runtimes.contract import RegionStatus, Runtime
@@ -31,12 +31,16 @@ CallRegion = Callable[[RegionStatus, str, str, Any], Awaitable[tuple[int, bytes]
 there is no response."""
 
 
-async def call_over_http(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
-    """Call the region's admin port over a real socket. Raises OSError if there is no response."""
+async def call_over_http(
+    region: RegionStatus, method: str, path: str, body: Any, *, seconds: float = RESPONSE_SECONDS
+) -> tuple[int, bytes]:
+    """Call the region's admin port over a real socket. Raises OSError if there is no response within `seconds`."""
     url = urlsplit(region.admin_url)
     target = url.path + path
     try:
-        response = await call(SocketNetwork(), url.hostname or "", url.port or 0, method, target, body)
+        response = await call(
+            SocketNetwork(), url.hostname or "", url.port or 0, method, target, body, seconds=seconds
+        )
     except NoHttpResponse as error:
         raise OSError(str(error)) from None
     return response.status, response.body

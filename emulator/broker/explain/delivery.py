@@ -6,7 +6,7 @@ The log is read in chunks, with other tasks running between them, up to a limit 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from typing import Final
 
 from emulator.broker.subscription.subscription import Subscription
@@ -19,7 +19,12 @@ from emulator.core.replication.delivery_state import (
     DeliveryState,
     ScannedEntry,
 )
-from emulator.core.replication.failover_plan import Acknowledged, SourceComparison, SourceLog
+from emulator.core.replication.failover_plan import (
+    Acknowledged,
+    PlannedFigures,
+    SourceComparison,
+    SourceLog,
+)
 from emulator.core.replication.origins import Origin
 from emulator.core.replication.subscription_updates import never_reaches
 from emulator.model.reasons import Cause
@@ -27,15 +32,12 @@ from emulator.model.values import Position
 
 READ_ENTRIES: Final = 512
 READ_BYTES: Final = 4_194_304
-_AT_REST: Final = {
-    row.name
-    for row in (
-        Cause.NO_SUBSCRIPTION,
-        Cause.SNAPSHOT_NO_REMOTES,
-        Cause.SNAPSHOT_NO_MESSAGE,
-        Cause.SNAPSHOT_NOT_NEEDED,
-    )
-}
+_AT_REST: Final = (
+    Cause.NO_SUBSCRIPTION,
+    Cause.SNAPSHOT_NO_REMOTES,
+    Cause.SNAPSHOT_NO_MESSAGE,
+    Cause.SNAPSHOT_NOT_NEEDED,
+)
 """Reasons for which no snapshot is taken, and none will be without a new message."""
 
 
@@ -54,7 +56,10 @@ async def delivery_state(topic: Topic, name: str, source: str | None) -> Deliver
         replicated=exists and cursor.replicated,
         mark_delete=Position(topic.ledger_id, cursor.mark_delete) if exists else None,
         last=Position(topic.ledger_id, end - 1),
-        stored=_newest_of_others(topic) | {topic.region.config.region: Position(topic.ledger_id, end - 1)},
+        stored={
+            **topic.state.watermarks.positions,
+            topic.region.config.region: Position(topic.ledger_id, end - 1),
+        },
         quiet=is_quiet(topic, subscription),
     )
     scan = DeliveryScan(state, source, topic.ledger_id)
@@ -81,7 +86,7 @@ async def _scan(topic: Topic, scan: DeliveryScan, acked: Acknowledged, begin: in
             return
         read += len(entries)
         begin = entries[-1].entry_id + 1
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # for other tasks, if the entries were in memory
 
 
 def _add(
@@ -96,14 +101,18 @@ def _add(
     scan.add(found, acked.open_bits.get(entry.entry_id), reaches_source=reaches)
 
 
-async def compare(topic: Topic, subscription: Subscription, target: DeliveryState) -> SourceComparison:
-    """Compare this region's log and cursor with the state of the target, as far as necessary and at most
-    SCAN_ENTRIES_MAX entries. StorageError when the log cannot be read."""
+async def compare(topic: Topic, acked: Acknowledged, target: DeliveryState) -> PlannedFigures:
+    """Compare this region's log and the acknowledgements of the subscription here with the state of the target, as far
+    as necessary and at most SCAN_ENTRIES_MAX entries. StorageError when the log cannot be read."""
     here = topic.region.config.region
     log = SourceLog(
-        here, topic.ledger_id, topic.reading.first_entry_id, topic.state.readable_end, _newest_of_others(topic)
+        here,
+        topic.ledger_id,
+        topic.reading.first_entry_id,
+        topic.state.readable_end,
+        topic.state.watermarks.positions,
     )
-    comparison = SourceComparison(log, Acknowledged.of(subscription.cursor), target)
+    comparison = SourceComparison(log, acked, target)
     end, read = log.end, 0
     while not comparison.is_done and read < SCAN_ENTRIES_MAX:
         begin = max(log.first_entry_id, end - READ_ENTRIES)
@@ -116,7 +125,7 @@ async def compare(topic: Topic, subscription: Subscription, target: DeliveryStat
         comparison.chunk_read(begin, lowest)
         read += end - begin
         end = begin
-    return comparison
+    return comparison.result()
 
 
 async def _entries(topic: Topic, begin: int, end: int) -> AsyncIterator[StoredEntry]:
@@ -130,11 +139,6 @@ async def _entries(topic: Topic, begin: int, end: int) -> AsyncIterator[StoredEn
             return
         begin = entries[-1].entry_id + 1
         await asyncio.sleep(0)
-
-
-def _newest_of_others(topic: Topic) -> dict[str, Position]:
-    """Return the highest position of each other region that is stored here, or was."""
-    return topic.state.watermarks.positions
 
 
 def scanned(topic: Topic, entry: StoredEntry) -> ScannedEntry:
@@ -173,14 +177,8 @@ def is_quiet(topic: Topic, subscription: Subscription | None) -> bool:
     if subscription is not None and (subscription.seeks or _holds_acknowledgements(subscription)):
         return False
     replicated = topic.subscriptions.replicated
-    return replicated is None or (
-        not replicated.sending and replicated.snapshots.why_not().cause_name in _AT_REST
-    )
+    return replicated is None or (not replicated.sending and replicated.snapshots.why_not().cause in _AT_REST)
 
 
 def _holds_acknowledgements(subscription: Subscription) -> bool:
     return subscription.pending_acks is not None and bool(subscription.pending_acks.why_held())
-
-
-Ranges = Sequence[tuple[int, int]]
-Stored = Mapping[str, Position]

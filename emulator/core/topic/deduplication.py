@@ -172,6 +172,11 @@ class SourceWatermarks:
         """Return the newest position received from a region; BEFORE_EVERYTHING when none was."""
         return self._highest.get(source_region, BEFORE_EVERYTHING)
 
+    @property
+    def positions(self) -> dict[str, Position]:
+        """The newest position received from each region."""
+        return dict(self._highest)
+
     def to_json(self) -> dict[str, Any]:
         """Return the watermarks for the checkpoint."""
         return {region: str(position) for region, position in sorted(self._highest.items())}

@@ -258,7 +258,8 @@ class ReplicationCauses:
         ("the topic to be replicated to {region}",),
     )
     SUBSCRIPTION_MISSING_THERE = _failover(
-        "{region} does not have the subscription; the plan assumes that a consumer creates it there at the first message",
+        "{region} does not have the subscription; the plan assumes that a consumer creates it there at the first"
+        " message",
         "the target of the fail-over has no subscription of this name",
         ("an update of the subscription to reach {region}",),
     )

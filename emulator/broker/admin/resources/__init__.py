@@ -10,6 +10,7 @@ from emulator.broker.admin.resources import (
     clusters,
     conditions,
     emulator,
+    failover,
     machine,
     messages,
     namespaces,
@@ -55,6 +56,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
         emulator.openapi_row(lambda: SUBJECTS),
     ),
     "Explanations": emulator.EXPLANATIONS,
+    "Fail-over": failover.RESOURCES,
     "Metrics": emulator.METRICS,
 }
 """Heading in the documentation -> its rows."""

@@ -1,0 +1,102 @@
+"""The plan of a fail-over away from this region, made from this region's log and the state that the target states.
+
+Each region states only its own state (docs/decisions/0014): the user's side requests the state of the target and sends
+it to the source (`emulator.scenarios.failover_plans`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from emulator.broker.explain.delivery import compare, is_quiet
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.core.replication.delivery_state import SCAN_ENTRIES_MAX, DeliveryState
+from emulator.core.replication.failover_plan import Acknowledged, PlannedFigures
+from emulator.model.failover_plans import FailoverPlan
+from emulator.model.reasons import Cause, Reason
+from emulator.model.values import Position
+
+ACKNOWLEDGED_RANGES_MAX: Final = 1_000
+"""Maximum number of acknowledged ranges in a plan."""
+
+
+async def failover_plan(topic: Topic, subscription: Subscription, target: DeliveryState) -> FailoverPlan:
+    """Return the plan of a fail-over of a subscription from this region to `target`. StorageError when the log cannot
+    be read."""
+    acked, end, is_at_rest = (
+        Acknowledged.of(subscription.cursor),
+        topic.state.stored_end,
+        is_quiet(topic, subscription),
+    )
+    figures = await compare(topic, acked, target)
+    is_unchanged = (subscription.cursor.mark_delete, topic.state.stored_end) == (acked.mark_delete, end)
+    reasons = [reason for reason in _reasons(topic, subscription, target, figures) if reason]
+    return FailoverPlan(
+        topic=topic.full_name,
+        subscription=subscription.name,
+        source=topic.region.config.region,
+        target=target.region,
+        redelivered_messages=figures.redelivered,
+        exact=figures.exact,
+        quiet=is_at_rest
+        and is_unchanged
+        and target.quiet
+        and not figures.missing
+        and _is_pair(topic, target),
+        complete=figures.complete,
+        resume=None if target.resume is None else str(target.resume),
+        oldest_redelivered_age_ms=_age_ms(topic, figures.oldest_publish_ms),
+        skipped_messages=figures.skipped,
+        skipped_because=tuple(_skip_reasons(target, figures)),
+        missing_messages=figures.missing,
+        information_age_ms=0,
+        wait_for=tuple(dict.fromkeys(end for reason in reasons for end in reason.ends)),
+        why=tuple(reasons),
+        causes=tuple(reason.code for reason in reasons),
+        source_mark_delete=str(Position(topic.ledger_id, acked.mark_delete)),
+        source_acknowledged=tuple(acked.ids.runs()[:ACKNOWLEDGED_RANGES_MAX]),
+        target_last=None if target.last is None else str(target.last),
+    )
+
+
+def _is_pair(topic: Topic, target: DeliveryState) -> bool:
+    """Whether the topic is in no third region, of which neither region knows what is under way there."""
+    return topic.replicators.keys() <= {target.region}
+
+
+def _age_ms(topic: Topic, publish_ms: int | None) -> int | None:
+    return None if publish_ms is None else max(0, topic.region.environment.wall_clock_ms() - publish_ms)
+
+
+def _skip_reasons(target: DeliveryState, figures: PlannedFigures) -> Iterator[Reason]:
+    if figures.skipped:
+        yield Cause.MESSAGES_SKIPPED_THERE(count=figures.skipped, region=target.region)
+    if figures.not_addressed:
+        yield Cause.MESSAGES_NOT_ADDRESSED(count=figures.not_addressed, region=target.region)
+
+
+def _reasons(
+    topic: Topic, subscription: Subscription, target: DeliveryState, figures: PlannedFigures
+) -> Iterator[Reason]:
+    """Yield the reasons why the fail-over redelivers messages, and why messages are missing there."""
+    if target.last is None:
+        yield Cause.TOPIC_MISSING_THERE(region=target.region)
+    elif not target.exists:
+        yield Cause.SUBSCRIPTION_MISSING_THERE(region=target.region)
+    elif subscription.cursor.replicated and not target.replicated:
+        yield Cause.POSITION_NOT_APPLIED_THERE(region=target.region)
+    if figures.missing:
+        yield Cause.MESSAGES_MISSING_THERE(count=figures.missing, region=target.region)
+        replicator = topic.replicators.get(target.region)
+        if replicator is not None:
+            yield replicator.why_not()
+    if figures.redelivered:
+        replicated = topic.subscriptions.replicated
+        if replicated is not None:
+            yield replicated.why_not(subscription)
+        else:
+            yield Cause.SNAPSHOT_NO_REMOTES()
+    if not figures.complete:
+        yield Cause.PLAN_INCOMPLETE(entries=SCAN_ENTRIES_MAX)

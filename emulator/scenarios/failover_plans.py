@@ -1,0 +1,210 @@
+"""Fail-over plans of a run: composes what the two regions state, and records the plan in the history.
+
+    target ──delivery state──▶ this module ──delivery state──▶ source ──plan──▶ this module
+
+If the source does not respond, the plan is an upper bound from the target's state alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from emulator.errors import Refused, RuntimeFailure
+from emulator.model.failover_plans import FailoverPlan
+from emulator.model.reasons import Cause
+from emulator.model.values import TopicName
+from emulator.run.directory import refuse_unknown
+from emulator.run.plan_record import FIELDS
+from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.scenarios.region_queries import CallRegion, call_over_http
+
+PLAN_SECONDS: Final = 60.0
+"""Maximum time for one region to read its log."""
+
+
+class WritesFacts(Protocol):
+    """A history, as this module needs it."""
+
+    def write(self, op: str, outcome: Any, /, **fields: Any) -> None: ...
+
+
+async def plan_failover(
+    regions: Mapping[str, RegionStatus],
+    topic: str,
+    subscription: str,
+    source: str,
+    target: str,
+    call_region: CallRegion | None = None,
+    now_ms: Callable[[], float] = lambda: time.time() * 1_000,
+) -> FailoverPlan:
+    """Return the plan of a fail-over of a subscription's consumers from one region to another.
+
+    `call_region`: calls an admin port; None: over real sockets. `now_ms`: milliseconds since 1970. Raises Refused for
+    an unknown region, topic or subscription, and if the regions are the same; RuntimeFailure if the target does not
+    respond, or a region returns an error."""
+    name = _checked_name(topic)
+    for region in (source, target):
+        refuse_unknown("region", region, regions)
+    if source == target:
+        raise Refused(f"{source}: a fail-over needs two different regions")
+    begun_at_ms = int(now_ms())
+    query = _Query(call_region or partial(call_over_http, seconds=PLAN_SECONDS), name, subscription)
+    state = await query.state_of(regions[target], source)
+    return replace(await query.plan_of(regions[source], state, begun_at_ms), begun_at_ms=begun_at_ms)
+
+
+def _checked_name(topic: str) -> TopicName:
+    try:
+        name = TopicName.parse(topic)
+    except ValueError as problem:
+        raise Refused(str(problem)) from None
+    if not name.is_persistent:
+        raise Refused(f"topic {topic!r}: a non-persistent topic keeps no messages")
+    return name
+
+
+class _NoResponse(Exception):
+    """A region does not run or did not respond; the message says why."""
+
+
+class _Query:
+    """Requests about one subscription."""
+
+    def __init__(self, call_region: CallRegion, topic: TopicName, subscription: str) -> None:
+        self._call_region = call_region
+        self._topic = topic
+        self._subscription = subscription
+        words = (topic.tenant, topic.namespace, topic.topic, subscription)
+        self._path = "/".join(quote(word, safe="") for word in words)
+
+    async def state_of(self, target: RegionStatus, source: str) -> dict[str, Any]:
+        """Return the delivery state of the target. Raises RuntimeFailure if it returns none."""
+        path = f"/geoemu/v1/delivery-state/{self._path}?source={quote(source, safe='')}"
+        try:
+            status, raw = await self._ask(target, "GET", path, None)
+        except _NoResponse as problem:
+            raise RuntimeFailure(f"{target.name}, which would take over, {problem}") from None
+        if status == 404:
+            return _state_without_topic(target.name)
+        return _expect_object(target.name, status, raw)
+
+    async def plan_of(self, source: RegionStatus, state: dict[str, Any], at_ms: int) -> FailoverPlan:
+        """Return the plan that the source makes from the target's state; if it does not respond, the one that the state
+        alone gives. `at_ms`: the present time. Raises Refused, RuntimeFailure."""
+        try:
+            status, raw = await self._ask(source, "POST", f"/geoemu/v1/failover-plan/{self._path}", state)
+        except _NoResponse as problem:
+            if state["last"] is None:
+                raise Refused(
+                    f"{state['region']} does not have the topic, and {source.name} {problem}"
+                ) from None
+            return self._plan_of_target_alone(source.name, str(problem), state, at_ms)
+        if status == 404:
+            raise Refused(f"{source.name}: {_reason_in(raw)}")
+        try:
+            return FailoverPlan.from_json(_expect_object(source.name, status, raw))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise RuntimeFailure(f"{source.name} returned no plan: {problem!r}") from None
+
+    def _plan_of_target_alone(
+        self, source: str, failure: str, state: dict[str, Any], at_ms: int
+    ) -> FailoverPlan:
+        """Return the upper bound that the state of the target gives: everything that it would deliver."""
+        reason = Cause.SOURCE_SILENT(region=source, target=state["region"], failure=failure)
+        known = (state.get("information") or {}).get(source) or {}
+        oldest_ms = state["oldest_publish_ms"]
+        return FailoverPlan(
+            topic=str(self._topic),
+            subscription=self._subscription,
+            source=source,
+            target=state["region"],
+            redelivered_messages=state["messages"],
+            exact=False,
+            quiet=False,
+            complete=state["complete"],
+            resume=state["resume"],
+            oldest_redelivered_age_ms=None if oldest_ms is None else max(0, at_ms - oldest_ms),
+            information_age_ms=known.get("age_ms"),
+            wait_for=reason.ends,
+            why=(str(reason),),
+            causes=(reason.code,),
+            target_last=state["last"],
+        )
+
+    async def _ask(self, region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Return status and decoded body of a response. Raises _NoResponse."""
+        if region.state != "running":
+            raise _NoResponse(f"is {region.state}")
+        try:
+            status, raw = await self._call_region(region, method, path, body)
+            return status, json.loads(raw) if raw else None
+        except (OSError, ValueError) as problem:
+            raise _NoResponse(f"does not respond: {problem}") from None
+
+
+def _state_without_topic(region: str) -> dict[str, Any]:
+    """Return the delivery state of a region that does not have the topic."""
+    return {
+        "region": region,
+        "exists": False,
+        "replicated": False,
+        "mark_delete": None,
+        "resume": None,
+        "last": None,
+        "stored": {},
+        "unacknowledged": {},
+        "partial": [],
+        "batch_sizes": {},
+        "messages": 0,
+        "without_origin": 0,
+        "oldest_publish_ms": None,
+        "complete": True,
+        "exact": True,
+        "quiet": False,
+    }
+
+
+def _expect_object(region: str, status: int, raw: Any) -> dict[str, Any]:
+    """Return the object in a response. Raises RuntimeFailure for an error, or a body that is no object."""
+    if status != 200:
+        raise RuntimeFailure(f"{region} responded with {status}: {_reason_in(raw)}")
+    if not isinstance(raw, dict):
+        raise RuntimeFailure(f"{region} returned no object: {json.dumps(raw)[:200]}")
+    return raw
+
+
+def _reason_in(raw: Any) -> str:
+    """Return the reason in the body of an error."""
+    return str(raw.get("reason", raw)) if isinstance(raw, dict) else json.dumps(raw)[:200]
+
+
+# Recording.
+
+
+def record_plan(history: WritesFacts, plan: FailoverPlan) -> None:
+    """Record a plan in a history, so that the verdict compares it with what follows. A plan without a bound is not
+    recorded: nothing follows from it."""
+    if plan.complete:
+        history.write(
+            "failover_plan",
+            "fact",
+            region=plan.source,
+            other_region=plan.target,
+            topic=plan.topic,
+            subscription=plan.subscription,
+            plan={
+                name: value for name, value in plan.to_json().items() if name in FIELDS and value is not None
+            },
+        )
+
+
+async def plan_in_run(run: Runtime, topic: str, subscription: str, source: str, target: str) -> FailoverPlan:
+    """Return the plan of a fail-over in a run. Raises as `plan_failover`."""
+    regions = {region.name: region for region in (await run.status()).regions}
+    return await plan_failover(regions, topic, subscription, source, target)
