@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
+    from emulator.model.failover_plans import FailoverPlan
     from emulator.recording import recorded
     from emulator.run.service_contract import Contract
     from geoemu.run import Geo, attach, up
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigurationError",
     "Contract",
+    "FailoverPlan",
     "Finding",
     "Geo",
     "GeoemuError",
@@ -44,6 +46,7 @@ __all__ = [
 _MODULES = {
     "ConfigurationError": "emulator.errors",
     "Contract": "emulator.run.service_contract",
+    "FailoverPlan": "emulator.model.failover_plans",
     "Finding": "geoemu.verdict",
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",

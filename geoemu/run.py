@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -13,6 +13,7 @@ from typing import TypeVar
 from emulator.config.loading import load_topology
 from emulator.config.renamed import renamed_arguments
 from emulator.errors import RuntimeFailure
+from emulator.model.failover_plans import FailoverPlan
 from emulator.model.values import TopicName
 from emulator.recording import recorded
 from emulator.recording.context import environment_variables
@@ -22,8 +23,9 @@ from emulator.run.history import HistoryWriter
 from emulator.run.service_contract import Contract, write_contract
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
-from emulator.runtimes.opening import create_run, open_run, select_regions
+from emulator.runtimes.opening import create_run, open_run, operator_history, select_regions
 from emulator.runtimes.verifier import verify_command, verify_now
+from emulator.scenarios.failover_plans import plan_in_run, record_plan
 from emulator.scenarios.region_queries import read_topics_over_http, survey
 from geoemu.faults import Background, all_of
 from geoemu.verdict import Verdict, verdict_from
@@ -130,6 +132,18 @@ class Geo(Waits):
         found = self._background.run(survey([self._region(region)], read_topics_over_http))
         known = found.topics.get(region, {}).get(str(TopicName.parse(topic)))
         return None if known is None else known.unacknowledged.get(subscription)
+
+    def failover_plan(self, topic: str, subscription: str, *, from_: str, to: str) -> FailoverPlan:
+        """Return what happens if the consumers of a subscription leave region `from_` now and continue in region `to`,
+        and record it: the verdict compares the plan with what follows.
+
+        `topic`: a topic, or one partition of a topic. Raises RuntimeFailure if `to` does not respond or a name is
+        unknown. If `from_` does not respond, the plan is an upper bound.
+        """
+        plan = self._background.run(plan_in_run(self._runtime, topic, subscription, from_, to))
+        with closing(operator_history(self._runtime)) as history:
+            record_plan(history, plan)
+        return plan
 
     def seal(self, *actors: str) -> None:
         """Close the histories of programs that were killed; their pending operations stay unknown. Raises

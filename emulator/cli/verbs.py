@@ -5,9 +5,21 @@ itself when it runs."""
 
 from __future__ import annotations
 
-from emulator.cli import run, regions, links, machines, explain, tools, verdicts, chaos, record, simulate
+from emulator.cli import (
+    run,
+    regions,
+    links,
+    machines,
+    explain,
+    failover,
+    tools,
+    verdicts,
+    chaos,
+    record,
+    simulate,
+)
 from emulator.cli.application import app
 
-FAMILIES = (run, regions, links, machines, explain, tools, verdicts, chaos, record, simulate)
+FAMILIES = (run, regions, links, machines, explain, failover, tools, verdicts, chaos, record, simulate)
 
 __all__ = ["FAMILIES", "app"]

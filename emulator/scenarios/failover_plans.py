@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 from emulator.errors import Refused, RuntimeFailure
@@ -20,18 +20,13 @@ from emulator.model.failover_plans import FailoverPlan
 from emulator.model.reasons import Cause
 from emulator.model.values import TopicName
 from emulator.run.directory import refuse_unknown
+from emulator.run.history import Writes
 from emulator.run.plan_record import FIELDS
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.region_queries import CallRegion, call_over_http
 
 PLAN_SECONDS: Final = 60.0
 """Maximum time for one region to read its log."""
-
-
-class WritesFacts(Protocol):
-    """A history, as this module needs it."""
-
-    def write(self, op: str, outcome: Any, /, **fields: Any) -> None: ...
 
 
 async def plan_failover(
@@ -187,7 +182,7 @@ def _reason_in(raw: Any) -> str:
 # Recording.
 
 
-def record_plan(history: WritesFacts, plan: FailoverPlan) -> None:
+def record_plan(history: Writes, plan: FailoverPlan) -> None:
     """Record a plan in a history, so that the verdict compares it with what follows. A plan without a bound is not
     recorded: nothing follows from it."""
     if plan.complete:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.evidence import Origin, RunEvidence, StoredMessage, full, origin_of, seconds_of
+from emulator.simulation.evidence import (
+    MessageOrigin,
+    RunEvidence,
+    StoredMessage,
+    full,
+    origin_of,
+    seconds_of,
+)
 
 E = TypeVar("E", bound=RunEvidence, contravariant=True)
 
@@ -85,7 +92,7 @@ def _wrong_message_ids(evidence: RunEvidence) -> Found:
                     )
 
 
-def _copies(evidence: RunEvidence, region: str) -> dict[Origin, list[StoredMessage]]:
+def _copies(evidence: RunEvidence, region: str) -> dict[MessageOrigin, list[StoredMessage]]:
     """Return all copies in a region by origin, in log order, including those of open and aborted transactions."""
     found = evidence.copies.get(region)
     if found is None:
@@ -159,7 +166,7 @@ def order_of_each_origin(evidence: RunEvidence) -> Found:
     """Each log holds the messages of one producer in the order of their sequence ids; duplicates do not count."""
     for (region, topic), view in sorted(evidence.logs.items()):
         highest: dict[tuple[str, str], StoredMessage] = {}
-        seen: set[Origin] = set()
+        seen: set[MessageOrigin] = set()
         for one in view.messages:
             if one.origin in seen:
                 continue
@@ -265,7 +272,7 @@ def positions_grow(evidence: RunEvidence) -> Found:
                     f"entry {after} follows entry {before} in {region}",
                     {"topic": topic, "region": region},
                 )
-    returned_for: dict[tuple[str, str, str], Origin] = {}
+    returned_for: dict[tuple[str, str, str], MessageOrigin] = {}
     for origin, attempts in evidence.published.items():
         for attempt in attempts.values():
             for message_id in attempt.message_ids:

@@ -33,7 +33,7 @@ scan_once = lru_cache(maxsize=8192)(scan_entry)
 """Decoding depends on an entry's bytes alone, and about six readers (regions and checkers) decode each one."""
 
 
-class Origin(NamedTuple):
+class MessageOrigin(NamedTuple):
     """The identity of a message, the same in all regions."""
 
     topic: str
@@ -52,7 +52,7 @@ Txn = tuple[int, int]
 class StoredMessage(NamedTuple):
     """One message in the log of one region."""
 
-    origin: Origin
+    origin: MessageOrigin
     text: str
     region: str
     ledger: int
@@ -119,7 +119,7 @@ class LogView:
             )
             origin_region = info.replicated_from or self.region
             for index, number, part in parts:
-                origin = Origin(self.topic, origin_region, info.producer_name, number)
+                origin = MessageOrigin(self.topic, origin_region, info.producer_name, number)
                 text = bytes(part).rstrip(b" ").decode()
                 stored = StoredMessage(
                     *(origin, text, self.region, self.ledger, entry_id, index),
@@ -197,7 +197,7 @@ class ReplicationRules:
     def deduplicates(self, topic: str) -> bool:
         return self._of(topic).deduplication
 
-    def required_regions(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
+    def required_regions(self, origin: MessageOrigin, replicate_to: tuple[str, ...]) -> list[str]:
         """Return the regions that must store a message: its origin, and the topic's regions in `replicate_to` (all if
         empty)."""
         key = (origin.topic, origin.region, replicate_to)
@@ -291,17 +291,17 @@ class DeliveredMessages:
     def __init__(self) -> None:
         self.replicated: set[tuple[str, str]] = set()
         """(topic, subscription) of the replicated subscriptions."""
-        self._delivered: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
-        self._skipped: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
+        self._delivered: dict[tuple[str, str, str], set[tuple[MessageOrigin, str]]] = defaultdict(set)
+        self._skipped: dict[tuple[str, str, str], set[tuple[MessageOrigin, str]]] = defaultdict(set)
 
-    def add(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
+    def add(self, region: str, topic: str, subscription: str, origin: MessageOrigin, text: str) -> None:
         self._delivered[self._key(region, topic, subscription)].add((origin, text))
 
-    def skip(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
+    def skip(self, region: str, topic: str, subscription: str, origin: MessageOrigin, text: str) -> None:
         """Record that a seek skipped the message: it need not be delivered."""
         self._skipped[self._key(region, topic, subscription)].add((origin, text))
 
-    def to(self, region: str, topic: str, subscription: str) -> Callable[[Origin, str], bool]:
+    def to(self, region: str, topic: str, subscription: str) -> Callable[[MessageOrigin, str], bool]:
         """Return a predicate that is true for messages that the subscription in that region delivered to a consumer or
         skipped by a seek."""
         key = self._key(region, topic, subscription)
@@ -321,7 +321,7 @@ class PublishAttempt(NamedTuple):
     """The message ids in the receipts that the client received."""
 
 
-Published = dict[Origin, dict[str, PublishAttempt]]
+Published = dict[MessageOrigin, dict[str, PublishAttempt]]
 """Attempts by origin, then by text: a sequence id may belong to several messages whose outcome is unknown."""
 
 
@@ -362,7 +362,7 @@ class RunEvidence:
     lost: Collection[str] = ()
     """Regions that never came back. Their messages need not be replicated to other regions, and other regions need not
     replicate to them. Their disks are checked in their last state."""
-    copies: dict[str, dict[Origin, list[StoredMessage]]] = field(default_factory=dict)
+    copies: dict[str, dict[MessageOrigin, list[StoredMessage]]] = field(default_factory=dict)
     """A cache of all copies of each message, by region; filled by the checks."""
     published: Published = field(default_factory=dict)
     """The messages that clients published, and the responses that they received."""
@@ -385,8 +385,8 @@ def seconds_of(event: HistoryEvent) -> float:
     return (event.at_ms - EPOCH_MS) / 1000
 
 
-def origin_of(event: HistoryEvent) -> Origin:
+def origin_of(event: HistoryEvent) -> MessageOrigin:
     assert event.origin_region is not None
     assert event.producer is not None
     assert event.sequence_id is not None
-    return Origin(full(event.topic), event.origin_region, event.producer, event.sequence_id)
+    return MessageOrigin(full(event.topic), event.origin_region, event.producer, event.sequence_id)

@@ -20,7 +20,7 @@ from emulator.simulation.checkers import regions_converge, replicated_everywhere
 from emulator.simulation.evidence import (
     DeliveredMessages,
     LogView,
-    Origin,
+    MessageOrigin,
     ReplicationRules,
     RunEvidence,
     StoredMessage,
@@ -292,7 +292,7 @@ def test_the_remaining_regions_are_checked_as_usual() -> None:
 
 
 def stored(region: str, number: int) -> StoredMessage:
-    origin = Origin("persistent://public/default/t", region, "p", number)
+    origin = MessageOrigin("persistent://public/default/t", region, "p", number)
     return StoredMessage(origin, f"m{number}", region, 1, number, -1, None, ())
 
 

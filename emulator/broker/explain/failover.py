@@ -12,8 +12,8 @@ from typing import Final
 from emulator.broker.explain.delivery import compare, is_quiet
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.core.replication.delivery_state import SCAN_ENTRIES_MAX, DeliveryState
-from emulator.core.replication.failover_plan import Acknowledged, PlannedFigures
+from emulator.core.replication.delivery_state import DeliveryState
+from emulator.core.replication.failover_plan import Acknowledged, PlannedFigures, reasons_of, skip_reasons_of
 from emulator.model.failover_plans import FailoverPlan
 from emulator.model.reasons import Cause, Reason
 from emulator.model.values import Position
@@ -49,7 +49,7 @@ async def failover_plan(topic: Topic, subscription: Subscription, target: Delive
         resume=None if target.resume is None else str(target.resume),
         oldest_redelivered_age_ms=_age_ms(topic, figures.oldest_publish_ms),
         skipped_messages=figures.skipped,
-        skipped_because=tuple(_skip_reasons(target, figures)),
+        skipped_because=tuple(skip_reasons_of(target, figures)),
         missing_messages=figures.missing,
         information_age_ms=0,
         wait_for=tuple(dict.fromkeys(end for reason in reasons for end in reason.ends)),
@@ -70,33 +70,15 @@ def _age_ms(topic: Topic, publish_ms: int | None) -> int | None:
     return None if publish_ms is None else max(0, topic.region.environment.wall_clock_ms() - publish_ms)
 
 
-def _skip_reasons(target: DeliveryState, figures: PlannedFigures) -> Iterator[Reason]:
-    if figures.skipped:
-        yield Cause.MESSAGES_SKIPPED_THERE(count=figures.skipped, region=target.region)
-    if figures.not_addressed:
-        yield Cause.MESSAGES_NOT_ADDRESSED(count=figures.not_addressed, region=target.region)
-
-
 def _reasons(
     topic: Topic, subscription: Subscription, target: DeliveryState, figures: PlannedFigures
 ) -> Iterator[Reason]:
     """Yield the reasons why the fail-over redelivers messages, and why messages are missing there."""
-    if target.last is None:
-        yield Cause.TOPIC_MISSING_THERE(region=target.region)
-    elif not target.exists:
-        yield Cause.SUBSCRIPTION_MISSING_THERE(region=target.region)
-    elif subscription.cursor.replicated and not target.replicated:
+    yield from reasons_of(target, figures)
+    replicator, replicated = topic.replicators.get(target.region), topic.subscriptions.replicated
+    if figures.missing and replicator is not None:
+        yield replicator.why_not()
+    if subscription.cursor.replicated and target.exists and not target.replicated:
         yield Cause.POSITION_NOT_APPLIED_THERE(region=target.region)
-    if figures.missing:
-        yield Cause.MESSAGES_MISSING_THERE(count=figures.missing, region=target.region)
-        replicator = topic.replicators.get(target.region)
-        if replicator is not None:
-            yield replicator.why_not()
     if figures.redelivered:
-        replicated = topic.subscriptions.replicated
-        if replicated is not None:
-            yield replicated.why_not(subscription)
-        else:
-            yield Cause.SNAPSHOT_NO_REMOTES()
-    if not figures.complete:
-        yield Cause.PLAN_INCOMPLETE(entries=SCAN_ENTRIES_MAX)
+        yield Cause.SNAPSHOT_NO_REMOTES() if replicated is None else replicated.why_not(subscription)

@@ -11,19 +11,20 @@ matter:
                        skipped  redelivered
 
 Guarantee: the number of messages that the source acknowledged and the target delivers is at most
-`redelivered_messages` plus those that the source acknowledges after the comparison (INV-126).
+`redelivered_messages` plus those that the source acknowledges after the comparison (INV-125).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.replication.delivery_state import DeliveryState, ScannedEntry
+from emulator.core.replication.delivery_state import SCAN_ENTRIES_MAX, DeliveryState, ScannedEntry
 from emulator.core.replication.origins import Origin, OriginLedger, OriginSet
+from emulator.model.reasons import Cause, Reason
 from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
 
 
@@ -217,3 +218,23 @@ class SourceComparison:
 
     def _is_known(self, ledger: OriginLedger) -> bool:
         return ledger.ledger == self._log.newest_of(ledger.region).ledger
+
+
+def reasons_of(target: DeliveryState, figures: PlannedFigures) -> Iterator[Reason]:
+    """Yield what the figures and the state of the target show of a plan, in the order of the table of reasons."""
+    if target.last is None:
+        yield Cause.TOPIC_MISSING_THERE(region=target.region)
+    elif not target.exists:
+        yield Cause.SUBSCRIPTION_MISSING_THERE(region=target.region)
+    if figures.missing:
+        yield Cause.MESSAGES_MISSING_THERE(count=figures.missing, region=target.region)
+    if not figures.complete:
+        yield Cause.PLAN_INCOMPLETE(entries=SCAN_ENTRIES_MAX)
+
+
+def skip_reasons_of(target: DeliveryState, figures: PlannedFigures) -> Iterator[Reason]:
+    """Yield why consumers in the target would not receive messages that are not acknowledged in the source."""
+    if figures.skipped:
+        yield Cause.MESSAGES_SKIPPED_THERE(count=figures.skipped, region=target.region)
+    if figures.not_addressed:
+        yield Cause.MESSAGES_NOT_ADDRESSED(count=figures.not_addressed, region=target.region)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 
+import tests.broker.explain.reasons.failover_situations
 import tests.broker.explain.reasons.machine_situations
 import tests.broker.explain.reasons.metadata_situations
 import tests.broker.explain.reasons.region_situations  # noqa: F401

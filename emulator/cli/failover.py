@@ -1,0 +1,134 @@
+"""`geoemu failover-plan` and `geoemu translate`: what a fail-over to another region would do, and positions there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from emulator.cli.application import app, open_run_of
+from emulator.cli.options import AsJson, RunDir, complete_region
+from emulator.model.failover_plans import FailoverPlan
+
+COLUMNS = 80
+LABEL = 13
+
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="A topic, or one partition of a topic.", show_default=False)
+]
+Subscription = Annotated[
+    str, typer.Argument(metavar="SUBSCRIPTION", help="A subscription of the topic.", show_default=False)
+]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="REGION",
+        help="Region that consumers leave.",
+        autocompletion=complete_region,
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="REGION",
+        help="Region that takes over.",
+        autocompletion=complete_region,
+        show_default=False,
+    ),
+]
+
+
+@app.command(
+    "failover-plan", epilog="Example: geoemu failover-plan orders billing --from us-east --to eu-central"
+)
+def failover_plan(
+    topic: Topic,
+    subscription: Subscription,
+    source: Source,
+    target: Target,
+    as_json: AsJson = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Show what happens if the consumers of a subscription continue in another region now: messages that
+    are redelivered, skipped or missing there, and what to wait for."""
+    from emulator.runtimes.opening import operator_history
+    from emulator.scenarios.failover_plans import plan_in_run, record_plan
+
+    run = open_run_of(run_dir)
+    plan = asyncio.run(plan_in_run(run, topic, subscription, source, target))
+    with closing(operator_history(run)) as history:
+        record_plan(history, plan)
+    print(json.dumps(plan.to_json(), indent=1) if as_json else plan_as_text(plan))
+
+
+def plan_as_text(plan: FailoverPlan) -> str:
+    """Return a plan in lines of at most 80 columns."""
+    return "\n".join(
+        [
+            f"{plan.subscription} of {_short(plan.topic)}: {plan.source} -> {plan.target}",
+            *entry("redelivered", _redelivered(plan)),
+            *entry("resumes at", plan.resume or f"the next message that {plan.target} stores"),
+            *entry("skipped", _count(plan.skipped_messages, plan.source)),
+            *(line for one in plan.skipped_because for line in entry("", one)),
+            *entry("missing", _missing(plan)),
+            *entry("knowledge", _age(plan)),
+            *(line for one in plan.why for line in entry("because", one)),
+            *(line for one in plan.wait_for for line in entry("waits for", one)),
+        ]
+    )
+
+
+def entry(label: str, text: str) -> Iterator[str]:
+    """Yield a labelled text in lines of at most 80 columns."""
+    yield from textwrap.wrap(
+        text,
+        COLUMNS,
+        initial_indent=f"  {label:<{LABEL - 2}}",
+        subsequent_indent=" " * LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _short(topic: str) -> str:
+    return topic.removeprefix("persistent://").removeprefix("public/default/")
+
+
+def _redelivered(plan: FailoverPlan) -> str:
+    number = f"{plan.redelivered_messages:,} messages"
+    if not plan.complete:
+        return f"at least {number}; no bound is known"
+    bound = "" if plan.exact else "at most "
+    if plan.oldest_redelivered_age_ms is None:
+        return f"{bound}{number}"
+    return f"{bound}{number}; the oldest was published {_seconds(plan.oldest_redelivered_age_ms)} ago"
+
+
+def _count(messages: int | None, source: str) -> str:
+    return f"unknown: {source} does not respond" if messages is None else f"{messages:,} messages"
+
+
+def _missing(plan: FailoverPlan) -> str:
+    if plan.missing_messages is None:
+        return _count(None, plan.source)
+    return f"{plan.missing_messages:,} messages, not stored in {plan.target} yet"
+
+
+def _age(plan: FailoverPlan) -> str:
+    if plan.information_age_ms is None:
+        return f"none: {plan.target} received no position of the subscription from {plan.source}"
+    if not plan.information_age_ms:
+        return f"present: {plan.source} contributed to the plan"
+    return f"{_seconds(plan.information_age_ms)} old: the newest position that {plan.source} sent"
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.1f} s"
