@@ -73,6 +73,33 @@ SWITCHES: Mapping[str, Switch] = {
         why="the users of a region decide which of its positions other regions may move; clients repeat SUBSCRIBE "
         "each time they connect",
     ),
+    "snapshot_cache": Switch(
+        what="the snapshot that a full cache of a replicated subscription drops",
+        upstream="the oldest, before version 4.2: a subscription far behind finds no snapshot that it reaches",
+        here="the one whose neighbours are closest together, never the first or the last",
+        why="the position of a slow consumer must be replicated, too",
+    ),
+    "markers_in_backlog": Switch(
+        what="markers of replicated subscriptions in the backlog of a subscription",
+        upstream="count as messages; in a region without consumers they remain for ever",
+        here="are not counted, and mark-delete passes them",
+        why="users read `msgBacklog` as messages",
+    ),
+    "snapshot_timeout": Switch(
+        what="the timeout of a snapshot after others timed out",
+        upstream="always `snapshot_timeout_ms`",
+        here="grows up to `snapshot_timeout_growth_max` times while links are up",
+        why="where a marker is queued for longer than the timeout, no snapshot would ever complete",
+    ),
+    "dead_region": Switch(
+        what="snapshots while a region is dead, and after its return",
+        upstream=(
+            "none while it is dead, for however long (`partial_snapshots_after` has no effect); after its return, and "
+            "after any lost connection, only new messages cause the next one"
+        ),
+        here="none, or partial ones after `partial_snapshots_after`; a snapshot follows its return",
+        why="a region that died may have lost the last update, and a quiet topic would never send another",
+    ),
     "metadata_conflicts": Switch(
         what="which of two changes wins that different clusters made to one path",
         upstream=(

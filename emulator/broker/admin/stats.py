@@ -18,6 +18,7 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
+from emulator.config.compatibility import Compatibility
 from emulator.model.reasons import Cause, Reason
 from emulator.net.addresses import in_url
 
@@ -258,10 +259,17 @@ def _publisher_stats(producer: ConnectedProducer, now: float) -> dict[str, Any]:
     }
 
 
+def _reported_backlog(topic: Topic, subscription: Subscription) -> int:
+    """Return the backlog of a subscription; markers are counted only if the region follows upstream."""
+    if Compatibility(topic.region.config.compatibility).follows_upstream("markers_in_backlog"):
+        return subscription.cursor.unacked_count(topic.state.readable_end)
+    return subscription.backlog()
+
+
 def _subscription_stats(topic: Topic, subscription: Subscription, *, consumers: bool) -> dict[str, Any]:
     replicated, durable = subscription.cursor.replicated, subscription.durable
     active, sent, now = subscription.dispatcher.strategy.active, subscription.sent, _now_seconds()
-    backlog = subscription.backlog()
+    backlog = _reported_backlog(topic, subscription)
     entries = topic.log.next_entry_id - topic.log.first_entry_id
     return {
         "msgRateOut": sent.message_rate(now),

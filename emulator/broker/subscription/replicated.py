@@ -87,6 +87,8 @@ class ReplicatedSubscriptions:
         """Individual acknowledgements; None: the topic does not replicate them."""
         if topic.region.config.settings.replicate_individual_acks:
             self.individual = TopicIndividualAcks(topic, self._send)
+        self._compatibility = Compatibility(topic.region.config.compatibility)
+        self._passes_markers = not self._compatibility.follows_upstream("markers_in_backlog")
         self._applies_always = status_follows_upstream(topic.region)
         self._origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
         self.updates_not_applied = 0
@@ -99,7 +101,11 @@ class ReplicatedSubscriptions:
         """Replicate a subscription from now on. It starts with all known snapshots: a topic without traffic takes no
         new ones."""
         if subscription.name not in self._machines:
-            machine = self._components.replicated_subscription(subscription.name, self.snapshots.cache_size)
+            machine = self._components.replicated_subscription(
+                subscription.name,
+                self.snapshots.cache_size,
+                drops_oldest=self._compatibility.follows_upstream("snapshot_cache"),
+            )
             self._machines[subscription.name] = machine
             self.records.of(subscription.name)
             subscription.move(partial(self._catch_up, subscription.name))
@@ -324,6 +330,7 @@ class ReplicatedSubscriptions:
             named=named,
             never=self._components.never_reaches,
             apply=self._components.apply_update,
+            passes_markers=self._passes_markers,
         )
         if applied is Applied.REFUSED:
             logger.warning("%s: update of %s refused: %s", self._topic.full_name, source, applied.value)
@@ -337,6 +344,8 @@ class ReplicatedSubscriptions:
     def _pass_trailing_markers(self) -> None:
         """Move subscriptions without consumers here past markers after mark-delete, so that these do not count as
         backlog."""
+        if not self._passes_markers:
+            return
         hidden = self._topic.state.visibility.hidden
         for name in self._machines:
             subscription = self._topic.subscriptions.get(name)

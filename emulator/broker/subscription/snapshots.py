@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.topic.pending_publish import limits_of
 from emulator.broker.topic.view import PublishingTopic
+from emulator.config.compatibility import Compatibility
 from emulator.core.admission import OwnRegion, Publisher, check
 from emulator.core.cursor.id_set import IdSet
 from emulator.core.policies.replicated_subscriptions import (
@@ -143,11 +144,15 @@ class TopicSnapshots:
 
     def _settings(self) -> SnapshotSettings:
         policies, of_region = self._topic.policies, self._topic.region.config.settings
+        compatibility = Compatibility(self._topic.region.config.compatibility)
+        grows = not compatibility.follows_upstream("snapshot_timeout")
+        waits_for_all = compatibility.follows_upstream("dead_region")
         return SnapshotSettings(
             interval_ms=policies.or_setting(SNAPSHOT_INTERVAL, of_region),
             timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
-            timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region),
-            partial_after_ms=of_region.partial_snapshots_after_ms,
+            timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region) if grows else 1,
+            partial_after_ms=0 if waits_for_all else of_region.partial_snapshots_after_ms,
+            new_messages_only=waits_for_all,
             adaptive=policies.or_setting(SNAPSHOT_SCHEDULE, of_region) == "adaptive",
         )
 

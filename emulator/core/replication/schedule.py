@@ -27,6 +27,8 @@ class SnapshotSettings:
     """Maximum factor by which the timeout grows."""
     partial_after_ms: int = 0
     """Absence of a region after which snapshots continue without it; 0: never."""
+    new_messages_only: bool = False
+    """Whether, as upstream, only new messages require a snapshot: not a lost connection, nor the return of a region."""
     adaptive: bool = False
     """Whether snapshots are taken when a subscription gains from one, in place of once per interval."""
 

@@ -42,9 +42,11 @@ class SnapshotCache:
     backlog. A snapshot stays valid for ever, so an older one does not clear the cache, unlike upstream; a seek does.
     """
 
-    def __init__(self, max_size: int = 30) -> None:
+    def __init__(self, max_size: int = 30, *, drops_oldest: bool = False) -> None:
+        """`drops_oldest`: whether a full cache drops the oldest snapshot, as upstream did."""
         assert max_size >= 1
         self.max_size = max_size
+        self._drops_oldest = drops_oldest
         self._snapshots: list[Snapshot] = []
         """Invariant: local positions strictly ascending, all above `_newest_taken`."""
         self._entry_ids: list[int] = []
@@ -71,7 +73,7 @@ class SnapshotCache:
         self._snapshots.insert(at, snapshot)
         if len(self._snapshots) <= self.max_size:
             return True
-        victim = self._most_redundant()
+        victim = self._victim()
         del self._entry_ids[victim], self._snapshots[victim]
         return victim != at
 
@@ -80,11 +82,13 @@ class SnapshotCache:
         assert max_size >= 1
         self.max_size = max_size
         while len(self._snapshots) > max_size:
-            victim = self._most_redundant()
+            victim = self._victim()
             del self._entry_ids[victim], self._snapshots[victim]
 
-    def _most_redundant(self) -> int:
+    def _victim(self) -> int:
         """Return the index whose neighbours are closest together, never the last; of several, the oldest."""
+        if self._drops_oldest:
+            return 0
         ids = self._entry_ids
         return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=0)
 
@@ -117,9 +121,10 @@ class ReplicatedSubscription:
     kept until it becomes True.
     """
 
-    def __init__(self, name: str, cache_size: int = 30) -> None:
+    def __init__(self, name: str, cache_size: int = 30, *, drops_oldest: bool = False) -> None:
+        """`cache_size`, `drops_oldest`: see `SnapshotCache`."""
         self.name = name
-        self.cache = SnapshotCache(cache_size)
+        self.cache = SnapshotCache(cache_size, drops_oldest=drops_oldest)
         self.updates = 0
         """Number of updates returned."""
 

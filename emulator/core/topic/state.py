@@ -259,15 +259,16 @@ class TopicState:
         named: Collection[str] = (),
         never: Callable[..., bool] = never_reaches,
         apply: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update,
+        passes_markers: bool = True,
     ) -> Applied:
         """Apply an update of region `source` to a subscription's cursor: acknowledge the entries up to `own_entry_id`
-        that reached the sender (INV-5), and the markers that directly follow. `named`: regions whose positions the
-        update contains."""
+        that reached the sender (INV-5), and with `passes_markers` the markers that directly follow. `named`: regions
+        whose positions the update contains."""
         first = cursor.mark_delete + 1
         unseen = self.possibly_unseen(first, own_entry_id, {source, *named})
         unseen.update(self.unseen_by(source, own_entry_id, first=first, never=never))
         applied = apply(cursor, own_entry_id, self.readable_end - 1, unseen)
-        if applied is Applied.MOVED:
+        if applied is Applied.MOVED and passes_markers:
             cursor.ack_hidden(self.visibility.hidden)
         return applied
 
