@@ -16,6 +16,7 @@ from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.protocol_events import ProtocolEvents
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
+from emulator.broker.subscription.blocked_snapshots import BlockedSnapshots
 from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
 from emulator.config.region import LinkShape, RegionConfig
@@ -102,6 +103,7 @@ class RegionResources:
         """Counters of exclusive producers, for metrics."""
         self.protocol_events = ProtocolEvents()
         """Counters of protocol events, for requests that wait for a count."""
+        self.blocked_snapshots = BlockedSnapshots()
 
 
 class PoliciesObserver(Protocol):

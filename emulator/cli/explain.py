@@ -126,19 +126,30 @@ def _describe_no_response(region: RegionStatus, failure: str) -> str:
 
 
 CONFLICTS = "/geoemu/v1/replication-conflicts"
+BLOCKED = "/geoemu/v1/blocked-snapshots"
 
 
 async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
     """Return the subscriptions whose position one region sends and another one does not apply, as the running regions
     report them."""
+    return await _rows_of(status, CONFLICTS)
+
+
+async def blocked_snapshots(status: RunStatus) -> list[dict[str, Any]]:
+    """Return the regions that prevent snapshots of replicated subscriptions, as the running regions report them."""
+    return await _rows_of(status, BLOCKED)
+
+
+async def _rows_of(status: RunStatus, target: str) -> list[dict[str, Any]]:
+    """Return the rows that all running regions return; none for a region without a response."""
     running = [region for region in status.regions if region.state == "running"]
-    found = await asyncio.gather(*map(_conflicts_in, running))
-    return [conflict for conflicts in found for conflict in conflicts]
+    found = await asyncio.gather(*(_rows_in(region, target) for region in running))
+    return [row for rows in found for row in rows]
 
 
-async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
+async def _rows_in(region: RegionStatus, target: str) -> list[dict[str, Any]]:
     try:
-        answer = await call_url(region.admin_url, "GET", CONFLICTS)
+        answer = await call_url(region.admin_url, "GET", target)
     except NoHttpResponse:
         return []
     return list(answer.json()) if answer.status == 200 else []

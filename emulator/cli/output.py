@@ -24,9 +24,13 @@ _STYLES = {
 _GONE = frozenset({"stopped", "killed", "lost"})
 
 
-def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> None:
+def show_status(
+    status: RunStatus,
+    conflicts: Sequence[Mapping[str, str]] = (),
+    blocked: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Print the status of a run as text. `conflicts`: subscriptions whose position one region sends and another one
-    does not apply."""
+    does not apply. `blocked`: regions that prevent snapshots of replicated subscriptions in another one."""
     rows = [
         (
             region.name,
@@ -47,6 +51,11 @@ def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) 
     for one in conflicts:
         reason = Cause.POSITION_NOT_APPLIED_THERE(region=one["region"])
         print(f"{one['source']}: subscription {one['topic']} {one['subscription']}: {reason}")
+    for row in blocked:
+        topics = "1 topic" if row["topics"] == 1 else f"{row['topics']} topics"
+        print(
+            f"{row['region']}: {row['blocked_by']} prevents snapshots of {topics}, {row['topic']}: {row['why']}"
+        )
     if not status.ended:
         _show_links(status)
     print(f"{'ended run' if status.ended else 'run'} in {status.run_dir}")
@@ -68,7 +77,11 @@ def _show_links(status: RunStatus) -> None:
         print(f"link profiles: {', '.join(f'{name} ({count})' for name, count in profiles.items())}")
 
 
-def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+def status_as_json(
+    status: RunStatus,
+    conflicts: Sequence[Mapping[str, str]] = (),
+    blocked: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """Return the status of a run as JSON values. Other programs rely on the keys."""
     return {
         "run": str(status.run_dir),
@@ -96,6 +109,7 @@ def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = (
             for link in status.links
         ],
         "replication_conflicts": list(conflicts),
+        "blocked_snapshots": list(blocked),
     }
 
 

@@ -121,19 +121,21 @@ def render(
 
 @app.command(epilog="Example: geoemu status --json")
 def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Show the present state of all regions and links, and subscriptions that only some regions replicate."""
-    from emulator.cli.explain import CONFLICTS, replication_conflicts
+    """Show the present state of all regions and links, subscriptions that only some regions replicate, and regions
+    that prevent snapshots of replicated subscriptions."""
+    from emulator.cli.explain import BLOCKED, CONFLICTS, blocked_snapshots, replication_conflicts
 
     if as_curl:
-        for target in ("/geoemu/v1/status", CONFLICTS):
+        for target in ("/geoemu/v1/status", CONFLICTS, BLOCKED):
             print_curl(run_dir, CurlRequest("GET", target))
         return
     found = asyncio.run(open_run_of(run_dir).status())
     conflicts = asyncio.run(replication_conflicts(found))
+    blocked = asyncio.run(blocked_snapshots(found))
     if as_json:
-        print(json.dumps(status_as_json(found, conflicts), indent=1))
+        print(json.dumps(status_as_json(found, conflicts, blocked), indent=1))
     else:
-        show_status(found, conflicts)
+        show_status(found, conflicts, blocked)
 
 
 @app.command(epilog="Example: geoemu down")

@@ -14,6 +14,7 @@ from typing import Final
 from emulator import __version__
 from emulator.broker.admin import stats
 from emulator.broker.admin.exposition import MetricFamily, Metrics
+from emulator.broker.admin.replication_metrics import lags_of
 from emulator.broker.admin.topic_metrics import SERIES_MAX, add_to_sums, add_topic
 from emulator.broker.metadata_sync.settings import differences
 from emulator.broker.region import Region
@@ -36,7 +37,7 @@ async def families_of(region: Region) -> list[MetricFamily]:
         add_to_sums(sums, topic, topic_stats)
         if index < TOPICS_MAX and series < SERIES_MAX:
             with_series += 1
-            series += add_topic(metrics, topic, topic_stats, cluster)
+            series += add_topic(metrics, topic, topic_stats, await lags_of(topic), cluster)
         if index % 50 == 49:
             await asyncio.sleep(0)  # let other tasks run
     _add_namespaces(metrics, region)

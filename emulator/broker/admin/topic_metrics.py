@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.broker.admin.exposition import Metrics
+from emulator.broker.admin.replication_metrics import ReplicationLag, add_replication
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QuotaKind
 
@@ -118,8 +119,15 @@ def _backlog(stats: Mapping[str, Any]) -> int:
     return sum(one["msgBacklog"] for one in stats["subscriptions"].values())
 
 
-def add_topic(metrics: Metrics, topic: Topic, stats: Mapping[str, Any], cluster: str) -> int:
-    """Add the metrics of a topic with these statistics. Return its number of subscriptions and replicators."""
+def add_topic(
+    metrics: Metrics,
+    topic: Topic,
+    stats: Mapping[str, Any],
+    lags: Mapping[str, ReplicationLag],
+    cluster: str,
+) -> int:
+    """Add the metrics of a topic with these statistics and replication lags. Return its number of subscriptions and
+    replicators."""
     base_labels = {"cluster": cluster, "namespace": topic.name.full_namespace, "topic": topic.full_name}
     subscriptions = topic.subscriptions
     consumers = sum(len(one.consumers) for one in subscriptions.values())
@@ -151,6 +159,7 @@ def add_topic(metrics: Metrics, topic: Topic, stats: Mapping[str, Any], cluster:
         help_ = "Replicators that are not connected."
         metrics.add("pulsar_replication_disconnected_count", help_, disconnected, **labels)
     _add_snapshots(metrics, topic, base_labels)
+    add_replication(metrics, topic, lags, base_labels)
     _add_quotas(metrics, topic, base_labels)
     return len(stats["subscriptions"]) + len(stats["replication"])
 

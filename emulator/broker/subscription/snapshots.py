@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.subscription.blocked_snapshots import blocked_ms
 from emulator.broker.topic.pending_publish import limits_of
 from emulator.broker.topic.view import PublishingTopic
 from emulator.config.compatibility import Compatibility
@@ -192,6 +193,7 @@ class TopicSnapshots:
         self._active = False
         self.controller.abort_pending()
         self._stop_timer()
+        self._report_blocked()
 
     def entries_stored(self, messages: int, markers: int) -> None:
         """Note durable entries, after each of their markers was processed, and schedule the next snapshot."""
@@ -258,6 +260,7 @@ class TopicSnapshots:
                 self.bases.completed(marker)
                 effects = controller.snapshot_stored(with_time(marker, entry), _now_ms())
                 self._note("snapshot_round", counters.completed - completed)
+                self._report_blocked()
         self._perform(effects)
 
     @property
@@ -314,6 +317,7 @@ class TopicSnapshots:
             disconnected=topic.replicators.disconnected(self.controller.remotes),
         )
         self._perform(effects)
+        self._report_blocked()
         if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
             # Publishing may stop now: check again for entries that were stored meanwhile and for snapshots that time
             # out.
@@ -334,7 +338,7 @@ class TopicSnapshots:
             match effect:
                 case WriteMarker(marker=marker):
                     if isinstance(marker, SnapshotRequest):
-                        self.bases.request_written(marker.snapshot_id, self._topic.metrics.published.messages)
+                        self.bases.request_written(marker.snapshot_id, self.messages)
                     self._markers.write(effect)
                 case OfferSnapshot(snapshot):
                     self._offer(snapshot)
@@ -348,6 +352,15 @@ class TopicSnapshots:
     def observed(self) -> Observed:
         unreachable = self._topic.replicators.unreachable(self.controller.remotes)
         return Observed(_now_ms(), self._last_data_position(), unreachable)
+
+    def blocked_ms(self) -> dict[str, int]:
+        """Return the regions that prevent snapshots, and for how long, in milliseconds."""
+        return blocked_ms(self.controller, self.observed().unreachable, _now_ms()) if self._active else {}
+
+    def _report_blocked(self) -> None:
+        timeout_ms = self.controller.schedule.settings.timeout_ms
+        blocked = {} if self._closed else self.blocked_ms()
+        self._topic.region.resources.blocked_snapshots.update(self._topic.full_name, blocked, timeout_ms)
 
     def why_not(self) -> Reason:
         """Return why there is no newer snapshot of the topic; NO_REASON when the next tick starts one."""
@@ -370,6 +383,7 @@ class TopicSnapshots:
     def close(self) -> None:
         self._closed = True
         self._stop_timer()
+        self._report_blocked()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
