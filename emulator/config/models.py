@@ -155,6 +155,8 @@ SnapshotInterval = Annotated[int, _bounds("snapshot_interval_ms")]
 SnapshotTimeout = Annotated[int, _bounds("snapshot_timeout_ms")]
 SnapshotTimeoutGrowth = Annotated[int, _bounds("snapshot_timeout_growth_max")]
 SnapshotCacheSize = Annotated[int, _bounds("snapshot_cache_size")]
+IndividualAckInterval = Annotated[int, _bounds("individual_ack_interval_ms")]
+IndividualAcksMax = Annotated[int, _bounds("individual_acks_max")]
 
 # ---- parts -------------------------------------------------------------------------------------------------
 
@@ -272,6 +274,13 @@ class NamespacePart(ConfigModel):
     """Maximum factor by which the timeout grows. 1: it never grows."""
     snapshot_cache_size: SnapshotCacheSize | None = None
     """Number of snapshots that each replicated subscription remembers."""
+    replicate_individual_acks: bool | None = None
+    """Whether messages that a replicated subscription acknowledged beyond its position are not delivered
+    again in other regions."""
+    individual_ack_interval_ms: IndividualAckInterval | None = None
+    """Minimum time between two updates with such acknowledgements of a subscription."""
+    individual_acks_max: IndividualAcksMax | None = None
+    """Maximum number of ranges of entries and of partly acknowledged batches in such an update."""
     snapshot_schedule: Literal["periodic", "adaptive"] | None = None
     """periodic: at the interval while there is traffic. adaptive: earlier when traffic pauses or consumers have
     caught up, for at most a tenth more entries, and later when no subscription would gain from a snapshot."""

@@ -309,5 +309,7 @@ SUBSCRIPTION_REPLICATION_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "snapshot_timeout_ms": (100, 3_600_000),
     "snapshot_timeout_growth_max": (1, 8),
     "snapshot_cache_size": (10, 100),
+    "individual_ack_interval_ms": (10, 3_600_000),
+    "individual_acks_max": (1, 100_000),
 }
 """Setting or policy -> its minimum and maximum."""

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
+from emulator.core.policies.replicated_subscriptions import (
+    INDIVIDUAL_ACK_INTERVAL,
+    INDIVIDUAL_ACKS_MAX,
+    REPLICATE_INDIVIDUAL_ACKS,
+)
 from emulator.core.replication.ack_claims import AckClaim, StoredClaim
 from emulator.core.replication.individual_acks import (
     IndividualAcks,
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.topic.entry_cache import StoredEntry
 
+OBEYS = (REPLICATE_INDIVIDUAL_ACKS, INDIVIDUAL_ACK_INTERVAL, INDIVIDUAL_ACKS_MAX)
+"""Policies that this module acts upon (PO1)."""
 LOADED_ENTRIES: Final = 4_096
 """Number of newest entries whose origins are read from the log when the topic is loaded."""
 READ_BYTES: Final = 1_048_576
@@ -36,6 +43,11 @@ others when it reads them."""
 
 Send = Callable[["Subscription", SubscriptionUpdate], None]
 """Sends an update once the cursor is durable as it is now."""
+
+
+def is_on(topic: TopicView) -> bool:
+    """Return whether a topic replicates individual acknowledgements."""
+    return topic.policies.or_setting(REPLICATE_INDIVIDUAL_ACKS, topic.region.config.settings)
 
 
 class _Sender:
@@ -58,19 +70,23 @@ class TopicIndividualAcks:
     """The individual acknowledgements of the replicated subscriptions of one topic."""
 
     def __init__(self, topic: TopicView, send: Send) -> None:
-        settings = topic.region.config.settings
         self._topic = topic
         self._send = send
         self._components = topic.region.environment.components.replication
         self._own = OriginLedger(topic.region.config.region, topic.ledger_id)
-        self._interval = settings.individual_ack_interval_ms / 1000
-        self._size_max = settings.individual_acks_max
+        self.policies_changed()
         self._origins = ReplicatedOrigins(topic.state.stored_end)
         self._senders: dict[str, _Sender] = {}
         self._is_loaded = False
         self._closed = False
         self.claims_received = 0
         """Number of claims of other regions, since the topic was loaded."""
+
+    def policies_changed(self) -> None:
+        """Apply the topic's policies to the next claims."""
+        policies, settings = self._topic.policies, self._topic.region.config.settings
+        self._interval = policies.or_setting(INDIVIDUAL_ACK_INTERVAL, settings) / 1000
+        self._size_max = policies.or_setting(INDIVIDUAL_ACKS_MAX, settings)
 
     # Sending.
 
@@ -79,6 +95,7 @@ class TopicIndividualAcks:
         machine = self._components.individual_acks(subscription.name)
         sender = self._senders[subscription.name] = _Sender(subscription, machine)
         subscription.stored_cursor.on_change = lambda: self._schedule(sender)
+        self._schedule(sender)
         if not self._is_loaded:
             self._is_loaded = True
             self._topic.region.spawn(self._load_origins())
@@ -177,7 +194,7 @@ class TopicIndividualAcks:
         state, reading = self._topic.state, self._topic.reading
         end, left = state.readable_end, APPLIED_AT_ONCE_MAX
         at = cursor.next_unacked(cursor.claims.first)
-        is_whole = end == state.stored_end
+        is_whole = end == state.stored_end and not cursor.held
         while at < end:
             entries = reading.recent(at, ENTRIES_PER_STEP)
             if entries is None:

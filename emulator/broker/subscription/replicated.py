@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.subscription.individual_acks import TopicIndividualAcks
+from emulator.broker.subscription.individual_acks import TopicIndividualAcks, is_on
 from emulator.broker.subscription.origin_reads import OriginReads
 from emulator.broker.subscription.snapshots import MarkerWriter, SnapshotTopic, TopicSnapshots, with_time
 from emulator.broker.subscription.update_records import TopicUpdateRecords
@@ -85,10 +85,9 @@ class ReplicatedSubscriptions:
         """Number of updates that wait until the position is durable."""
         self.individual: TopicIndividualAcks | None = None
         """Individual acknowledgements; None: the topic does not replicate them."""
-        if topic.region.config.settings.replicate_individual_acks:
-            self.individual = TopicIndividualAcks(topic, self._send)
         self._compatibility = Compatibility(topic.region.config.compatibility)
         self._passes_markers = not self._compatibility.follows_upstream("markers_in_backlog")
+        self._switch_individual_acks()
         self._applies_always = status_follows_upstream(topic.region)
         self._origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
         self.updates_not_applied = 0
@@ -129,8 +128,24 @@ class ReplicatedSubscriptions:
     def policies_changed(self) -> None:
         """Apply changed policies of snapshots and of their caches."""
         self.snapshots.policies_changed()
+        self._switch_individual_acks()
         for machine in self._machines.values():
             machine.cache.resize(self.snapshots.cache_size)
+
+    def _switch_individual_acks(self) -> None:
+        """Begin or end the replication of individual acknowledgements, as policies require."""
+        if not is_on(self._topic):
+            if self.individual is not None:
+                self.individual.close()
+            self.individual = None
+        elif self.individual is not None:
+            self.individual.policies_changed()
+        else:
+            self.individual = TopicIndividualAcks(self._topic, self._send)
+            for name in self._machines:
+                subscription = self._topic.subscriptions.get(name)
+                if subscription is not None:
+                    self.individual.subscription_added(subscription)
 
     def _catch_up(self, name: str, cursor: Cursor) -> None:
         """Apply the positions that other regions sent while the cursor was not replicated, and pass trailing

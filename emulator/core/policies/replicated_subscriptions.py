@@ -15,6 +15,7 @@ from emulator.model.values import SNAPSHOT_SCHEDULES, SUBSCRIPTION_REPLICATION_B
 T = TypeVar("T")
 
 _SNAPSHOTS: Final = "emulator.broker.subscription.snapshots"
+_INDIVIDUAL_ACKS: Final = "emulator.broker.subscription.individual_acks"
 _SUBSCRIPTIONS: Final = "emulator.broker.topic.subscriptions"
 
 
@@ -86,6 +87,28 @@ SNAPSHOT_SCHEDULE = _policy(
     "When snapshots are taken: `periodic`, at the interval while there is traffic; `adaptive`, earlier when traffic "
     "pauses or consumers have caught up, for at most a tenth more entries, and later when no subscription would gain.",
 )
+REPLICATE_INDIVIDUAL_ACKS = _policy(
+    "replicate_individual_acks",
+    "replicateIndividualAcks",
+    BOOLEAN,
+    _INDIVIDUAL_ACKS,
+    "Whether messages that a replicated subscription acknowledged beyond its position are not delivered again in other "
+    "regions.",
+)
+INDIVIDUAL_ACK_INTERVAL = _policy(
+    "individual_ack_interval_ms",
+    "individualAckInterval",
+    _number("individual_ack_interval_ms", "milliseconds"),
+    _INDIVIDUAL_ACKS,
+    "Minimum time between two updates with such acknowledgements of a subscription, in milliseconds.",
+)
+INDIVIDUAL_ACKS_MAX = _policy(
+    "individual_acks_max",
+    "individualAcksMax",
+    _number("individual_acks_max"),
+    _INDIVIDUAL_ACKS,
+    "Maximum number of ranges of entries and of partly acknowledged batches in such an update.",
+)
 
 POLICIES = (
     REPLICATE_SUBSCRIPTION_STATE,
@@ -94,4 +117,7 @@ POLICIES = (
     SNAPSHOT_TIMEOUT_GROWTH,
     SNAPSHOT_CACHE_SIZE,
     SNAPSHOT_SCHEDULE,
+    REPLICATE_INDIVIDUAL_ACKS,
+    INDIVIDUAL_ACK_INTERVAL,
+    INDIVIDUAL_ACKS_MAX,
 )

@@ -262,14 +262,16 @@ class IndividualAcks:
         self._sent = AckClaim(OriginSet())
 
     def next_update(self, cursor: Cursor, log: SenderLog, size_max: int) -> SubscriptionUpdate | None:
-        """Return the update with all that is acknowledged beyond the base; None: other regions know all of it, or the
-        cursor is not ahead of its peers.
+        """Return the update with all that is acknowledged beyond the base; None: other regions know all of it. A cursor
+        that is not ahead of its peers has only batches to claim: messages of them do not make it so.
 
         The first update of a subscription creates it in other regions, from their first entry on. So an update without
         positions is sent only if it contains everything that is acknowledged."""
-        if not cursor.ahead_of_peers or not (self._positions or self._is_complete(log)):
+        if not (self._positions or self._is_complete(log)):
             return None
         acked = claim_beyond(self.base, cursor, log)
+        if not cursor.ahead_of_peers:
+            acked = AckClaim(OriginSet(), acked.batches)
         is_known = acked.is_within((self._sent, *self._heard.values()))
         if not acked or (is_known and not self._is_repeat_due):
             return None
