@@ -24,6 +24,7 @@ from tests.swarm.generator.workload_plans import (
     with_frame_faults,
     with_policies,
     with_right_clocks,
+    without_a_region,
 )
 from tests.swarm.names import seed_name
 from tests.swarm.plan import Plan
@@ -108,6 +109,7 @@ KINDS: dict[str, Kind] = {
         "the same with metadata_order: upstream", change_metadata_published_first
     ),
     "non-persistent": Kind("non-persistent topics", pass_by),
+    "partial-snapshots": Kind("snapshots without a region that is absent", without_a_region),
     "partition-growth": Kind(
         "growing partitioned topics, topic lists, patterns, table views", _policies_of(growth.WORKLOAD)
     ),

@@ -25,6 +25,7 @@ from tests.swarm.workload import Workload
 from tests.swarm.workloads import (
     metadata_sync,
     non_persistent,
+    partial_snapshots,
     priority_levels,
     remote_limits,
     subscription_retention,
@@ -216,6 +217,27 @@ def carry(seed: int, random: Random) -> Plan:
         break_seconds=random.uniform(4, 10),
     )
     return with_faults_elsewhere(subscription_retention.WORKLOAD.draw(random, plan), random)
+
+
+def without_a_region(seed: int, random: Random) -> Plan:
+    """Draw three or four regions of which one dies, on links that are not slow, and some more faults."""
+    topology = draw_topology(random, random.choices((3, 4), (3, 1))[0])
+    links = tuple(
+        replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in topology.links
+    )
+    plan = Plan(
+        seed=seed,
+        kind=partial_snapshots.WORKLOAD.name,
+        topology=replace(topology, links=links),
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, draw_disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    if random.random() < 0.5:
+        plan = with_faults_elsewhere(plan, random)
+    return partial_snapshots.WORKLOAD.draw(random, plan)
 
 
 def over_limits(seed: int, random: Random) -> Plan:

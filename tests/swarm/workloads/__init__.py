@@ -23,6 +23,7 @@ from tests.swarm.workloads import (
     name_collision,
     non_persistent,
     oversized_messages,
+    partial_snapshots,
     partitioned_exclusive,
     policy_changes,
     priority_levels,
@@ -95,6 +96,7 @@ NAMED_WORKLOADS: tuple[Workload, ...] = (
     inactive_topic.WORKLOAD,
     replication_status.WORKLOAD,
     remote_limits.WORKLOAD,
+    partial_snapshots.WORKLOAD,
 )
 """Workloads with their own runs, which are drawn only for the workload's name. The swarm does not mix them in, so that
 its seeds keep their plans."""
