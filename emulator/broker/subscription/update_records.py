@@ -79,7 +79,7 @@ class TopicUpdateRecords:
         """Return the maximum number of messages that a fail-over of the subscription to a region would deliver again;
         None: unknown. `confirmed`: entry id up to which the replicator to that region is confirmed."""
         state = self._topic.state
-        log = LogFigures(state.readable_end, state.visibility.hidden, self._topic.metrics.published.messages)
+        log = LogFigures(state.readable_end, state.visibility.hidden, self._snapshots.messages)
         return self.of(subscription.name).redelivered_at_most(region, confirmed, subscription.cursor, log)
 
     def why_unconfirmed(self, subscription: str, confirmed: Mapping[str, int | None]) -> Reason:

