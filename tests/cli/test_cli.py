@@ -23,7 +23,7 @@ VERBS = sorted(
 
 
 def geoemu(
-    *arguments: str, folder: Path, environment: dict[str, str] | None = None
+    *arguments: str, folder: Path, environment: dict[str, str] | None = None, seconds: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as a person does in a folder."""
     return subprocess.run(
@@ -32,7 +32,7 @@ def geoemu(
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=seconds,
     )
 
 
