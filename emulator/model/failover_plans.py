@@ -58,7 +58,8 @@ class FailoverPlan:
     """Position of the last readable entry in the log of `target`; None: `target` does not have the topic."""
 
     def to_json(self) -> dict[str, Any]:
-        raw = asdict(self)
+        raw: dict[str, Any] = asdict(self)
+        raw["source_acknowledged"] = [list(one) for one in self.source_acknowledged]
         return {name: [*value] if isinstance(value, tuple) else value for name, value in raw.items()}
 
     @classmethod
