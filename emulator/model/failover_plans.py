@@ -21,8 +21,8 @@ class FailoverPlan:
     exact: bool
     """Whether `redelivered_messages` is exact; otherwise it is an upper bound."""
     quiet: bool
-    """Whether nothing was under way that could change the plan without an action of a client: no message, snapshot or
-    update."""
+    """Whether the condition `quiet` held in all regions before and after the plan was computed, and nothing changed
+    meanwhile: only an action of a client can change the plan. False in the response of a region."""
     begun_at_ms: int = 0
     """Time before the first region was queried, in milliseconds since 1970: later acknowledgements may not be in the
     plan. 0 in the response of a region."""

@@ -23,6 +23,7 @@ from emulator.run.directory import refuse_unknown
 from emulator.run.history import Writes
 from emulator.run.plan_record import FIELDS
 from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.scenarios.await_conditions import ConditionWait
 from emulator.scenarios.region_queries import CallRegion, call_over_http
 
 PLAN_SECONDS: Final = 60.0
@@ -48,10 +49,33 @@ async def plan_failover(
         refuse_unknown("region", region, regions)
     if source == target:
         raise Refused(f"{source}: a fail-over needs two different regions")
-    begun_at_ms = int(now_ms())
-    query = _Query(call_region or partial(call_over_http, seconds=PLAN_SECONDS), name, subscription)
+    begun_at_ms, call = int(now_ms()), call_region or partial(call_over_http, seconds=PLAN_SECONDS)
+    rest = _Rest(call, regions, str(name), subscription)
+    await rest.holds()
+    query = _Query(call, name, subscription)
     state = await query.state_of(regions[target], source)
-    return replace(await query.plan_of(regions[source], state, begun_at_ms), begun_at_ms=begun_at_ms)
+    plan = await query.plan_of(regions[source], state, begun_at_ms)
+    return replace(plan, begun_at_ms=begun_at_ms, quiet=await rest.holds())
+
+
+class _Rest:
+    """Whether nothing changes in all regions without an action of a client."""
+
+    def __init__(
+        self, call_region: CallRegion, regions: Mapping[str, RegionStatus], topic: str, subscription: str
+    ) -> None:
+        async def get_regions() -> tuple[RegionStatus, ...]:
+            return tuple(regions.values())
+
+        self._wait = ConditionWait(call_region, get_regions, "quiet", topic, subscription)
+
+    async def holds(self) -> bool:
+        """Return whether the condition `quiet` holds, and held with the same entries and acknowledgements at the call
+        before."""
+        try:
+            return await self._wait.run(0)
+        except (Refused, RuntimeFailure):
+            return False
 
 
 def _checked_name(topic: str) -> TopicName:
@@ -161,7 +185,6 @@ def _state_without_topic(region: str) -> dict[str, Any]:
         "oldest_publish_ms": None,
         "complete": True,
         "exact": True,
-        "quiet": False,
     }
 
 

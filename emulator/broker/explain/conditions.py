@@ -176,6 +176,8 @@ def _unquiet_replication(topic: Topic, wait: WaitScope) -> Iterator[str]:
         return
     if sync.sending:
         yield f"{sync.sending} updates of {topic.full_name} are being stored"
+    if sync.individual is not None and sync.individual.is_due:
+        yield f"acknowledgements of {topic.full_name} are about to be sent"
     unreachable = sync.snapshots.observed().unreachable
     if not set(unreachable) & set(wait.lost):
         reason = sync.snapshots.why_not()

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
@@ -25,20 +24,13 @@ from emulator.core.replication.failover_plan import (
     SourceComparison,
     SourceLog,
 )
-from emulator.core.replication.origins import Origin
+from emulator.core.replication.individual_acks import apply_stored_claims
+from emulator.core.replication.origins import Origin, OriginLedger
 from emulator.core.replication.subscription_updates import never_reaches
-from emulator.model.reasons import Cause
 from emulator.model.values import Position
 
 READ_ENTRIES: Final = 512
 READ_BYTES: Final = 4_194_304
-_AT_REST: Final = (
-    Cause.NO_SUBSCRIPTION,
-    Cause.SNAPSHOT_NO_REMOTES,
-    Cause.SNAPSHOT_NO_MESSAGE,
-    Cause.SNAPSHOT_NOT_NEEDED,
-)
-"""Reasons for which no snapshot is taken, and none will be without a new message."""
 
 
 async def delivery_state(topic: Topic, name: str, source: str | None) -> DeliveryState:
@@ -49,7 +41,7 @@ async def delivery_state(topic: Topic, name: str, source: str | None) -> Deliver
     exists = subscription is not None and not subscription.closed
     first_entry_id = topic.reading.first_entry_id
     cursor = subscription.cursor if subscription is not None and exists else Cursor(first_entry_id - 1)
-    acked, end = Acknowledged.of(cursor), topic.state.readable_end
+    acked, end = _copy_of(cursor), topic.state.readable_end
     state = DeliveryState(
         topic.region.config.region,
         exists=exists,
@@ -60,7 +52,6 @@ async def delivery_state(topic: Topic, name: str, source: str | None) -> Deliver
             **topic.state.watermarks.positions,
             topic.region.config.region: Position(topic.ledger_id, end - 1),
         },
-        quiet=is_quiet(topic, subscription),
     )
     scan = DeliveryScan(state, source, topic.ledger_id)
     await _scan(topic, scan, acked, max(acked.mark_delete + 1, first_entry_id), end)
@@ -69,36 +60,55 @@ async def delivery_state(topic: Topic, name: str, source: str | None) -> Deliver
     return scan.result()
 
 
-async def _scan(topic: Topic, scan: DeliveryScan, acked: Acknowledged, begin: int, end: int) -> None:
-    """Add the unacknowledged entries of begin..end, `end` excluded."""
-    reached: dict[str, Position] = {}
+def _copy_of(cursor: Cursor) -> Cursor:
+    """Return a copy of the acknowledgements of a cursor and of the claims that it has not applied yet."""
+    copy = Cursor(cursor.mark_delete)
+    for run in cursor.acked_ranges:
+        copy.ack_range(*run)
+    copy.open_bits.update(cursor.open_bits)
+    copy.claims.update(cursor.claims)
+    copy.claims.first = cursor.claims.first
+    copy.held = cursor.held
+    return copy
+
+
+async def _scan(topic: Topic, scan: DeliveryScan, acked: Cursor, begin: int, end: int) -> None:
+    """Add the unacknowledged entries of begin..end, `end` excluded. What other regions claim to have acknowledged is
+    applied to `acked` as the dispatcher does (docs/components/individual-acks.md)."""
+    here, reached = topic.region.config.region, dict[str, Position]()
     read = 0
-    while begin < end:
-        begin += acked.ids.run_from(begin)
+    while (begin := acked.next_unacked(begin)) < end:
         if read >= SCAN_ENTRIES_MAX:
             scan.stopped(reached)
             return
-        entries = await topic.reading.read(begin, min(READ_ENTRIES, max(end - begin, 1)), READ_BYTES)
-        for entry in entries:
-            if entry.entry_id < end:
-                _add(topic, scan, acked, entry, reached)
+        entries = await topic.reading.read(begin, min(READ_ENTRIES, end - begin), READ_BYTES)
         if not entries:
             return
-        read += len(entries)
-        begin = entries[-1].entry_id + 1
+        entries = [entry for entry in entries if entry.entry_id < end]
+        if acked.claims and _takes_claims(topic):
+            apply_stored_claims(acked, entries, OriginLedger(here, topic.ledger_id))
+        for entry in entries:
+            _add(topic, scan, acked, entry, reached)
+        read += READ_ENTRIES if not entries else len(entries)
+        begin = entries[-1].entry_id + 1 if entries else end
+        reached[here] = Position(topic.ledger_id, begin - 1)
         await asyncio.sleep(0)  # for other tasks, if the entries were in memory
 
 
+def _takes_claims(topic: Topic) -> bool:
+    replicated = topic.subscriptions.replicated
+    return replicated is not None and replicated.individual is not None
+
+
 def _add(
-    topic: Topic, scan: DeliveryScan, acked: Acknowledged, entry: StoredEntry, reached: dict[str, Position]
+    topic: Topic, scan: DeliveryScan, acked: Cursor, entry: StoredEntry, reached: dict[str, Position]
 ) -> None:
     found = scanned(topic, entry)
     if found.origin is not None:
         reached[found.origin.region] = found.origin.position
-    if entry.entry_id in acked.ids:
-        return
-    reaches = scan.source is None or _reaches(topic, entry, scan.source)
-    scan.add(found, acked.open_bits.get(entry.entry_id), reaches_source=reaches)
+    if not acked.is_acked(entry.entry_id):
+        reaches = scan.source is None or _reaches(topic, entry, scan.source)
+        scan.add(found, acked.open_bits.get(entry.entry_id), reaches_source=reaches)
 
 
 async def compare(topic: Topic, acked: Acknowledged, target: DeliveryState) -> PlannedFigures:
@@ -165,20 +175,3 @@ def _reaches(topic: Topic, entry: StoredEntry, remote: str) -> bool:
         return False
     origin = info.replicated_from or topic.region.config.region
     return not never_reaches(remote, origin=origin, replicate_to=info.replicate_to)
-
-
-def is_quiet(topic: Topic, subscription: Subscription | None) -> bool:
-    """Whether nothing is under way in this region that changes the state of the subscription, here or elsewhere,
-    without an action of a client: no append, backlog of a replicator, transaction, snapshot or update."""
-    if topic.publishing.issued or topic.publishing.batch or topic.state.buffer.open_from is not None:
-        return False
-    if any(replicator.backlog for replicator in topic.replicators.values()):
-        return False
-    if subscription is not None and (subscription.seeks or _holds_acknowledgements(subscription)):
-        return False
-    replicated = topic.subscriptions.replicated
-    return replicated is None or (not replicated.sending and replicated.snapshots.why_not().cause in _AT_REST)
-
-
-def _holds_acknowledgements(subscription: Subscription) -> bool:
-    return subscription.pending_acks is not None and bool(subscription.pending_acks.why_held())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from emulator.broker.explain.delivery import compare, is_quiet
+from emulator.broker.explain.delivery import compare
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.core.replication.delivery_state import DeliveryState
@@ -25,13 +25,8 @@ ACKNOWLEDGED_RANGES_MAX: Final = 1_000
 async def failover_plan(topic: Topic, subscription: Subscription, target: DeliveryState) -> FailoverPlan:
     """Return the plan of a fail-over of a subscription from this region to `target`. StorageError when the log cannot
     be read."""
-    acked, end, is_at_rest = (
-        Acknowledged.of(subscription.cursor),
-        topic.state.stored_end,
-        is_quiet(topic, subscription),
-    )
+    acked = Acknowledged.of(subscription.cursor)
     figures = await compare(topic, acked, target)
-    is_unchanged = (subscription.cursor.mark_delete, topic.state.stored_end) == (acked.mark_delete, end)
     reasons = [reason for reason in _reasons(topic, subscription, target, figures) if reason]
     return FailoverPlan(
         topic=topic.full_name,
@@ -40,11 +35,7 @@ async def failover_plan(topic: Topic, subscription: Subscription, target: Delive
         target=target.region,
         redelivered_messages=figures.redelivered,
         exact=figures.exact,
-        quiet=is_at_rest
-        and is_unchanged
-        and target.quiet
-        and not figures.missing
-        and _is_pair(topic, target),
+        quiet=False,
         complete=figures.complete,
         resume=None if target.resume is None else str(target.resume),
         oldest_redelivered_age_ms=_age_ms(topic, figures.oldest_publish_ms),
@@ -59,11 +50,6 @@ async def failover_plan(topic: Topic, subscription: Subscription, target: Delive
         source_acknowledged=tuple(acked.ids.runs()[:ACKNOWLEDGED_RANGES_MAX]),
         target_last=None if target.last is None else str(target.last),
     )
-
-
-def _is_pair(topic: Topic, target: DeliveryState) -> bool:
-    """Whether the topic is in no third region, of which neither region knows what is under way there."""
-    return topic.replicators.keys() <= {target.region}
 
 
 def _age_ms(topic: Topic, publish_ms: int | None) -> int | None:

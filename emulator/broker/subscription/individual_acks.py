@@ -228,6 +228,11 @@ class TopicIndividualAcks:
 
     # Reporting.
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a claim may be sent without a further acknowledgement."""
+        return any(sender.timer is not None for sender in self._senders.values())
+
     def summary(self) -> dict[str, Any]:
         """Return the counters of claims."""
         machines = [sender.machine for sender in self._senders.values()]

@@ -88,8 +88,6 @@ class DeliveryState:
     after the last one read."""
     exact: bool = True
     """Whether `unacknowledged`, `partial` and `batch_sizes` name exactly what is unacknowledged, not more."""
-    quiet: bool = False
-    """Whether nothing is under way in the region that could change the state without an action of a client."""
 
     def messages_in(self, entries: OriginSet) -> int:
         """Return the number of unacknowledged messages of a subset of `unacknowledged`."""
@@ -119,7 +117,6 @@ class DeliveryState:
             "oldest_publish_ms": self.oldest_publish_ms,
             "complete": self.complete,
             "exact": self.exact,
-            "quiet": self.quiet,
         }
 
     @classmethod
@@ -145,7 +142,6 @@ class DeliveryState:
             oldest_publish_ms=claim.optional_number("oldest_publish_ms"),
             complete=claim.flag("complete"),
             exact=claim.flag("exact"),
-            quiet=claim.flag("quiet"),
         )
 
 
