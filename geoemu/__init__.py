@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
     from emulator.model.failover_plans import FailoverPlan
+    from emulator.model.translations import Translation
     from emulator.recording import recorded
     from emulator.run.service_contract import Contract
     from geoemu.run import Geo, attach, up
@@ -37,6 +38,7 @@ __all__ = [
     "Geo",
     "GeoemuError",
     "RuntimeFailure",
+    "Translation",
     "Verdict",
     "attach",
     "recorded",
@@ -51,6 +53,7 @@ _MODULES = {
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",
     "RuntimeFailure": "emulator.errors",
+    "Translation": "emulator.model.translations",
     "Verdict": "geoemu.verdict",
     "attach": "geoemu.run",
     "recorded": "emulator.recording",

@@ -14,6 +14,7 @@ from emulator.config.loading import load_topology
 from emulator.config.renamed import renamed_arguments
 from emulator.errors import RuntimeFailure
 from emulator.model.failover_plans import FailoverPlan
+from emulator.model.translations import Translation
 from emulator.model.values import TopicName
 from emulator.recording import recorded
 from emulator.recording.context import environment_variables
@@ -27,6 +28,7 @@ from emulator.runtimes.opening import create_run, open_run, operator_history, se
 from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.failover_plans import plan_in_run, record_plan
 from emulator.scenarios.region_queries import read_topics_over_http, survey
+from emulator.scenarios.translations import translate_in_run
 from geoemu.faults import Background, all_of
 from geoemu.verdict import Verdict, verdict_from
 from geoemu.waits import Waits
@@ -144,6 +146,15 @@ class Geo(Waits):
         with closing(operator_history(self._runtime)) as history:
             record_plan(history, plan)
         return plan
+
+    def translate(self, topic: str, position: str, *, from_: str, to: str) -> Translation:
+        """Return the place of an entry of region `from_` in the log of region `to`: exact if it is stored there,
+        otherwise bounds.
+
+        `position`: `ledger:entry` in `from_`. Raises RuntimeFailure if a name or the position is unknown, or neither
+        region responds.
+        """
+        return self._background.run(translate_in_run(self._runtime, topic, position, from_, to))
 
     def seal(self, *actors: str) -> None:
         """Close the histories of programs that were killed; their pending operations stay unknown. Raises

@@ -14,6 +14,7 @@ import typer
 from emulator.cli.application import app, open_run_of
 from emulator.cli.options import AsJson, RunDir, complete_region
 from emulator.model.failover_plans import FailoverPlan
+from emulator.model.translations import Translation
 
 COLUMNS = 80
 LABEL = 13
@@ -29,7 +30,7 @@ Source = Annotated[
     typer.Option(
         "--from",
         metavar="REGION",
-        help="Region that consumers leave.",
+        help="Region of the position, or that consumers leave.",
         autocompletion=complete_region,
         show_default=False,
     ),
@@ -39,7 +40,7 @@ Target = Annotated[
     typer.Option(
         "--to",
         metavar="REGION",
-        help="Region that takes over.",
+        help="The other region.",
         autocompletion=complete_region,
         show_default=False,
     ),
@@ -132,3 +133,39 @@ def _age(plan: FailoverPlan) -> str:
 
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s"
+
+
+Position = Annotated[
+    str,
+    typer.Argument(
+        metavar="POSITION", help="Position in the log of --from, ledger:entry.", show_default=False
+    ),
+]
+
+
+@app.command("translate", epilog="Example: geoemu translate orders 1:17 --from us-east --to eu-central")
+def translate(
+    topic: Topic,
+    position: Position,
+    source: Source,
+    target: Target,
+    as_json: AsJson = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Show the position of an entry of one region's log in another region: exact if it is stored there,
+    otherwise bounds."""
+    from emulator.scenarios.translations import translate_in_run
+
+    found = asyncio.run(translate_in_run(open_run_of(run_dir), topic, position, source, target))
+    print(json.dumps(found.to_json(), indent=1) if as_json else translation_as_text(found))
+
+
+def translation_as_text(found: Translation) -> str:
+    """Return a translation in lines of at most 80 columns."""
+    lines = [f"{found.position} in {found.source} of {_short(found.topic)}, in {found.target}"]
+    if found.exact is not None:
+        lines += entry("exact", found.exact)
+    else:
+        lines += entry("after", found.after or "unknown")
+        lines += entry("up to", found.upto or "unknown")
+    return "\n".join([*lines, *entry("origin", found.origin or "unknown"), *entry("by", found.basis)])

@@ -44,7 +44,7 @@ async def plan_failover(
     `call_region`: calls an admin port; None: over real sockets. `now_ms`: milliseconds since 1970. Raises Refused for
     an unknown region, topic or subscription, and if the regions are the same; RuntimeFailure if the target does not
     respond, or a region returns an error."""
-    name = _checked_name(topic)
+    name = checked_name(topic)
     for region in (source, target):
         refuse_unknown("region", region, regions)
     if source == target:
@@ -78,7 +78,8 @@ class _Rest:
             return False
 
 
-def _checked_name(topic: str) -> TopicName:
+def checked_name(topic: str) -> TopicName:
+    """Return the name of a persistent topic. Raises Refused."""
     try:
         name = TopicName.parse(topic)
     except ValueError as problem:
@@ -88,7 +89,7 @@ def _checked_name(topic: str) -> TopicName:
     return name
 
 
-class _NoResponse(Exception):
+class NoRegionResponse(Exception):
     """A region does not run or did not respond; the message says why."""
 
 
@@ -106,28 +107,30 @@ class _Query:
         """Return the delivery state of the target. Raises RuntimeFailure if it returns none."""
         path = f"/geoemu/v1/delivery-state/{self._path}?source={quote(source, safe='')}"
         try:
-            status, raw = await self._ask(target, "GET", path, None)
-        except _NoResponse as problem:
+            status, raw = await ask_region(self._call_region, target, "GET", path, None)
+        except NoRegionResponse as problem:
             raise RuntimeFailure(f"{target.name}, which would take over, {problem}") from None
         if status == 404:
             return _state_without_topic(target.name)
-        return _expect_object(target.name, status, raw)
+        return expect_object(target.name, status, raw)
 
     async def plan_of(self, source: RegionStatus, state: dict[str, Any], at_ms: int) -> FailoverPlan:
         """Return the plan that the source makes from the target's state; if it does not respond, the one that the state
         alone gives. `at_ms`: the present time. Raises Refused, RuntimeFailure."""
         try:
-            status, raw = await self._ask(source, "POST", f"/geoemu/v1/failover-plan/{self._path}", state)
-        except _NoResponse as problem:
+            status, raw = await ask_region(
+                self._call_region, source, "POST", f"/geoemu/v1/failover-plan/{self._path}", state
+            )
+        except NoRegionResponse as problem:
             if state["last"] is None:
                 raise Refused(
                     f"{state['region']} does not have the topic, and {source.name} {problem}"
                 ) from None
             return self._plan_of_target_alone(source.name, str(problem), state, at_ms)
         if status == 404:
-            raise Refused(f"{source.name}: {_reason_in(raw)}")
+            raise Refused(f"{source.name}: {reason_in(raw)}")
         try:
-            return FailoverPlan.from_json(_expect_object(source.name, status, raw))
+            return FailoverPlan.from_json(expect_object(source.name, status, raw))
         except (KeyError, TypeError, ValueError) as problem:
             raise RuntimeFailure(f"{source.name} returned no plan: {problem!r}") from None
 
@@ -156,15 +159,18 @@ class _Query:
             target_last=state["last"],
         )
 
-    async def _ask(self, region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Return status and decoded body of a response. Raises _NoResponse."""
-        if region.state != "running":
-            raise _NoResponse(f"is {region.state}")
-        try:
-            status, raw = await self._call_region(region, method, path, body)
-            return status, json.loads(raw) if raw else None
-        except (OSError, ValueError) as problem:
-            raise _NoResponse(f"does not respond: {problem}") from None
+
+async def ask_region(
+    call_region: CallRegion, region: RegionStatus, method: str, path: str, body: Any
+) -> tuple[int, Any]:
+    """Return status and decoded body of a region's response. Raises NoRegionResponse."""
+    if region.state != "running":
+        raise NoRegionResponse(f"is {region.state}")
+    try:
+        status, raw = await call_region(region, method, path, body)
+        return status, json.loads(raw) if raw else None
+    except (OSError, ValueError) as problem:
+        raise NoRegionResponse(f"does not respond: {problem}") from None
 
 
 def _state_without_topic(region: str) -> dict[str, Any]:
@@ -188,16 +194,16 @@ def _state_without_topic(region: str) -> dict[str, Any]:
     }
 
 
-def _expect_object(region: str, status: int, raw: Any) -> dict[str, Any]:
+def expect_object(region: str, status: int, raw: Any) -> dict[str, Any]:
     """Return the object in a response. Raises RuntimeFailure for an error, or a body that is no object."""
     if status != 200:
-        raise RuntimeFailure(f"{region} responded with {status}: {_reason_in(raw)}")
+        raise RuntimeFailure(f"{region} responded with {status}: {reason_in(raw)}")
     if not isinstance(raw, dict):
         raise RuntimeFailure(f"{region} returned no object: {json.dumps(raw)[:200]}")
     return raw
 
 
-def _reason_in(raw: Any) -> str:
+def reason_in(raw: Any) -> str:
     """Return the reason in the body of an error."""
     return str(raw.get("reason", raw)) if isinstance(raw, dict) else json.dumps(raw)[:200]
 

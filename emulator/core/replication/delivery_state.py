@@ -327,7 +327,7 @@ def _partial_batch(value: object) -> tuple[Origin, PartialBatch]:
     """Parse a batch that is acknowledged in part. Raises ValueError."""
     match value:
         case [str(text), int(size), str(bits)] if 1 <= size <= PARTIAL_BITS_MAX:
-            origin, open_bits = _origin(text), int(bits, 16) if _is_hexadecimal(bits) else 0
+            origin, open_bits = parse_origin(text), int(bits, 16) if _is_hexadecimal(bits) else 0
             if origin is not None and 0 < open_bits < 1 << size:
                 return origin, PartialBatch(size, open_bits)
     raise ValueError(f"partial: {repr(value)[:100]} must be [origin, size, open messages in hexadecimal]")
@@ -337,7 +337,7 @@ def _is_hexadecimal(bits: str) -> bool:
     return len(bits) <= PARTIAL_BITS_MAX and _HEXADECIMAL.fullmatch(bits) is not None
 
 
-def _origin(text: str) -> Origin | None:
+def parse_origin(text: str) -> Origin | None:
     """Return the origin `region:ledger:entry`; None: the text is none."""
     ledger, _, entry = text.rpartition(":")
     position = parse_position(f"0:{entry}")
