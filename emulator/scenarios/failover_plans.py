@@ -71,10 +71,10 @@ class _Rest:
 
     async def holds(self) -> bool:
         """Return whether the condition `quiet` holds, and held with the same entries and acknowledgements at the call
-        before."""
+        before. False also if a region does not know the condition."""
         try:
             return await self._wait.run(0)
-        except (Refused, RuntimeFailure):
+        except (RuntimeFailure, KeyError, TypeError, ValueError):
             return False
 
 
