@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.conditions import CONDITIONS, ConditionState
@@ -16,6 +18,8 @@ from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.region_queries import ANSWER_CHARACTERS, CallRegion, call_over_http
 
 POLL_SECONDS: Final = 0.05
+COMPARE_SECONDS: Final = 10.0
+"""Maximum time for one response: a region may read its log for it."""
 REASONS_MAX: Final = 8
 """Maximum number of missing things that the message after the time names."""
 GetRegions = Callable[[], Awaitable[tuple[RegionStatus, ...]]]
@@ -73,6 +77,10 @@ class ConditionWait:
         self.missing = [one for one in responses if isinstance(one, str)]
         self.missing += [sentence for state in states for sentence in state.missing]
         self._check_known(states, complete=len(states) == len(asked))
+        if self._condition == "replicated" and self._subscription is not None:
+            if not self.missing:
+                self.missing = await self._redelivered(asked, states, lost)
+            return not self.missing
         if self._condition != "quiet":
             self._done.update(state.region for state in states if not state.missing)
             return not self.missing
@@ -93,29 +101,70 @@ class ConditionWait:
             verb = "is" if self._subscription is None else "is not"
             raise Refused(f"{what} of {self._topic} {verb} replicated, so no region takes snapshots")
 
-    async def _ask(self, region: RegionStatus, lost: list[str]) -> ConditionState | str:
-        """Return the region's part, or why there is no response."""
-        if region.state not in ("running", "paused"):
-            return f"{region.name} is {region.state}"
-        body = {
-            "topic": self._topic,
-            "subscription": self._subscription,
-            "lost": lost,
-            "goal": self._goals.get(region.name, {}),
-        }
+    async def _redelivered(
+        self, regions: list[RegionStatus], states: list[ConditionState], lost: list[str]
+    ) -> list[str]:
+        """Return which acknowledged messages of a region would be delivered again in another one. Each region compares
+        its goal with what each other region states of itself."""
+        topics_of = {state.region: state.topics for state in states}
+        pairs = [
+            (source, target, topic)
+            for source in regions
+            for target in regions
+            if source is not target
+            for topic in set(topics_of[source.name]) & set(topics_of[target.name])
+        ]
+        found = await asyncio.gather(*(self._compare(*pair, lost) for pair in pairs))
+        return sorted({sentence for sentences in found for sentence in sentences})
+
+    async def _compare(
+        self, source: RegionStatus, target: RegionStatus, topic: str, lost: list[str]
+    ) -> tuple[str, ...]:
+        name = TopicName.parse(topic)
+        words = (name.tenant, name.namespace, name.topic, self._subscription or "")
+        path = "/".join(quote(word, safe="") for word in words)
+        query = f"?source={quote(source.name, safe='')}"
+        state = await self._call(target, "GET", f"/geoemu/v1/delivery-state/{path}{query}", None)
+        if isinstance(state, str):
+            return (state,)
+        response = await self._ask(source, lost, topic, state)
+        return (response,) if isinstance(response, str) else response.missing
+
+    async def _call(self, region: RegionStatus, method: str, target: str, body: Any) -> dict[str, Any] | str:
+        """Return the decoded response of a region, or why there is none. Raises RuntimeFailure for an error."""
         try:
-            status, content = await self._call_region(
-                region, "POST", f"/geoemu/v1/conditions/{self._condition}", body
-            )
+            status, content = await self._call_region(region, method, target, body)
         except OSError as problem:
             return f"{region.name} does not respond: {problem}"
         if status != HTTPStatus.OK:
             excerpt = content.decode(errors="replace")[:ANSWER_CHARACTERS]
-            raise RuntimeFailure(
-                f"{region.name} responded to condition {self._condition} with {status} {excerpt}"
-            )
-        state = ConditionState.from_json(json.loads(content))
-        self._goals[region.name] = state.goal
+            raise RuntimeFailure(f"{region.name} responded to {method} {target} with {status} {excerpt}")
+        found: dict[str, Any] = json.loads(content)
+        return found
+
+    async def _ask(
+        self,
+        region: RegionStatus,
+        lost: list[str],
+        topic: str | None = None,
+        target: Mapping[str, Any] | None = None,
+    ) -> ConditionState | str:
+        """Return the region's part, or why there is no response. `topic`: one topic of the condition; None: all.
+        `target`: state of another region, to compare with."""
+        if region.state not in ("running", "paused"):
+            return f"{region.name} is {region.state}"
+        body = {
+            "topic": topic or self._topic,
+            "subscription": self._subscription,
+            "lost": lost,
+            "goal": self._goals.get(region.name, {}),
+            "target": target,
+        }
+        response = await self._call(region, "POST", f"/geoemu/v1/conditions/{self._condition}", body)
+        if isinstance(response, str):
+            return response
+        state = ConditionState.from_json(response)
+        self._goals[region.name] = {**self._goals.get(region.name, {}), **state.goal}
         return state
 
     def describe(self) -> str:
@@ -136,6 +185,7 @@ async def await_condition(
     async def get_regions() -> tuple[RegionStatus, ...]:
         return (await runtime.status()).regions
 
-    wait = ConditionWait(call_over_http, get_regions, condition, topic, subscription)
+    call = partial(call_over_http, seconds=COMPARE_SECONDS)
+    wait = ConditionWait(call, get_regions, condition, topic, subscription)
     if not await wait.run(seconds):
         raise RuntimeFailure(f"{wait.describe()}; waited {seconds:g} s")

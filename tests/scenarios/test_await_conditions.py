@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from emulator.broker.admin.resources.conditions import _parse
 from emulator.broker.explain.conditions import WaitScope, state_of
+from emulator.broker.explain.delivery import delivery_state
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import Client, Consumer, InitialPosition
 from emulator.errors import Refused
 from emulator.model.conditions import CONDITIONS
+from emulator.model.values import TopicName
 from emulator.runtimes.contract import RegionStatus
 from emulator.scenarios.await_conditions import ConditionWait
 from tests.broker.regions import Regions, regions, until
@@ -46,8 +50,16 @@ def awaiting(
         )
 
     async def call(region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        running = world.running[region.name]
+        if method == "GET":
+            *_, tenant, namespace, name, last = urlsplit(path).path.split("/")
+            found = await running.directory.acquire(
+                f"persistent://{tenant}/{namespace}/{name}", OpenMode.EXISTING
+            )
+            source = urlsplit(path).query.removeprefix("source=")
+            return 200, json.dumps((await delivery_state(found, last, source)).as_json()).encode()
         wait, _ = _parse({name: value for name, value in body.items() if value is not None})
-        state = await state_of(world.running[region.name], path.rpartition("/")[2], wait)
+        state = await state_of(running, path.rpartition("/")[2], wait)
         return 200, json.dumps(state.to_json()).encode()
 
     return ConditionWait(call, get_regions, condition, topic, subscription)
@@ -106,6 +118,82 @@ async def test_messages_published_after_the_wait_began_do_not_extend_it() -> Non
         for wrong in ({TOPIC: {"end": "x"}}, {TOPIC: {"ledger": -1, "end": 3}}, {"other": {"end": 1}}):
             other = await state_of(us_region, "replicated", WaitScope(None, None, (), wrong))
             assert other.goal[TOPIC]["end"] == end_in(world, "us")
+
+
+async def test_replicated_with_a_subscription_means_that_a_fail_over_redelivers_nothing() -> None:
+    async with regions("us", "eu", "ap") as world, world.client("us") as us, world.client("eu") as eu:
+        consumer = await subscribed(us)
+        await publish(us, 30)
+        await publish(eu, 30)
+        for _ in range(60):
+            await consumer.acknowledge(await asyncio.wait_for(consumer.receive(), 5), confirmed=True)
+        assert await awaiting(world, "replicated", "orders", "s").run(LONG)
+        await world.crash("us")
+        await (await eu.producer(TOPIC)).send(b"new")
+        for name in ("eu", "ap"):
+            async with world.client(name) as client:
+                again = await subscribed(client)
+                assert (await asyncio.wait_for(again.receive(), 5)).payload == b"new", name
+                await again.close()
+
+
+async def test_an_unacknowledged_message_keeps_the_later_ones_from_being_replicated() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        consumer = await subscribed(us)
+        await publish(us, 10)
+        received = [await asyncio.wait_for(consumer.receive(), 5) for _ in range(10)]
+        await consumer.acknowledge(*received[1:], confirmed=True)
+        wait = awaiting(world, "replicated", "orders", "s")
+        assert not await wait.run(2 * SHORT)
+        assert f"9 acknowledged messages of s of {TOPIC} would be delivered again in eu" in wait.describe()
+        await consumer.acknowledge(received[0], confirmed=True)
+        assert await awaiting(world, "replicated", "orders", "s").run(LONG)
+
+
+async def test_acknowledgements_after_the_wait_began_do_not_extend_it() -> None:
+    """Of a stream of messages, each acknowledged at once, the last ones are always missing elsewhere."""
+    async with regions("us", "eu", snapshot_interval_ms=200) as world, world.client("us") as us:
+        consumer, producer = await subscribed(us), await us.producer(TOPIC)
+        stopped = asyncio.Event()
+
+        async def stream() -> None:
+            while not stopped.is_set():
+                await producer.send(b"x")
+                await consumer.acknowledge(await consumer.receive(), confirmed=True)
+
+        streaming = asyncio.ensure_future(stream())
+        assert await awaiting(world, "replicated", "orders", "s").run(LONG)
+        stopped.set()
+        await streaming
+
+
+async def test_a_subscription_that_is_not_replicated_is_the_reason() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+        await publish(us, 1)
+        await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        wait = awaiting(world, "replicated", "orders", "s")
+        assert not await wait.run(SHORT)
+        assert "1 acknowledged message of s" in wait.describe()
+
+
+async def test_a_lying_goal_or_target_changes_only_the_answer() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        consumer = await subscribed(us)
+        await publish(us, 5)
+        await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        here = world.running["us"]
+        ledger = here.directory.serving[TOPIC].ledger_id
+        target = await delivery_state(world.running["eu"].directory.serving[TOPIC], "s", "us")
+        for acked in (
+            {"mark_delete": 10**15, "ranges": [[0, 10**15]], "partial": [[3, "ff"]]},
+            {"mark_delete": "x", "ranges": [1], "partial": {}},
+            {"mark_delete": -5, "ranges": [[5, 1]], "partial": [["a", "b"]]},
+        ):
+            goal = {TOPIC: {"ledger": ledger, "end": 3, **acked}}
+            scope = WaitScope(TopicName.parse(TOPIC), "s", (), goal, target)
+            assert len((await state_of(here, "replicated", scope)).missing) <= 2
+        assert here.directory.serving[TOPIC].subscriptions["s"].backlog() == 4
 
 
 async def test_a_snapshot_that_was_awaited_was_started_after_the_call() -> None:

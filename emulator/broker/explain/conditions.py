@@ -6,21 +6,26 @@ forwarded, and its log positions are the goals of a wait. The caller combines al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from emulator.broker.explain.delivery import compare
 from emulator.broker.explain.transactions import why_not_readable
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
 from emulator.core.partitions import partition_names
+from emulator.core.replication.delivery_state import DeliveryState
+from emulator.core.replication.failover_plan import Acknowledged, reasons_of
 from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.conditions import ConditionState
-from emulator.model.reasons import Cause
+from emulator.model.reasons import Cause, Reason, first_of
 from emulator.model.values import TopicName
 
 AT_REST = frozenset(
@@ -59,6 +64,8 @@ class WaitScope:
     """Regions that will not return: nothing is expected of them."""
     goal: Mapping[str, Any]
     """The goal of the response before; empty in the first request."""
+    target: DeliveryState | None = None
+    """State of another region, to which no acknowledged message of the goal may remain to be delivered."""
 
 
 async def state_of(region: Region, condition: str, wait: WaitScope) -> ConditionState:
@@ -72,6 +79,8 @@ async def state_of(region: Region, condition: str, wait: WaitScope) -> Condition
         current = _GOALS[condition](topic, wait, before if isinstance(before, Mapping) else {})
         goal[topic.full_name] = current
         missing += (f"{here}: {one}" for one in _MISSING[condition](region, topic, wait, current))
+        if condition == "replicated" and wait.target is not None:
+            missing += [f"{here}: {one}" async for one in _redelivered(topic, wait, wait.target, current)]
     if condition == "quiet" and wait.topic is None:
         missing += (f"{here}: {one}" for one in _unquiet_region(region, wait.lost))
     activity = sum(topic.state.stored_end + _versions(topic) for topic in topics)
@@ -103,11 +112,61 @@ def _subscriptions(topic: Topic, wait: WaitScope) -> list[Subscription]:
 # Replicated.
 
 
-def _stored_goal(topic: Topic, wait: WaitScope, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return the end of the log at the first request; of another log, if the topic was created again."""
-    if before.get("ledger") == topic.ledger_id and isinstance(before.get("end"), int):
-        return {"ledger": topic.ledger_id, "end": min(before["end"], topic.state.stored_end)}
-    return {"ledger": topic.ledger_id, "end": topic.state.stored_end}
+ACKNOWLEDGED_RANGES_MAX = 1_000
+"""Maximum number of acknowledged ranges, and of batches acknowledged in part, in a goal. If there are more, the goal
+contains all that is acknowledged at the time of each request."""
+
+
+def _stored_goal(topic: Topic, wait: WaitScope, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the end of the log and the acknowledgements at the first request; of another log, if the topic was created
+    again."""
+    if before.get("ledger") != topic.ledger_id or not isinstance(before.get("end"), int):
+        before = {"end": topic.state.stored_end, **_acknowledged_goal(topic, wait)}
+    return {**before, "ledger": topic.ledger_id, "end": min(before["end"], topic.state.stored_end)}
+
+
+def _acknowledged_goal(topic: Topic, wait: WaitScope) -> dict[str, Any]:
+    subscription = None if wait.subscription is None else topic.subscriptions.get(wait.subscription)
+    if subscription is None:
+        return {}
+    acked = Acknowledged.of(subscription.cursor)
+    ranges = acked.ids.runs()
+    if max(len(ranges), len(acked.open_bits)) > ACKNOWLEDGED_RANGES_MAX:
+        return {}
+    partial = [[entry_id, f"{bits:x}"] for entry_id, bits in acked.open_bits.items()]
+    return {"mark_delete": acked.mark_delete, "ranges": ranges, "partial": partial}
+
+
+def _acknowledged_in(goal: Mapping[str, Any], cursor: Cursor) -> Acknowledged:
+    """Return the acknowledgements of a goal, within those of the cursor; all of the cursor if it names none."""
+    try:
+        ids = IdSet()
+        for first, last in goal["ranges"]:
+            ids.add_range(max(0, int(first)), min(int(last), cursor.highest_acked))
+        partial = {int(entry_id): int(bits, 16) for entry_id, bits in goal["partial"]}
+        return Acknowledged(min(int(goal["mark_delete"]), cursor.mark_delete), ids, partial)
+    except (KeyError, TypeError, ValueError):
+        return Acknowledged.of(cursor)
+
+
+async def _redelivered(
+    topic: Topic, wait: WaitScope, target: DeliveryState, goal: Mapping[str, Any]
+) -> AsyncIterator[str]:
+    """Yield why messages that are acknowledged here would be delivered again in another region."""
+    subscription = topic.subscriptions.get(wait.subscription or "")
+    if subscription is None or subscription.closed:
+        return
+    figures = await compare(topic, _acknowledged_in(goal, subscription.cursor), target)
+    if not figures.redelivered:
+        return
+    replicated = topic.subscriptions.replicated
+    here: Reason = Cause.SNAPSHOT_NO_REMOTES() if replicated is None else replicated.why_not(subscription)
+    if subscription.cursor.replicated and target.exists and not target.replicated:
+        here = Cause.POSITION_NOT_APPLIED_THERE(region=target.region)
+    reason = first_of([*reasons_of(target, figures), here])
+    count, of = figures.redelivered, f"{subscription.name} of {topic.full_name}"
+    messages = "1 acknowledged message" if count == 1 else f"{count} acknowledged messages"
+    yield f"{messages} of {of} would be delivered again in {target.region}{_because(reason)}"
 
 
 def _unreplicated(region: Region, topic: Topic, wait: WaitScope, goal: Mapping[str, Any]) -> Iterator[str]:
@@ -214,7 +273,7 @@ def _unquiet_region(region: Region, lost: Collection[str]) -> Iterator[str]:
         yield f"{leader.channel.backlog} metadata events of other clusters are not applied"
 
 
-Goal = Callable[[Topic, WaitScope, Mapping[str, Any]], dict[str, int]]
+Goal = Callable[[Topic, WaitScope, Mapping[str, Any]], dict[str, Any]]
 Missing = Callable[[Region, Topic, WaitScope, Mapping[str, Any]], Iterator[str]]
 _GOALS: Mapping[str, Goal] = {
     "quiet": _no_goal,

@@ -10,7 +10,7 @@ import pytest
 from emulator.broker.admin.exposition import MetricFamily
 from emulator.broker.admin.region_metrics import families_of
 from emulator.broker.admin.request import AdminContext, AdminRequest
-from emulator.broker.admin.resources.emulator import blocked_snapshots
+from emulator.broker.admin.resources.replication import blocked_snapshots
 from emulator.broker.explain.topics import explain
 from emulator.broker.subscription.blocked_snapshots import BlockedSnapshots
 from emulator.client import Client, Consumer, InitialPosition

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes
 from emulator.broker.explain.conditions import WaitScope, state_of
+from emulator.core.replication.delivery_state import DeliveryState
 from emulator.model.conditions import CONDITIONS
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
@@ -17,7 +19,7 @@ from emulator.model.values import TopicName
 WAIT_MS_MAX = 30_000
 POLL_SECONDS = 0.02
 LOST_MAX = 1_000
-FIELDS = ("topic", "subscription", "lost", "goal", "wait_ms")
+FIELDS = ("topic", "subscription", "lost", "goal", "target", "wait_ms")
 
 
 async def post_condition(call: AdminRequest) -> Content:
@@ -33,10 +35,7 @@ async def post_condition(call: AdminRequest) -> Content:
     state = await state_of(call.region, condition, wait)
     while state.missing and loop.time() < deadline:
         await asyncio.sleep(POLL_SECONDS)
-        goal = {name: dict(one) for name, one in state.goal.items()}
-        state = await state_of(
-            call.region, condition, WaitScope(wait.topic, wait.subscription, wait.lost, goal)
-        )
+        state = await state_of(call.region, condition, replace(wait, goal=state.goal))
     return state.to_json()
 
 
@@ -47,7 +46,7 @@ def _parse(raw: Any) -> tuple[WaitScope, int]:
     topic, subscription = _text(raw, "topic"), _text(raw, "subscription")
     if subscription is not None and topic is None:
         raise HttpError(400, f"subscription: {subscription[:100]!r} requires a topic")
-    wait = WaitScope(_topic(topic), subscription, frozenset(_lost(raw)), _goal(raw))
+    wait = WaitScope(_topic(topic), subscription, frozenset(_lost(raw)), _goal(raw), _target(raw))
     return wait, _wait_ms(raw)
 
 
@@ -80,6 +79,13 @@ def _goal(raw: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _target(raw: Mapping[str, Any]) -> DeliveryState | None:
+    try:
+        return None if raw.get("target") is None else DeliveryState.parse(raw["target"])
+    except ValueError as problem:
+        raise HttpError(400, f"target: {problem}") from None
+
+
 def _wait_ms(raw: Mapping[str, Any]) -> int:
     value = raw.get("wait_ms", 0)
     if type(value) is not int or not 0 <= value <= WAIT_MS_MAX:
@@ -96,6 +102,10 @@ _BODY = Body(
             "subscription": {"type": "string"},
             "lost": {"type": "array", "items": {"type": "string"}, "maxItems": LOST_MAX},
             "goal": {"type": "object"},
+            "target": {
+                "type": "object",
+                "description": "For `replicated` with a subscription: the delivery state of another region.",
+            },
             "wait_ms": {"type": "integer", "minimum": 0, "maximum": WAIT_MS_MAX},
         },
     },
