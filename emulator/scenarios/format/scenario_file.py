@@ -20,11 +20,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from emulator.config.compatibility import SWITCHES
+from emulator.config.models import (
+    DurationOrEmpty,
+    SnapshotCacheSize,
+    SnapshotInterval,
+    SnapshotTimeout,
+    SnapshotTimeoutGrowth,
+)
 from emulator.config.topology import Topology
+from emulator.config.yaml_errors import rule
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
 from emulator.scenarios.format.entries import Actors
@@ -40,6 +49,8 @@ from emulator.scenarios.format.types import (
     Topic,
 )
 
+Choice = Literal["proposal", "upstream"]
+
 
 class SettingsOverride(FormatModel):
     """Broker settings that override the `settings` of the topology."""
@@ -50,10 +61,37 @@ class SettingsOverride(FormatModel):
     """Reject metadata changes while the event topic accepts no messages."""
     metadata_sync_clock_ahead_ms_max: Annotated[int, Field(ge=0)] | None = None
     """How far ahead of the local clock the time of a metadata event may be."""
+    replicate_subscription_state: bool | None = None
+    """Replicate every durable subscription, also if its consumers do not request it."""
+    snapshot_interval_ms: SnapshotInterval | None = None
+    """Interval of snapshots of replicated subscriptions while there is traffic."""
+    snapshot_timeout_ms: SnapshotTimeout | None = None
+    """Time after which a snapshot that lacks a response is dropped."""
+    snapshot_timeout_growth_max: SnapshotTimeoutGrowth | None = None
+    """Maximum factor by which the timeout grows."""
+    snapshot_cache_size: SnapshotCacheSize | None = None
+    """Number of snapshots that each replicated subscription remembers."""
+    snapshot_schedule: Literal["periodic", "adaptive"] | None = None
+    """When snapshots are taken."""
+    replicate_individual_acks: bool | None = None
+    """Replicate individual acknowledgements, too."""
+    partial_snapshots_after: DurationOrEmpty | None = None
+    """Absence of a region after which snapshots continue without it."""
+    compatibility: dict[str, Choice] = {}  # noqa: RUF012 (pydantic copies it)
+    """Switches to upstream's behaviour, besides those of the topology; see docs/PROTOCOL.md."""
+
+    @field_validator("compatibility")
+    @classmethod
+    def _are_switches(cls, chosen: dict[str, str]) -> dict[str, str]:
+        for name in chosen:
+            if name not in SWITCHES:
+                raise rule(f"{name!r} is no switch; there are {', '.join(SWITCHES)}")
+        return chosen
 
     def obeyed_by(self, topology: Topology) -> Topology:
-        """Return the topology with these settings of its regions."""
-        overrides = self.model_dump(exclude_none=True)
+        """Return the topology with these settings of its regions, and these switches."""
+        overrides = self.model_dump(exclude_none=True, exclude={"compatibility"})
+        topology = replace(topology, compatibility={**topology.compatibility, **self.compatibility})
         return topology.with_regions(
             lambda region: replace(region, settings=replace(region.settings, **overrides))
         )
