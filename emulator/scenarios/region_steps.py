@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 
+from emulator.model.failover_plans import FailoverPlan
 from emulator.model.values import TopicName
 from emulator.runtimes.faults import (
     ClockFault,
@@ -16,11 +17,12 @@ from emulator.runtimes.faults import (
     link_fault,
     link_pairs,
 )
+from emulator.scenarios.failover_plans import plan_failover, record_plan
 from emulator.scenarios.format.link_steps import Heal, OnFrames, OnLink
 from emulator.scenarios.format.machine_steps import Disk, PowerLoss, Skew
-from emulator.scenarios.format.steps import AdminCall, Lose, OnRegion
+from emulator.scenarios.format.steps import AdminCall, Lose, OnRegion, PlanFailover
 from emulator.scenarios.region_queries import unexpected_responses
-from emulator.scenarios.run_context import RunContext, StepFailed
+from emulator.scenarios.run_context import POLL_SECONDS, RunContext, StepFailed
 
 
 class RegionSteps:
@@ -119,6 +121,37 @@ class RegionSteps:
             self._context.fact("note", region=one.region, detail=f"{one.method} {one.path}")
         seconds = max(one.within for one in calls)
         await self._context.in_time(seconds, run_all(), lambda: "not every region has responded")
+
+    async def plan(self, step: PlanFailover) -> None:
+        """Plan a fail-over of a subscription, once per topic or partition, and record the plans."""
+        topics = sorted(self._context.scenario.topics_of(step.subscription))
+        pending = dict.fromkeys(topics, "no region has responded")
+
+        async def one(topic: str) -> None:
+            while not (plan := await self._plan_of(step, topic)).quiet and step.quiet:
+                pending[topic] = f"not quiet: {'; '.join(plan.why) or 'something is under way'}"
+                await asyncio.sleep(POLL_SECONDS)
+            record_plan(self._context.history, plan)
+            del pending[topic]
+
+        async def run_all() -> None:
+            await asyncio.gather(*map(one, topics))
+
+        await self._context.in_time(
+            step.within, run_all(), lambda: "; ".join(f"{topic}: {why}" for topic, why in pending.items())
+        )
+
+    async def _plan_of(self, step: PlanFailover, topic: str) -> FailoverPlan:
+        environment = self._context.environment
+        return await plan_failover(
+            await self._context.regions(),
+            topic,
+            step.subscription,
+            step.source,
+            step.target,
+            environment.call_region,
+            environment.now_ms,
+        )
 
 
 CREATED = (204, 409)

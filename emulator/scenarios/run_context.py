@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -199,6 +200,8 @@ class ScenarioEnvironment:
         run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
     """Opens the history of the scenario's own facts; its argument is the run directory."""
+    now_ms: Callable[[], float] = lambda: time.time() * 1_000
+    """Returns the time of the history in milliseconds since 1970."""
     chaos: ChaosControl = field(default_factory=ChaosControl)
     """Seed, observer and early end of the scenario's random faults."""
 

@@ -44,6 +44,7 @@ from emulator.scenarios.format.steps import (
     Move,
     OnRegion,
     Phase,
+    PlanFailover,
     Wait,
 )
 from emulator.scenarios.region_steps import RegionSteps, create_partitions
@@ -193,6 +194,8 @@ class _Execution:
                 await self._conditions.wait_for_task(condition)
             case TopicsOwnedCondition(within=seconds):
                 await self._conditions.wait_for_owners(seconds)
+            case PlanFailover() as plan:
+                await self._regions.plan(plan)
             case AdminCalls(calls=calls):
                 await self._regions.call(calls)
             case AdminCondition() as condition:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from emulator.config.topology import Topology
-from emulator.model.stored_keys import GrantKey
+from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.checkers import InvariantResult, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
@@ -36,8 +36,8 @@ class StoredState(NamedTuple):
 
     logs: Mapping[str, list[StoredLog]]
     """The logs of each region."""
-    grants: Mapping[str, list[tuple[str, bytes]]]
-    """For each region, keys and values of the stored grants."""
+    values: Mapping[str, list[tuple[str, bytes]]]
+    """For each region, keys and values of the stored cursors and grants."""
     config_changes: Mapping[str, list[str]]
     """For each region, the lines of its `metadata.jsonl`."""
     configurations: Mapping[str, Mapping[str, bytes]]
@@ -100,10 +100,10 @@ def without_gc_and_logging() -> Iterator[None]:
 
 
 def stored_state(world: World) -> StoredState:
-    """Return the logs and grants on the media, the configuration changes, and the configuration stores."""
+    """Return the logs, cursors and grants on the media, the configuration changes, and the configuration stores."""
     return StoredState(
         {name: _logs(region.medium) for name, region in world.regions.items()},
-        {name: _grants(region.medium) for name, region in world.regions.items()},
+        {name: _values(region.medium) for name, region in world.regions.items()},
         {name: list(region.config_changes) for name, region in world.regions.items()},
         configurations_of(world),
     )
@@ -124,9 +124,10 @@ def _logs(disk: Medium) -> list[StoredLog]:
     ]
 
 
-def _grants(disk: Medium) -> list[tuple[str, bytes]]:
+_KINDS = tuple(kind.prefix() for kind in (CursorKey, CursorPartKey, GrantKey))
+
+
+def _values(disk: Medium) -> list[tuple[str, bytes]]:
     return [
-        (key, versioned.value)
-        for key, versioned in sorted(disk.values.items())
-        if key.startswith(GrantKey.prefix())
+        (key, versioned.value) for key, versioned in sorted(disk.values.items()) if key.startswith(_KINDS)
     ]

@@ -34,7 +34,7 @@ def write_evidence(outcome: SimulationOutcome, folder: Path) -> None:
         region_dir.mkdir(parents=True, exist_ok=True)
         config = region_config(topology, name, ports, region_dir=region_dir)
         (region_dir / "region.json").write_text(config.to_json())
-        _write_logs(region_dir / "log.sqlite", name, stored.logs[name], stored.grants[name])
+        _write_logs(region_dir / "log.sqlite", name, stored.logs[name], stored.values[name])
         (region_dir / "metadata.jsonl").write_text(
             "".join(f"{line}\n" for line in stored.config_changes[name])
         )

@@ -107,6 +107,25 @@ async def test_every_publish_and_delivery_is_in_the_history(
         }
 
 
+async def test_a_consumer_acknowledges_the_message_that_it_left_when_it_is_delivered_again(
+    tmp_path: Path,
+) -> None:
+    async with regions_up(tmp_path / "run") as live:
+        billing = await live.begin(consumer_spec(type="shared", leaves_unacknowledged=3))
+        orders = await live.begin(producer_spec(messages=10, batching=False))
+        await wait_until(lambda: billing.counts.received == 10)
+        asked = [event.message_id for event in live.events("billing") if event.op == "acknowledge"]
+        received = [event.message_id for event in live.events("billing") if event.op == "receive"]
+        assert asked == [*received[:2], *received[3:]]
+
+        await billing.move("us-east", await live.service_url("us-east"))
+        await wait_until(lambda: billing.counts.repeated == 1)
+        await orders.finish()
+        await live.leave()
+        last = [event for event in live.events("billing") if event.op == "acknowledge"][-1]
+        assert last.message_id == received[2]
+
+
 async def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
     """Requests from while the region was down also get their outcome, and nothing is stored twice."""
     async with regions_up(tmp_path / "run") as live:

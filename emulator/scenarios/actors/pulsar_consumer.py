@@ -103,10 +103,11 @@ class ConsumerActor(PulsarActor):
                 message = self._consumer.receive(timeout_millis=RECEIVE_MS)
             except pulsar.Timeout:
                 return
-            self._note_message(message)
-            self._acknowledge(message)
+            if not self._note_message(message):
+                self._acknowledge(message)
 
-    def _note_message(self, message: pulsar.Message) -> None:
+    def _note_message(self, message: pulsar.Message) -> bool:
+        """Record a delivery, and return whether the actor leaves the message unacknowledged."""
         origin = read_identity(message.data())
         topic = self._topic_of(message)
         self._history.write(
@@ -121,10 +122,12 @@ class ConsumerActor(PulsarActor):
             **(origin or {}),
         )
         if origin is None:
-            return
+            return False
         identity = (topic, origin["origin_region"], origin["producer"], origin["sequence_id"])
-        self._repeated += identity in self._seen
+        is_repeated = identity in self._seen
+        self._repeated += is_repeated
         self._seen.add(identity)
+        return not is_repeated and len(self._seen) == self._part.leaves_unacknowledged
 
     def _acknowledge(self, message: pulsar.Message) -> None:
         """Acknowledge a message, and record only `asked` unless it fails: the client's call returns before the region

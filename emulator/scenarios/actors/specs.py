@@ -65,6 +65,7 @@ class ConsumerSpec:
     replicated: bool
     acknowledge: AcknowledgeMode
     receiver_queue: int
+    leaves_unacknowledged: int = 0
     partitions: int = 0
     """Number of partitions of the topic; 0: it is not partitioned."""
 

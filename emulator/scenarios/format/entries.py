@@ -93,7 +93,7 @@ class ProducerEntry(FormatModel):
 
 
 class ConsumerEntry(FormatModel):
-    """A consumer. It starts at the earliest message and acknowledges every message."""
+    """A consumer. It starts at the earliest message, and acknowledges every message but `leaves_unacknowledged`."""
 
     name: NewActorName
     """Name of the actor, of its history file and of the Pulsar consumer."""
@@ -111,11 +111,16 @@ class ConsumerEntry(FormatModel):
     """Acknowledge each message, or all messages up to it."""
     receiver_queue: Annotated[int, Field(gt=0)] = 1000
     """Messages that the client prefetches."""
+    leaves_unacknowledged: Annotated[int, Field(ge=0)] = 0
+    """Number of a message, counted from 1 in the order of first deliveries, that it acknowledges only when it is
+    delivered again; 0: none."""
 
     @model_validator(mode="after")
     def _acknowledgement_fits_type(self) -> Self:
         if self.acknowledge == "cumulative" and self.type in ("shared", "key_shared"):
             raise rule(f"a {self.type} subscription allows individual acknowledgements only")
+        if self.acknowledge == "cumulative" and self.leaves_unacknowledged:
+            raise rule("leaves_unacknowledged requires `acknowledge: individual`")
         return self
 
     def parts(self, default_topic: str) -> tuple[ConsumerSpec, ...]:

@@ -51,6 +51,7 @@ from emulator.scenarios.format.types import (
     ProgramName,
     Region,
     Regions,
+    Subscription,
     TaskNames,
     TimeSpan,
     exactly_one,
@@ -188,6 +189,26 @@ class Drain(Deadline):
     shorthand = "within"
 
 
+class PlanFailover(Deadline):
+    """Plan a fail-over of a subscription, and record the plan: the verdict compares it with what follows."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    subscription: Subscription
+    source: Region = Field(alias="from")
+    """The region in which its consumers work."""
+    target: Region = Field(alias="to")
+    """The region in which they would continue."""
+    quiet: bool = False
+    """Whether to wait until nothing is under way that could change the plan: no message, snapshot or update."""
+
+    @model_validator(mode="after")
+    def _names_two_regions(self) -> Self:
+        if self.source == self.target:
+            raise rule("`from` and `to` must be two different regions")
+        return self
+
+
 Action = (
     Phase
     | Begin
@@ -201,6 +222,7 @@ Action = (
     | Disk
     | PowerLoss
     | AdminCalls
+    | PlanFailover
     | Wait
     | PublishedCondition
     | ReceivedCondition
@@ -286,6 +308,8 @@ class StepEntry(FormatModel):
     """Kill a region as a power loss does: what no completed sync covers is dropped."""
     admin: AdminCalls | None = None
     """Call the admin API of regions."""
+    plan: PlanFailover | None = None
+    """Plan a fail-over of a subscription, and record the plan."""
     wait: Wait | None = None
     """Let time pass."""
     wait_until: Condition | None = None

@@ -289,8 +289,8 @@ class SimulatedConsumer(SimulatedActor):
                 self._connected = len(self._subscribed) == len(self.part.topics)
                 while True:
                     message = await consumer.receive()
-                    self._received(topic, message)
-                    await self._acknowledge(consumer, message)
+                    if not self._received(topic, message):
+                        await self._acknowledge(consumer, message)
             except ClientError as refusal:
                 if self._client is not client:  # it is moving to another region
                     return
@@ -309,7 +309,8 @@ class SimulatedConsumer(SimulatedActor):
             receiver_queue_size=part.receiver_queue,
         )
 
-    def _received(self, topic: str, message: Message) -> None:
+    def _received(self, topic: str, message: Message) -> bool:
+        """Record a delivery, and return whether the actor leaves the message unacknowledged."""
         origin_region = message.replicated_from or self.region
         identity = (topic, origin_region, message.producer_name, message.sequence_id)
         self._note_subscription_event(
@@ -323,8 +324,10 @@ class SimulatedConsumer(SimulatedActor):
             payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )
-        self._repeated += identity in self._seen
+        is_repeated = identity in self._seen
+        self._repeated += is_repeated
         self._seen.add(identity)
+        return not is_repeated and len(self._seen) == self.part.leaves_unacknowledged
 
     async def _acknowledge(self, consumer: Consumer, message: Message) -> None:
         """Acknowledge a message, and record only `asked` unless it fails: like the real client, whose call returns

@@ -54,6 +54,7 @@ from emulator.simulation.scenarios.figures import (
 from emulator.simulation.scenarios.runtime import SimulatedRuntime
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.trace import Listener
+from emulator.simulation.virtual_time import EPOCH_MS
 from emulator.simulation.watch import CursorWatch
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 
@@ -196,6 +197,7 @@ class _Run:
             create_actor=simulated_actors(self.world, self.history),
             read_topics=self._read_topics,
             call_region=self._call_region,
+            now_ms=lambda: EPOCH_MS + self.world.simulation.now * 1_000,
             open_history=lambda _: _ScenarioHistory(self.history),
             chaos=ChaosControl(seed=self.seed),
         )
