@@ -100,6 +100,47 @@ def test_a_program_and_a_command_wait_for_states_of_a_region(folder: Path) -> No
         assert returning.result() == 1, "a region counts from zero after its start"
 
 
+def test_a_program_waits_for_conditions_of_all_regions(folder: Path) -> None:
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        client = pulsar.Client(geo.url("us-east"), logger=QUIET)
+        consumer = client.subscribe(
+            "orders",
+            "billing",
+            initial_position=pulsar.InitialPosition.Earliest,
+            replicate_subscription_state_enabled=True,
+        )
+        producer = client.create_producer("orders")
+        for _ in range(20):
+            producer.send(b"x")
+            consumer.acknowledge(consumer.receive(10_000))
+        geo.await_replicated("orders", "billing")
+        assert geo.backlog("eu-central", "orders", "billing") == 0
+        geo.await_snapshot("orders")
+        geo.await_quiet()
+        command = [GEOEMU, "await", "quiet", "orders", "--run-dir", str(folder / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "quiet orders: reached\n"
+        client.close()
+        geo.kill("us-west")
+        with pytest.raises(
+            geoemu.RuntimeFailure, match=r"quiet is not reached: us-west is killed; .*link to us-west"
+        ):
+            geo.await_quiet(within="100ms")
+        failed = subprocess.run([*command, "--timeout", "100ms"], capture_output=True, text=True)
+        assert failed.returncode == 1
+        assert "us-west is killed" in failed.stderr
+        status = subprocess.run(
+            [GEOEMU, "status", "--run-dir", str(folder / "run")], capture_output=True, text=True, check=True
+        )
+        assert "us-east: us-west prevents snapshots of 1 topic" in status.stdout
+        geo.start("us-west")
+        geo.await_quiet()
+        with pytest.raises(ValueError, match="requires a topic"):
+            geo.await_quiet(None, "billing")
+        with pytest.raises(geoemu.RuntimeFailure, match="no region has topic"):
+            geo.await_replicated("ordres")
+
+
 def test_an_exception_ends_everything_and_stays_what_it_was(folder: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),

@@ -30,12 +30,24 @@ def details_as_lines(details: SubscriptionDetails) -> list[str]:
     ]
 
 
-def _entry(label: str, text: str) -> Iterator[str]:
-    """Yield a labelled text, wrapped; a position or name is never split."""
-    yield from textwrap.wrap(
+def _entry(label: str, text: str) -> list[str]:
+    return wrap_line(f"  {label:<11}{text}", COLUMNS)
+
+
+def wrap_line(line: str, columns: int | None) -> list[str]:
+    """Return a line of an explanation in lines of at most `columns`, the further ones indented; a word is never split.
+    None: the line alone."""
+    if columns is None:
+        return [line]
+    return [wrapped for one in line.split("\n") for wrapped in _wrap(one, columns)]
+
+
+def _wrap(line: str, columns: int) -> list[str]:
+    text = line.lstrip()
+    return textwrap.wrap(
         text,
-        COLUMNS,
-        initial_indent=f"  {label:<11}",
+        columns,
+        initial_indent=line[: len(line) - len(text)],
         subsequent_indent=INDENT,
         break_long_words=False,
         break_on_hyphens=False,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -16,7 +18,7 @@ import typer
 
 from emulator.cli.application import LOST, app, open_run_of
 from emulator.cli.curl import CurlRequest, print_curl
-from emulator.cli.details import details_as_lines
+from emulator.cli.details import details_as_lines, wrap_line
 from emulator.cli.options import AsCurl, AsJson, OnlyRegion, RunDir
 from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, GeoemuError, Problem, Refused
@@ -172,15 +174,17 @@ def explanations_as_json(kind: str, words: Sequence[str], responses: Sequence[Re
     )
 
 
-def explanations_as_text(responses: Sequence[RegionResponse]) -> str:
-    """Return the responses as text, equal ones of several regions once."""
+def explanations_as_text(responses: Sequence[RegionResponse], columns: int | None = None) -> str:
+    """Return the responses as text, equal ones of several regions once. `columns`: width at which lines are wrapped;
+    None: sentences are not wrapped."""
     by_words: dict[tuple[str, ...], list[str]] = {}
     for one in responses:
         by_words.setdefault(tuple(_lines(one)), []).append(one.region)
     return "\n".join(
-        line
+        wrapped
         for (first, *others), regions in by_words.items()
         for line in (f"{', '.join(regions)}: {first}", *others)
+        for wrapped in wrap_line(line, columns)
     )
 
 
@@ -269,7 +273,11 @@ def explain(
         print_curl(run_dir, request_of(kind, name), None if region is None else [region])
         return
     responses = asyncio.run(explain_in_regions(open_run_of(run_dir), kind, name, region))
-    print(explanations_as_json(kind, name, responses) if as_json else explanations_as_text(responses))
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    text = (
+        explanations_as_json(kind, name, responses) if as_json else explanations_as_text(responses, columns)
+    )
+    print(text)
     raise typer.Exit(0 if any(one.explanation for one in responses) else 1)
 
 

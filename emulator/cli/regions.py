@@ -26,6 +26,7 @@ from emulator.cli.options import (
 from emulator.errors import RuntimeFailure
 from emulator.model.conditions import CONDITIONS
 from emulator.model.protocol_events import ProtocolState
+from emulator.model.suggestions import nearest
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
@@ -116,8 +117,13 @@ def await_(
     if what in CONDITIONS and not any("=" in one for one in typed):
         _await_condition(run_dir, what, typed, topic, seconds)
         return
-    if len(typed) != 1:
-        raise typer.BadParameter("a region requires one NAME=NUMBER", param_hint="NAME")
+    if len(typed) != 1 or "=" not in typed[0]:
+        hint = nearest(what, CONDITIONS)
+        meant = "" if hint is None else f" (did you mean {hint}?)"
+        raise typer.BadParameter(
+            f"{what!r} is none of the conditions {', '.join(CONDITIONS)}{meant}; a region requires one NAME=NUMBER",
+            param_hint="WHAT",
+        )
     _await_state(run_dir, what, protocol_state(typed[0]), topic, seconds)
 
 

@@ -24,6 +24,8 @@ class ConditionState:
     region: str
     topics: tuple[str, ...]
     """Full names of the topics that the condition is about and that the region has."""
+    has_subscription: bool
+    """Whether one of the topics has the subscription, if the condition names one."""
     missing: tuple[str, ...]
     """Why the condition does not hold in this region: one sentence each. Empty: it holds."""
     goal: Mapping[str, Any] = field(default_factory=dict)

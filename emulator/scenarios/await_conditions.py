@@ -96,6 +96,8 @@ class ConditionWait:
             return
         if not any(state.topics for state in states):
             raise Refused(f"no region has topic {self._topic}")
+        if not any(state.has_subscription for state in states):
+            raise Refused(f"no region has subscription {self._subscription} of {self._topic}")
         if self._condition == "snapshot" and not any(any(state.goal.values()) for state in states):
             what = "no subscription" if self._subscription is None else f"subscription {self._subscription}"
             verb = "is" if self._subscription is None else "is not"

@@ -231,3 +231,19 @@ def test_the_shell_completes_verbs_and_regions(tmp_path: Path, line: str, offere
         },
     )
     assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("await quite", "did you mean quiet?"),
+        ("await us-east", "a region requires one NAME=NUMBER"),
+        ("await us-east foo=1", "foo is none of"),
+        ("await quiet a b c", "up to two words"),
+        ("await quiet orders --topic orders", "up to two words"),
+    ],
+)
+def test_a_wait_that_is_no_state_or_condition_is_refused(typed: str, said: str) -> None:
+    result = CliRunner().invoke(app, typed.split(), prog_name="geoemu")
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())

@@ -266,8 +266,10 @@ async def test_unknown_topics_and_topics_without_replicated_subscriptions_are_re
         await us.subscribe(TOPIC, "s")
         with pytest.raises(Refused, match=r"no subscription of .* is replicated"):
             await awaiting(world, "snapshot").run(LONG)
-        with pytest.raises(Refused, match=r"subscription t of .* is not replicated"):
-            await awaiting(world, "snapshot", "orders", "t").run(LONG)
+        with pytest.raises(Refused, match=r"no region has subscription t of"):
+            await awaiting(world, "replicated", "orders", "t").run(LONG)
+        with pytest.raises(Refused, match=r"subscription s of .* is not replicated"):
+            await awaiting(world, "snapshot", "orders", "s").run(LONG)
 
 
 @pytest.mark.parametrize(

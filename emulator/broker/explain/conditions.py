@@ -84,7 +84,9 @@ async def state_of(region: Region, condition: str, wait: WaitScope) -> Condition
     if condition == "quiet" and wait.topic is None:
         missing += (f"{here}: {one}" for one in _unquiet_region(region, wait.lost))
     activity = sum(topic.state.stored_end + _versions(topic) for topic in topics)
-    return ConditionState(here, tuple(topic.full_name for topic in topics), tuple(missing), goal, activity)
+    has_subscription = wait.subscription is None or any(_subscriptions(topic, wait) for topic in topics)
+    names = tuple(topic.full_name for topic in topics)
+    return ConditionState(here, names, has_subscription, tuple(missing), goal, activity)
 
 
 async def _topics(region: Region, name: TopicName | None) -> list[Topic]:

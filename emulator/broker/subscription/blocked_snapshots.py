@@ -60,11 +60,11 @@ class BlockedSnapshots:
         topics = self._topics[region]
         waited_ms = int(asyncio.get_running_loop().time() * 1000) - min(topics.values())
         logger.warning(
-            "region %s blocks snapshots of replicated subscriptions for %s: %d topics, such as %s; their positions are "
-            "not sent to other regions. `geoemu explain snapshot` states the reason",
+            "region %s blocks snapshots of replicated subscriptions for %s: %s, such as %s; positions are not sent to "
+            "other regions. `geoemu explain snapshot` states the reason",
             region,
             seconds_text(waited_ms),
-            len(topics),
+            "1 topic" if len(topics) == 1 else f"{len(topics)} topics",
             next(iter(topics)),
         )
 

@@ -29,7 +29,7 @@ async def post_condition(call: AdminRequest) -> Content:
         hint = nearest(condition, CONDITIONS)
         meant = f" (did you mean {hint!r}?)" if hint else ""
         raise HttpError(404, f"there is no condition {condition[:100]!r}{meant}: {', '.join(CONDITIONS)}")
-    wait, wait_ms = call.body or _parse({})
+    wait, wait_ms = _parse({}) if call.body is None else call.body
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
     state = await state_of(call.region, condition, wait)
@@ -41,6 +41,8 @@ async def post_condition(call: AdminRequest) -> Content:
 
 def _parse(raw: Any) -> tuple[WaitScope, int]:
     """Parse the body. HttpError 400 names the field, the value and the rule."""
+    if raw is None:
+        raw = {}
     if not isinstance(raw, dict):
         raise HttpError(400, f"the body must be a JSON object with {', '.join(FIELDS)}, all optional")
     topic, subscription = _text(raw, "topic"), _text(raw, "subscription")
