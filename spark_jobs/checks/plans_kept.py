@@ -55,7 +55,7 @@ def _summary(compared: Sequence[PlanComparison]) -> str:
     half, most = over_estimates(compared)
     return (
         f"{count(len(compared), 'plan')} compared with the fail-over that followed: {planned:,} messages planned,"
-        f" {redelivered:,} redelivered; {exact} had to be exact and {'was' if exact == 1 else 'were'}."
+        f" {redelivered:,} redelivered. {count(exact, 'plan')} had to state the exact number."
         f" Over-estimate: p50 {half:,}, p99 {most:,} messages."
     )
 
