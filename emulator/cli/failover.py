@@ -17,7 +17,7 @@ from emulator.model.failover_plans import FailoverPlan
 from emulator.model.translations import Translation
 
 COLUMNS = 80
-LABEL = 13
+LABEL = 15
 
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="A topic, or one partition of a topic.", show_default=False)
