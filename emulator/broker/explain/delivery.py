@@ -63,8 +63,7 @@ async def delivery_state(topic: Topic, name: str, source: str | None) -> Deliver
 def _copy_of(cursor: Cursor) -> Cursor:
     """Return a copy of the acknowledgements of a cursor and of the claims that it has not applied yet."""
     copy = Cursor(cursor.mark_delete)
-    for run in cursor.acked_ranges:
-        copy.ack_range(*run)
+    copy.restore(cursor.copy_acked().parts)
     copy.open_bits.update(cursor.open_bits)
     copy.claims.update(cursor.claims)
     copy.claims.first = cursor.claims.first

@@ -47,7 +47,7 @@ async def failover_plan(topic: Topic, subscription: Subscription, target: Delive
         why=tuple(reasons),
         causes=tuple(reason.code for reason in reasons),
         source_mark_delete=str(Position(topic.ledger_id, acked.mark_delete)),
-        source_acknowledged=tuple(acked.ids.runs()[:ACKNOWLEDGED_RANGES_MAX]),
+        source_acknowledged=tuple(acked.first_ranges(ACKNOWLEDGED_RANGES_MAX)),
         target_last=None if target.last is None else str(target.last),
     )
 

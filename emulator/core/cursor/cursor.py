@@ -271,6 +271,12 @@ class Cursor:
         """Acknowledged runs beyond mark-delete as (first, last), both included, in ascending order."""
         return [run for run in self._acked.runs() if run[0] > self.mark_delete]
 
+    def copy_acked(self) -> IdSet:
+        """Return a copy of the acknowledged ids beyond mark-delete; it may also contain ids up to mark-delete."""
+        copy = IdSet()
+        copy.parts.update(self._acked.parts)
+        return copy
+
     def acked_bits(self, part: int) -> int:
         """Return the acknowledged ids of one part, one bit each."""
         bits = self._acked.parts.get(part, 0)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.cursor.id_set import IdSet
+from emulator.core.cursor.id_set import PART_BITS, IdSet
 from emulator.core.replication.delivery_state import SCAN_ENTRIES_MAX, DeliveryState, ScannedEntry
 from emulator.core.replication.origins import Origin, OriginLedger, OriginSet
 from emulator.model.reasons import Cause, Reason
@@ -33,16 +33,22 @@ class Acknowledged(NamedTuple):
 
     mark_delete: int
     ids: IdSet
-    """Acknowledged ids beyond mark-delete."""
+    """Acknowledged ids; those up to mark-delete may be missing."""
     open_bits: Mapping[int, int]
     """Entry id -> messages of a batch that are not acknowledged, one bit each."""
 
     @classmethod
     def of(cls, cursor: Cursor) -> Acknowledged:
-        ids = IdSet()
-        for run in cursor.acked_ranges:
-            ids.add_range(*run)
-        return cls(cursor.mark_delete, ids, dict(cursor.open_bits))
+        return cls(cursor.mark_delete, cursor.copy_acked(), dict(cursor.open_bits))
+
+    def first_ranges(self, ranges_max: int) -> list[tuple[int, int]]:
+        """Return the first runs of acknowledged ids beyond mark-delete, both ends included, at most `ranges_max`."""
+        ids, count = IdSet(), 0
+        for number in sorted(self.ids.parts):
+            if count <= ranges_max and (number + 1) << PART_BITS > self.mark_delete:
+                bits = ids.parts[number] = self.ids.parts[number]
+                count += (bits & ~(bits << 1)).bit_count()
+        return [run for run in ids.runs() if run[0] > self.mark_delete][:ranges_max]
 
     def open_in(self, entry_id: int, messages: int) -> int:
         """Return the messages of an entry that are not acknowledged, one bit each."""

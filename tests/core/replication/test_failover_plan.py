@@ -254,6 +254,16 @@ def test_what_the_source_trimmed_counts_as_acknowledged_with_its_batch_sizes():
     assert figures.oldest_publish_ms == 1_000, "the age of trimmed messages is bounded by the target's oldest"
 
 
+@pytest.mark.parametrize("ranges_max", [0, 1, 3, 1_000])
+def test_the_first_acknowledged_ranges_are_those_of_the_cursor(ranges_max):
+    cursor = Cursor(4_090)
+    for entry_id in (*range(4_092, 4_100), 4_102, *range(9_000, 9_100, 2), 20_000):
+        cursor.ack(entry_id)
+    assert Acknowledged.of(cursor).first_ranges(ranges_max) == cursor.acked_ranges[:ranges_max]
+    cursor.ack(4_091)
+    assert Acknowledged.of(cursor).first_ranges(ranges_max) == cursor.acked_ranges[:ranges_max]
+
+
 def test_neighbouring_ranges_are_merged_beyond_the_bound():
     found = OriginSet.of(Origin(A, 7, entry) for entry in (0, 2, 3, 9, 11, 20))
     assert merged(found, 3).as_json() == {f"{A}:7": [[0, 3], [9, 11], [20, 20]]}
