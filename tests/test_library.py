@@ -219,3 +219,51 @@ def test_a_service_that_is_recorded_loads_no_more_than_it_needs() -> None:
     program = f"import sys, geoemu; geoemu.recorded; print([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_fail_over_plan_predicts_what_the_verdict_counts(folder: Path) -> None:
+    """A plan of three processes, with the source and after its kill -9, kept in the verdict."""
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        client = geo.recorded(pulsar.Client(geo.url("us-east"), logger=QUIET), actor="shop")
+        subscribing = {
+            "consumer_type": pulsar.ConsumerType.Shared,
+            "initial_position": pulsar.InitialPosition.Earliest,
+            "replicate_subscription_state_enabled": True,
+        }
+        consumer = client.subscribe("orders", "billing", **subscribing)
+        producer = client.create_producer("orders")
+        for number in range(10):
+            producer.send(b"%d" % number)
+            consumer.acknowledge(consumer.receive(10_000))
+        geo.await_replicated("orders", "billing")
+        for number in range(10, 30):
+            producer.send(b"%d" % number)
+        messages = [consumer.receive(10_000) for _ in range(20)]
+        for message in messages[1:]:
+            consumer.acknowledge(message)
+        geo.await_quiet("orders", within="30s")
+        plan = geo.failover_plan("orders", "billing", from_="us-east", to="eu-central")
+        assert (plan.exact, plan.skipped_messages, plan.missing_messages) == (True, 0, 0)
+        assert plan.redelivered_messages == 19
+        last = messages[-1].message_id()
+        position = f"{last.ledger_id()}:{last.entry_id()}"
+        there = geo.translate("orders", position, from_="us-east", to="eu-central")
+        assert there.exact is not None
+        assert geo.translate("orders", there.exact, from_="eu-central", to="us-east").exact == position
+        client.close()
+        geo.kill("us-east")
+        alone = geo.failover_plan("orders", "billing", from_="us-east", to="eu-central")
+        assert not alone.exact
+        assert alone.redelivered_messages >= plan.redelivered_messages
+        assert alone.information_age_ms is not None
+        far = geo.recorded(pulsar.Client(geo.url("eu-central"), logger=QUIET), actor="far")
+        consumer = far.subscribe("orders", "billing", **subscribing)
+        for _ in range(plan.redelivered_messages + 1):
+            consumer.acknowledge(consumer.receive(10_000))
+        far.close()
+        geo.start("us-east")
+        geo.drain("30s")
+        verdict = geo.verify(engine="embedded")
+    assert verdict.is_valid, str(verdict)
+    assert verdict.finding("INV-125").outcome == "valid"
+    assert "2 plans compared" in verdict.finding("INV-125").sentence
