@@ -27,13 +27,15 @@ from emulator.core.replication.subscription_updates import never_reaches
 from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position
 
-REPLICATED_ENTRIES_MAX: Final = 50_000
+REPLICATED_ENTRIES_MAX: Final = 10_000
 """Maximum number of replicated entries of a topic whose origins are remembered, 16 bytes each."""
 
 
 class OriginFacts(Protocol):
     """The fields of an entry's metadata that determine its origin."""
 
+    @property
+    def marker_type(self) -> int | None: ...
     @property
     def replicated_from(self) -> str | None: ...
     @property
@@ -82,17 +84,18 @@ class ReplicatedOrigins:
         self.first = first
         """Id from which on all replicated entries are known."""
         self.ids = IdSet()
-        """Ids of all known replicated entries, also of those without an origin."""
+        """Ids of all known replicated entries, also of markers and of those without an origin."""
         self._entries_max = entries_max
         self._columns: dict[OriginLedger, _Column] = {}
 
     def stored(self, entry_id: int, facts: OriginFacts) -> None:
-        """Note an entry that became durable. Called in log order; own entries have no effect."""
+        """Note an entry that became durable. Called in log order. Own entries have no effect. A marker has no origin
+        here: a region that claimed the markers of another one, which has just claimed its own, would never end."""
         if facts.replicated_from is None:
             return
         self.ids.add(entry_id)
         position = facts.source_position
-        if position is not None:
+        if position is not None and facts.marker_type is None:
             column = self._column(OriginLedger(facts.replicated_from, position.ledger))
             column.ids.append(entry_id)
             column.sources.append(position.entry)
@@ -141,6 +144,21 @@ class ReplicatedOrigins:
             start, end = bisect_left(ids, first), bisect_right(ids, last)
             yield from ((ledger, ids[at], sources[at]) for at in range(start, end))
 
+    def among(self, chosen: IdSet, first: int, last: int) -> Iterator[tuple[OriginLedger, IdSet]]:
+        """Yield (ledger of the origin, ids in its log) of those entries within first..last whose ids in this log are in
+        `chosen`."""
+        parts, offset = chosen.parts, (1 << PART_BITS) - 1
+        for ledger, (ids, sources) in self._columns.items():
+            start, end = bisect_left(ids, first), bisect_right(ids, last)
+            found = IdSet()
+            found.update(
+                source
+                for entry_id, source in zip(ids[start:end], sources[start:end], strict=True)
+                if parts.get(entry_id >> PART_BITS, 0) >> (entry_id & offset) & 1
+            )
+            if found:
+                yield ledger, found
+
     def of(self, entry_id: int) -> Origin | None:
         """Return the origin of a replicated entry; None: unknown."""
         return next((Origin(*ledger, source) for ledger, _, source in self.items(entry_id, entry_id)), None)
@@ -168,9 +186,8 @@ def claim_beyond(base: int, cursor: Cursor, log: SenderLog) -> AckClaim:
         for first, last in runs_of(bits & ~_fillers(log, number)):
             entries.add_range(*log.own, (number << PART_BITS) + first, (number << PART_BITS) + last)
     end = max(acked.parts, default=-1) + 1 << PART_BITS
-    for ledger, entry_id, source in log.replicated.items(base + 1, end):
-        if entry_id in acked:
-            entries.add(Origin(*ledger, source))
+    for ledger, ids in log.replicated.among(acked, base + 1, end):
+        entries.ids.setdefault(ledger, IdSet()).unite(ids)
     return AckClaim(entries, _batches_beyond(base, cursor, log))
 
 

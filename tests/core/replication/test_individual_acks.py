@@ -20,7 +20,7 @@ from emulator.core.replication.individual_acks import (
     joined,
 )
 from emulator.core.replication.origins import Origin, OriginLedger, OriginSet
-from emulator.model.markers import AckedEntries
+from emulator.model.markers import SUBSCRIPTION_UPDATE, AckedEntries
 from emulator.model.values import Position
 
 A, B, C = OriginLedger("a", 5), OriginLedger("b", 7), OriginLedger("c", 9)
@@ -31,6 +31,7 @@ class Facts:
     replicated_from: str | None = None
     source_position: Position | None = None
     replicate_to: tuple[str, ...] = ()
+    marker_type: int | None = None
 
 
 @dataclass
@@ -142,6 +143,14 @@ def test_an_entry_without_a_known_origin_is_not_claimed():
     log = Log(A)
     log.entries.append(Entry(0))
     log.replicated.stored(0, Facts("pulsar"))
+    assert not claim_beyond(-1, acked(Cursor(-1), 0), log.sender)
+
+
+def test_a_marker_of_another_region_is_not_claimed():
+    """Otherwise each claim would be a reason for the next one."""
+    log = Log(A)
+    log.mark()
+    log.replicated.stored(0, Facts("b", Position(7, 3), marker_type=SUBSCRIPTION_UPDATE))
     assert not claim_beyond(-1, acked(Cursor(-1), 0), log.sender)
 
 

@@ -37,6 +37,7 @@ from tests.swarm.workloads import (
     encryption,
     expiry,
     inactive_topic,
+    individual_acks,
     metadata_sync,
     partitioned_exclusive,
     quota_block,
@@ -103,6 +104,9 @@ KINDS: dict[str, Kind] = {
     ),
     "inactive-topic": Kind(
         "replication of topics that become inactive while links break", _policies_of(inactive_topic.WORKLOAD)
+    ),
+    "individual-acks": Kind(
+        "individual acknowledgements replicated between regions", _policies_of(individual_acks.WORKLOAD)
     ),
     "metadata-sync": Kind("policies and partitions of several clusters (PIP-136)", change_metadata),
     metadata_sync.PUBLISHED_FIRST: Kind(

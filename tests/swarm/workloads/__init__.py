@@ -18,6 +18,7 @@ from tests.swarm.workloads import (
     forged_claims,
     half_open,
     inactive_topic,
+    individual_acks,
     key_shared,
     metadata_sync,
     name_collision,
@@ -95,6 +96,7 @@ NAMED_WORKLOADS: tuple[Workload, ...] = (
     topic_deletion.WORKLOAD,
     inactive_topic.WORKLOAD,
     replication_status.WORKLOAD,
+    individual_acks.WORKLOAD,
     remote_limits.WORKLOAD,
     partial_snapshots.WORKLOAD,
 )
