@@ -28,6 +28,7 @@ from emulator.runtimes.opening import create_run, open_run, operator_history, se
 from emulator.runtimes.verifier import verify_command, verify_now
 from emulator.scenarios.failover_plans import plan_in_run, record_plan
 from emulator.scenarios.region_queries import read_topics_over_http, survey
+from emulator.scenarios.region_removal import RegionRemoval, preview_in_run, remove_in_run
 from emulator.scenarios.translations import translate_in_run
 from geoemu.faults import Background, all_of
 from geoemu.verdict import Verdict, verdict_from
@@ -155,6 +156,18 @@ class Geo(Waits):
         region responds.
         """
         return self._background.run(translate_in_run(self._runtime, topic, position, from_, to))
+
+    def remove_region(self, region: str) -> RegionRemoval:
+        """Take a region that will not return out of all namespaces and topics, and return what may be lost with it. The
+        other regions refuse it if it returns.
+
+        Raises RuntimeFailure if the region is connected to another one or is unknown, or if no other region responds.
+        """
+        removal = self._background.run(preview_in_run(self._runtime, region))
+        if self.state(region) != "lost":
+            self.lose(region)
+        self._background.run(remove_in_run(self._runtime, removal))
+        return removal
 
     def seal(self, *actors: str) -> None:
         """Close the histories of programs that were killed; their pending operations stay unknown. Raises

@@ -18,6 +18,7 @@ from emulator.broker.metadata.tenancy import Tenancy
 from emulator.broker.metadata_sync.event_publisher import EventPublisher
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
+from emulator.broker.removed_regions import RemovedRegions
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.tasks import TaskGroup
 from emulator.broker.topic.topic import Topic
@@ -77,6 +78,7 @@ class Region:
             check_follows=components.metadata.check_follows,
         )
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
+        self.removed_regions = RemovedRegions(self)
         self.topic_rules = TopicRules(self, components.lifetime.deletions(self.store))
         self.housekeeper = Housekeeper(self)
         self._assembly = Assembly(self, topic_type)
@@ -106,6 +108,7 @@ class Region:
             self.store.fenced.add_done_callback(lambda fenced: self.topic_failed("", fenced.result()))
         await self.incarnation.begin()
         await self.metadata.open()
+        self.removed_regions.start()
         self._configure_metadata_sync()
         await self.policies.start(self.config.tenants, self.config.namespaces)
         self.schemas.start()
@@ -248,5 +251,5 @@ class Region:
         return [
             Cause.READINESS_LINK(region=name, reason=peer.why_not)
             for name, peer in sorted(self.peers.items())
-            if name in expected_peers and not peer.connected
+            if name in expected_peers and not peer.connected and not peer.is_removed
         ]

@@ -12,6 +12,7 @@ from emulator.cli import (
     machines,
     explain,
     failover,
+    region,
     tools,
     verdicts,
     chaos,
@@ -20,6 +21,19 @@ from emulator.cli import (
 )
 from emulator.cli.application import app
 
-FAMILIES = (run, regions, links, machines, explain, failover, tools, verdicts, chaos, record, simulate)
+FAMILIES = (
+    run,
+    regions,
+    links,
+    machines,
+    explain,
+    failover,
+    region,
+    tools,
+    verdicts,
+    chaos,
+    record,
+    simulate,
+)
 
 __all__ = ["FAMILIES", "app"]

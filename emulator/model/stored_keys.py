@@ -236,6 +236,12 @@ class ClusterPath(StoredKey, kind="cluster", table=PATHS):
     name: str
 
 
+class RemovedRegionPath(StoredKey, kind="removed-region", table=PATHS):
+    """A region that was removed for good: the other regions refuse its links."""
+
+    name: str
+
+
 class StoredOnlyPath(StoredKey, kind="kept", table=PATHS):
     """A setting that tools set and read, and that is not enforced."""
 

@@ -124,6 +124,7 @@ def _connect(connection: ClientConnection, command: wire.Connect) -> None:
     if method == peer_auth.METHOD:
         random_bytes = connection.region.environment.random.randbytes
         challenge = peer_auth.challenge(config, command.auth_data, random_bytes)
+        connection.region.removed_regions.check_accepted(challenge.region)
         connection.handshake = peer_auth.Handshake(command, challenge)
         connection.answer(wire.AuthChallenge(method, challenge.nonce).encode())
     else:

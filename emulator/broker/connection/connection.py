@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class RefusedRegions(Protocol):
+    """The removed regions, as connections see them."""
+
+    def check_accepted(self, name: str) -> None:
+        """Raise ProtocolError, which ends the connection, for a removed region that connects."""
+        ...
+
+
 class ServingRegion(RegionServices, Protocol):
     """The region, as its clients' connections see it."""
 
@@ -51,6 +59,9 @@ class ServingRegion(RegionServices, Protocol):
     partitioned: PartitionedTopics
     policies: Policies
     coordinators: TransactionCoordinators
+
+    @property
+    def removed_regions(self) -> RefusedRegions: ...
 
     def check_topic(self, name: str) -> TopicName: ...
 

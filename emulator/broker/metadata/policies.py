@@ -247,6 +247,18 @@ class Policies:
         """Return the policies in the document at a path, by name, as JSON."""
         return self._documents.get(path.text, {})
 
+    def documents_with(self, policy: Policy[tuple[str, ...]], region: str) -> list[StoredKey]:
+        """Return the paths of all documents of namespaces and topics in which a policy lists a region besides
+        others."""
+        found = [parse_path(path) for path, stored in self._documents.items() if policy.name in stored]
+        return [
+            path
+            for path in found
+            if path is not None
+            and region in (names := self.stored_value(path, policy) or ())
+            and len(names) > 1
+        ]
+
     def stored_value(self, path: StoredKey, policy: Policy[Any]) -> Any:
         """Return a policy in the document at a path, as JSON; None for one that is not set, or invalid."""
         stored = self.stored_policies(path).get(policy.name)

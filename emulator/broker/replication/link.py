@@ -19,7 +19,7 @@ from emulator.broker.replication.reconnection import Reconnection
 from emulator.config.region import PeerConfig
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.errors import ProtocolError, ServerError
-from emulator.model.reasons import NO_REASON, Cause
+from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Schema
 from emulator.wire import commands
 from emulator.wire.codec_hot.publishing import decode_peer_receipt
@@ -87,6 +87,8 @@ class PeerLink(asyncio.Protocol):
         self._handshake: asyncio.TimerHandle | None = None
         """Timer of the handshake's time limit."""
         self._closed = False
+        self.is_removed = False
+        """Whether the peer was removed for good: no connection is opened. Set by `set_removed`."""
         self.writable = True
         """Whether the transport has room; False: replicators must not send."""
         self.entry_bytes_max = region.config.settings.max_message_bytes
@@ -142,8 +144,17 @@ class PeerLink(asyncio.Protocol):
 
     def start(self) -> None:
         """Connect to the peer unless there is a connection, and reconnect until the link is closed."""
-        if not self._closed and self._transport is None:
+        if not (self._closed or self.is_removed) and self._transport is None:
             self.region.spawn(self._connect())
+
+    def set_removed(self, why: Reason) -> None:
+        """Close the link for as long as the peer is removed, and open it again when it is not (empty `why`)."""
+        self.is_removed = bool(why)
+        self.why_not = why or Cause.LINK_NOT_TRIED(region=self.config.region)
+        if self._transport is not None:
+            self._transport.abort()
+        elif not why:
+            self.start()
 
     async def _connect(self) -> None:
         network = self.region.environment.peer_network
@@ -151,9 +162,13 @@ class PeerLink(asyncio.Protocol):
             async with asyncio.timeout(CONNECT_DEADLINE_SECONDS):
                 await network.connect(lambda: self, self.config.host, self.config.port)
         except LinkCut:
+            if self.is_removed:
+                return
             self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
             self._reconnection.schedule()
         except Exception as failure:  # any, also of an invalid host name: the link must be retried
+            if self.is_removed:
+                return
             self.why_not = Cause.LINK_UNREACHABLE(
                 region=self.config.region, failure=str(failure) or "timed out"
             )
@@ -161,7 +176,7 @@ class PeerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if self._closed:
+        if self._closed or self.is_removed:
             transport.abort()
             return
         self._transport = transport
@@ -190,7 +205,8 @@ class PeerLink(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         lost = Cause.LINK_LOST(region=self.config.region, failure=str(exc or "closed by the peer"))
-        self.why_not, self._refusal = self._refusal or lost, NO_REASON
+        if not self.is_removed:
+            self.why_not, self._refusal = self._refusal or lost, NO_REASON
         try:
             if was_connected:
                 self.since_ms = self.region.environment.wall_clock_ms()

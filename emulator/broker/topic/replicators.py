@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
@@ -38,10 +38,13 @@ class TopicOfReplicators(ReplicatedTopic, Protocol):
     def publishing(self) -> TopicPublishing: ...
 
 
-def remote_regions(policies: TopicPolicies, own: str, peers: Container[str]) -> list[str]:
-    """Return the regions that a topic is replicated to: none when the policies do not name this region."""
+def remote_regions(policies: TopicPolicies, own: str, peers: Mapping[str, PeerLink]) -> list[str]:
+    """Return the regions that a topic is replicated to, without removed ones: none when the policies do not name this
+    region."""
     regions = policies[REPLICATION_CLUSTERS]
-    return [name for name in regions if name in peers] if own in regions else []
+    if own not in regions:
+        return []
+    return [name for name in regions if name in peers and not peers[name].is_removed]
 
 
 async def note_owing(region: RegionServices, topic: TopicName) -> None:

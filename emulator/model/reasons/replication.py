@@ -23,6 +23,11 @@ class ReplicationCauses:
         "the region has just started",
         ("region {region} to respond; the connection is retried without limit",),
     )
+    LINK_REMOVED = _link(
+        "{region} was removed at {time}: no region connects to it, and its links are refused",
+        "an administrator removed the region (`geoemu region remove`)",
+        ("the removal of {region} to be revoked (DELETE /geoemu/v1/removed-regions/{region})",),
+    )
     LINK_REFUSED = _link(
         "{region} refuses the link: {message}",
         "the remote region answered the newest handshake with an error",

@@ -120,6 +120,8 @@ def check_region_exists(region: Region, name: str) -> None:
     known = regions_of(region)
     if name not in known:
         raise HttpError(412, f"{name} is not a region; there are {', '.join(sorted(known))}")
+    if reason := region.removed_regions.why(name):
+        raise HttpError(412, str(reason))
 
 
 def check_replication_clusters(region: Region, namespace: str, clusters: tuple[str, ...]) -> None:
