@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from emulator.broker.environment import RegionServices
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause, Reason
@@ -22,9 +23,21 @@ from emulator.model.stored_keys import RemovedRegionPath, parse_path
 from emulator.model.values import Change
 
 if TYPE_CHECKING:
-    from emulator.broker.region import Region
+    from emulator.broker.connection.connection import ClientConnections
+    from emulator.broker.metadata.policies import Policies
+    from emulator.broker.metadata.store import Metadata
+    from emulator.broker.replication.link import PeerLink
 
 logger = logging.getLogger(__name__)
+
+
+class RegionWithPeers(RegionServices, Protocol):
+    """The region, as this module needs it."""
+
+    metadata: Metadata
+    policies: Policies
+    clients: ClientConnections
+    peers: dict[str, PeerLink]
 
 
 class Removal(NamedTuple):
@@ -43,7 +56,7 @@ class Removal(NamedTuple):
 class RemovedRegions:
     """The removed regions, as one region knows them from its cluster's store."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: RegionWithPeers) -> None:
         self._region = region
         self._removed: dict[str, Removal] = {}
 
