@@ -33,8 +33,8 @@ class SentPosition:
     is_stored_there: bool
     """Whether `region` has acknowledged the entry of the update."""
     redelivered_at_most: int | None
-    """Number of messages that a fail-over to `region` would deliver again at most (docs/components/explain.md); None:
-    unknown."""
+    """Number of messages that a fail-over to `region` would deliver again at most
+    (`core.replication.update_records`); None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

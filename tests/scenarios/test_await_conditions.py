@@ -196,6 +196,27 @@ async def test_a_lying_goal_or_target_changes_only_the_answer() -> None:
         assert here.directory.serving[TOPIC].subscriptions["s"].backlog() == 4
 
 
+async def test_a_wait_survives_regions_that_are_killed_in_the_middle() -> None:
+    """The goal is a position of a durable log, so a region that returns continues with it."""
+    async with regions("us", "eu") as world, world.client("us") as us:
+        world.cut("us", "eu")
+        await until(lambda: not world.running["us"].peers["eu"].connected)
+        await publish(us, 20)
+        wait = awaiting(world, "replicated")
+        waiting = asyncio.ensure_future(wait.run(LONG))
+        await until(lambda: "us" in wait._goals)
+        goal = wait._goals["us"]
+        for name in ("us", "eu"):
+            await world.crash(name)
+        await until(lambda: "us is killed" in wait.describe())
+        for name in ("us", "eu"):
+            await world.start(name)
+        world.heal("us", "eu")
+        assert await waiting
+        assert wait._goals["us"] == goal
+        assert end_in(world, "eu") >= 20
+
+
 async def test_a_snapshot_that_was_awaited_was_started_after_the_call() -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
         consumer = await subscribed(us)
@@ -254,7 +275,7 @@ async def test_an_open_transaction_is_not_quiet() -> None:
         transaction = await us.new_transaction()
         wait = awaiting(world, "quiet", None)
         assert not await wait.run(SHORT)
-        assert "1 transactions are open" in wait.describe()
+        assert "1 transaction open" in wait.describe()
         await transaction.abort()
         assert await awaiting(world, "quiet", None).run(LONG)
 

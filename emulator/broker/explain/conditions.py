@@ -236,7 +236,9 @@ def _unquiet_replication(topic: Topic, wait: WaitScope) -> Iterator[str]:
     if sync is None:
         return
     if sync.sending:
-        yield f"{sync.sending} updates of {topic.full_name} are being stored"
+        yield f"{_number(sync.sending, 'update')} of {topic.full_name} not stored yet"
+    if sync.origin_reads.is_reading:
+        yield f"an update of {topic.full_name} is being applied"
     if sync.individual is not None and sync.individual.is_due:
         yield f"acknowledgements of {topic.full_name} are about to be sent"
     unreachable = sync.snapshots.observed().unreachable
@@ -269,10 +271,10 @@ def _unquiet_region(region: Region, lost: Collection[str]) -> Iterator[str]:
             yield f"the link to {name} is not established{_because(peer.why_not)}"
     open_transactions = sum(len(coordinator.core.live) for coordinator in region.coordinators.loaded)
     if open_transactions:
-        yield f"{open_transactions} transactions are open"
+        yield f"{_number(open_transactions, 'transaction')} open"
     leader = None if region.synchronizer is None else region.synchronizer.leader
     if leader is not None and leader.channel.backlog:
-        yield f"{leader.channel.backlog} metadata events of other clusters are not applied"
+        yield f"{_number(leader.channel.backlog, 'metadata event')} of other clusters not applied yet"
 
 
 Goal = Callable[[Topic, WaitScope, Mapping[str, Any]], dict[str, Any]]
@@ -291,6 +293,10 @@ _MISSING: Mapping[str, Missing] = {
 
 def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _entries(number: int) -> str:

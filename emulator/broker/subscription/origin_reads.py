@@ -82,6 +82,11 @@ class OriginReads:
                 self._reading = True
                 self._topic.region.spawn(self._read_waiting())
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether an update waits for the origins of entries."""
+        return self._reading
+
     def close(self) -> None:
         self._closed = True
         self._waiting.clear()

@@ -89,7 +89,7 @@ class ReplicatedSubscriptions:
         self._passes_markers = not self._compatibility.follows_upstream("markers_in_backlog")
         self._switch_individual_acks()
         self._applies_always = status_follows_upstream(topic.region)
-        self._origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
+        self.origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
         self.updates_not_applied = 0
         """Number of updates of other regions that were not applied, because the subscription is not replicated here."""
         self._closed = False
@@ -297,7 +297,7 @@ class ReplicatedSubscriptions:
             )
         )
         self._answer(subscription, update, source, entry_id)
-        self._origin_reads.applied(subscription, update, source, entry_id)
+        self.origin_reads.applied(subscription, update, source, entry_id)
 
     def _claim_stored(self, individual: TopicIndividualAcks, update: SubscriptionUpdate, source: str) -> None:
         """Apply a claim. The positions in the same update were sent before; only a new subscription needs them."""
@@ -411,7 +411,7 @@ class ReplicatedSubscriptions:
 
     def close(self) -> None:
         self._closed = True
-        self._origin_reads.close()
+        self.origin_reads.close()
         if self.individual is not None:
             self.individual.close()
         self.snapshots.close()
