@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from emulator.broker.explain import delivery, failover
 from emulator.config.loading import load_topology
+from emulator.core.replication.failover_plan import PlannedFigures
 from emulator.errors import ConfigurationError
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.run_folder import write_evidence
@@ -103,6 +105,28 @@ def test_a_plan_under_load_is_an_upper_bound(tmp_path: Path) -> None:
     plans = run(tmp_path, BEGIN + steps, messages=400)
     assert [plan["outcome"] for plan in plans] == ["kept", "kept"]
     assert all(plan["redelivered"] <= plan["planned"] for plan in plans)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(-1, "more than planned"), (1, "fewer than planned")], ids=["too few", "too many"]
+)
+def test_a_region_that_states_a_wrong_number_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, kind: str
+) -> None:
+    """Without the comparison's correct count in the broker, the plan of a quiet topic is broken."""
+
+    async def compare(*arguments: Any) -> PlannedFigures:
+        figures = await delivery.compare(*arguments)
+        figures.redelivered += error
+        return figures
+
+    monkeypatch.setattr(failover, "compare", compare)
+    outcome = run_scenario(scenario_of(tmp_path, BEGIN + QUIET, consumer=SHARED, batching="false"), 1)
+    assert outcome.violation is None
+    evaluation = evaluated(outcome, tmp_path / "run")
+    assert evaluation.verdict == "invalid"
+    (check,) = [one for one in evaluation.checks if one.name == "plans-kept"]
+    assert [one["kind"] for one in check.witness] == [kind]
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
