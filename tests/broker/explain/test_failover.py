@@ -15,6 +15,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import Batching, Consumer, ConsumerType, InitialPosition, Message
 from emulator.core.replication.delivery_state import DeliveryState
+from emulator.errors import ProtocolError, StorageError
 from emulator.model.failover_plans import FailoverPlan
 from emulator.model.values import TopicName
 from tests.broker.regions import Regions, regions, until
@@ -340,3 +341,34 @@ async def test_claims_that_the_target_has_not_applied_yet_are_no_redeliveries(
         assert there.backlog() == 40
         assert (found.redelivered_messages, found.exact) == (0, True)
         assert await redelivered_after(world, "us", "eu", [one.payload for one in acknowledged]) == []
+
+
+@pytest.mark.parametrize("ending", ["delete", "unload"])
+async def test_a_topic_that_ends_during_a_scan_ends_the_request(
+    monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """The scan returns a whole state or raises an error that the HTTP port knows; it never returns a part as a
+    whole."""
+    monkeypatch.setattr(delivery, "READ_ENTRIES", 1)
+    async with regions("us", "eu") as world, world.client("us") as us:
+        await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)
+        await create_subscription(world, "eu")
+        producer = await us.producer(TOPIC)
+        for number in range(200):
+            await producer.send(b"%d" % number)
+        topic = await topic_in(world, "eu")
+        await until(lambda: topic.subscriptions["s"].backlog() == 200)
+        scanning = asyncio.ensure_future(state_in(world, "eu", "us"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not scanning.done()
+        directory = world.running["eu"].directory
+        if ending == "delete":
+            await directory.delete(TOPIC, force=True)
+        else:
+            await directory.unload(TOPIC, "the test unloads it")
+        try:
+            state = await scanning
+        except (ProtocolError, StorageError):
+            return
+        assert state.messages == 200
