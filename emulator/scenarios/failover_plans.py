@@ -112,6 +112,8 @@ class _Query:
             raise RuntimeFailure(f"{target.name}, which would take over, {problem}") from None
         if status == 404:
             return _state_without_topic(target.name)
+        if status == 405:  # a partitioned topic
+            raise Refused(f"{target.name}: {reason_in(raw)}")
         return expect_object(target.name, status, raw)
 
     async def plan_of(self, source: RegionStatus, state: dict[str, Any], at_ms: int) -> FailoverPlan:
@@ -127,7 +129,7 @@ class _Query:
                     f"{state['region']} does not have the topic, and {source.name} {problem}"
                 ) from None
             return self._plan_of_target_alone(source.name, str(problem), state, at_ms)
-        if status == 404:
+        if status in (404, 405):
             raise Refused(f"{source.name}: {reason_in(raw)}")
         try:
             return FailoverPlan.from_json(expect_object(source.name, status, raw))

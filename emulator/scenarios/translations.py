@@ -118,7 +118,7 @@ class _Query:
         """Return the object in the response. Raises NoRegionResponse, Refused if the region does not know the topic or
         entry, RuntimeFailure for another error."""
         status, raw = await ask_region(self._call_region, region, "GET", f"/geoemu/v1/{path}", None)
-        if status in (400, 404):
+        if status in (400, 404, 405):
             raise Refused(f"{region.name}: {reason_in(raw)}")
         return expect_object(region.name, status, raw)
 

@@ -175,6 +175,25 @@ async def test_a_topic_that_the_target_does_not_have_is_missing_there() -> None:
             await plan_failover(world.killed("us"), TOPIC, "s", "us", "eu")
 
 
+async def test_of_a_partitioned_topic_one_partition_is_planned() -> None:
+    async with served("us", "eu") as (world, us):
+        path = "/admin/v2/persistent/public/default/parts/partitions"
+        assert (await call_over_http(world.statuses["us"], "PUT", path, 2))[0] == 204
+        producer = await us.producer("parts")
+        await us.subscribe("parts", "s", initial_position=InitialPosition.EARLIEST)
+        await producer.send(b"x")
+        for query in (
+            plan_failover(world.statuses, "parts", "s", "us", "eu"),
+            translate(world.statuses, "parts", "1:0", "us", "eu"),
+        ):
+            with pytest.raises(
+                Refused, match=r"has partitions: name one of them, such as .*parts-partition-0"
+            ):
+                await query
+        found = await plan_failover(world.statuses, "parts-partition-0", "s", "us", "eu")
+        assert found.topic == "persistent://public/default/parts-partition-0"
+
+
 async def test_claims_that_make_no_sense_get_one_error_and_change_nothing() -> None:
     async with served("us", "eu") as (world, us):
         await consumed(us, 10, left=5)

@@ -134,6 +134,7 @@ async def compare(topic: Topic, acked: Acknowledged, target: DeliveryState) -> P
         comparison.chunk_read(begin, lowest)
         read += end - begin
         end = begin
+    log.first_entry_id = topic.reading.first_entry_id  # entries may have been trimmed meanwhile
     return comparison.result()
 
 
