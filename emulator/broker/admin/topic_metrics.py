@@ -236,3 +236,16 @@ def _add_snapshots(metrics: Metrics, topic: Topic, base_labels: Mapping[str, str
     )
     not_applied = summary["updates_not_applied"]
     metrics.add("geoemu_subscription_updates_not_applied_total", help_, not_applied, **base_labels)
+    _add_individual_acks(metrics, summary, base_labels)
+
+
+def _add_individual_acks(
+    metrics: Metrics, summary: Mapping[str, Any], base_labels: Mapping[str, str]
+) -> None:
+    for name, help_ in (
+        ("updates", "Updates sent with individual acknowledgements."),
+        ("received", "Updates received with individual acknowledgements."),
+        ("evicted", "Ranges of acknowledged entries and batches that were left out of updates."),
+    ):
+        count = summary.get(f"individual_{name}", 0)
+        metrics.add(f"geoemu_individual_acks_{name}_total", help_, count, **base_labels)

@@ -21,12 +21,13 @@ BATCH_BITS_MAX: Final = 1 << 20
 class AckClaim:
     """Entries that a subscription has acknowledged in one region. Unchanged after its creation."""
 
-    __slots__ = ("batches", "entries")
+    __slots__ = ("_size", "batches", "entries")
 
     def __init__(self, entries: OriginSet, batches: Mapping[Origin, int] | None = None) -> None:
         self.entries = entries
         self.batches: dict[Origin, int] = dict(batches or {})
         """Partly acknowledged batch -> its messages that are not acknowledged, one bit each; not 0."""
+        self._size: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.batches)
@@ -43,8 +44,10 @@ class AckClaim:
 
     @property
     def size(self) -> int:
-        """Number of ranges and batches."""
-        return self.entries.ranges + len(self.batches)
+        """Number of ranges and batches; computed once."""
+        if self._size is None:
+            self._size = self.entries.ranges + len(self.batches)
+        return self._size
 
     def open_bits(self, origin: Origin) -> int | None:
         """Return the messages of an entry that are not acknowledged, one bit each; 0: the whole entry is acknowledged;

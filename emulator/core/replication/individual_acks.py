@@ -181,10 +181,14 @@ class SenderLog(NamedTuple):
 def claim_beyond(base: int, cursor: Cursor, log: SenderLog) -> AckClaim:
     """Return what the cursor has acknowledged beyond entry id `base`."""
     acked = _acked_beyond(base, cursor)
-    entries = OriginSet()
-    for number, bits in acked.parts.items():
-        for first, last in runs_of(bits & ~_fillers(log, number)):
-            entries.add_range(*log.own, (number << PART_BITS) + first, (number << PART_BITS) + last)
+    entries, own = OriginSet(), IdSet()
+    own.parts = {
+        number: messages
+        for number, bits in acked.parts.items()
+        if (messages := bits & ~_fillers(log, number))
+    }
+    if own:
+        entries.ids[log.own] = own
     end = max(acked.parts, default=-1) + 1 << PART_BITS
     for ledger, ids in log.replicated.among(acked, base + 1, end):
         entries.ids.setdefault(ledger, IdSet()).unite(ids)
