@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.client import Client, Consumer, InitialPosition
+from emulator.client import Client, Consumer, InitialPosition, Producer
 from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
 from emulator.runtimes.contract import RegionStatus
@@ -63,9 +63,13 @@ class Load:
         began = loop.time()
         async with asyncio.TaskGroup() as sending:
             while True:
-                sending.create_task(producer.send(b"%d" % number))
+                sending.create_task(self._publish(producer, number))
                 number += 1
                 await asyncio.sleep(max(0.0, began + number / PER_SECOND - loop.time()))
+
+    async def _publish(self, producer: Producer, number: int) -> None:
+        await producer.send(b"%d" % number)
+        self.published += 1
 
     async def consume(self, consumer: Consumer) -> None:
         """Acknowledge every message at once, until cancelled."""
@@ -105,11 +109,12 @@ async def _load_until_killed(runtime: ProcessRuntime, load: Load, url: str, seco
         tasks = [asyncio.create_task(one) for one in (load.consume(consumer), load.publish(client))]
         await asyncio.sleep(seconds)
         load.entries = (await asyncio.to_thread(ask, f"{address}/internalStats"))["numberOfEntries"]
-        load.published = (await asyncio.to_thread(ask, f"{address}/stats"))["msgInCounter"]
+        published = load.published
         await runtime.kill(SOURCE)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        load.published = published
 
 
 async def region_of(runtime: ProcessRuntime, name: str) -> RegionStatus:
