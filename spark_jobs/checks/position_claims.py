@@ -2,6 +2,7 @@
 
 INV-12  A snapshot (P; b: X) of region a: a stores every message that b stores up to X, if at all, at or before P.
         An update counts a message of its source region as acknowledged only if a consumer acknowledged it.
+        Both say nothing of messages that originate in a region which they do not name: it was absent.
 INV-18  A stored cursor counts only messages that the subscription acknowledged, and nothing beyond the log's end.
 
 There are many snapshots and even more messages. So the check first aggregates positions by blocks of entries, and
@@ -40,8 +41,8 @@ def find_snapshots(evidence: Evidence) -> DataFrame:
 
 def _broken_snapshots(evidence: Evidence) -> DataFrame:
     """Find snapshots (P; b: X) of a with a message that b stores up to X, and a stores only after P."""
-    snapshots = evidence.claims.snapshots
-    pairs = snapshots.select("topic", "region", "other_region").distinct().hint("broadcast")
+    snapshots = _with_named(evidence.claims.snapshots, "region", "other_region")
+    pairs = snapshots.select("topic", "region", "other_region", "named").distinct().hint("broadcast")
     copies = evidence.stored.select(
         *ORIGIN,
         "region",
@@ -59,10 +60,11 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
         copies.groupBy(*ORIGIN, "region")
         .agg(F.min("at").alias("at"))
         .join(pairs, ["topic", "region"])
+        .where(F.array_contains("named", F.col("origin_region")))
         .join(there, [*ORIGIN, "other_region"])
         .withColumn("block", F.floor(F.col("other_at") / BLOCK_ENTRIES))
     )
-    by = ["topic", "region", "other_region"]
+    by = ["topic", "region", "other_region", "named"]
     wanted = snapshots.withColumn("block", F.floor(F.col("other_upto") / BLOCK_ENTRIES))
     blocks = both.groupBy(*by, "block").agg(
         F.max("at").alias("latest"), F.max_by("other_at", "at").alias("other_at")
@@ -83,17 +85,29 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
         .groupBy(*by, "position")
         .agg(F.min_by("other_at", "other_at").alias("other_at"))
     )
+    broken = broken.select("topic", "region", "other_region", "position", "other_at")
     return finding(broken, "broken snapshot", origin_position=_text(F.col("other_at")))
+
+
+def _with_named(claims: DataFrame, own: str, other: str) -> DataFrame:
+    """Add the column `named`: the regions whose messages a marker speaks of, which are its own region and those whose
+    positions it contains."""
+    marker = ["topic", own, "position"]
+    named = claims.groupBy(*marker).agg(F.collect_set(other).alias("others"))
+    named = named.withColumn("named", F.sort_array(F.array_union("others", F.array(own))))
+    return claims.join(named.select(*marker, "named"), marker)
 
 
 def _broken_updates(evidence: Evidence) -> DataFrame:
     """Find messages in the source region that an update counts as acknowledged, and no consumer acknowledged."""
-    updates = evidence.claims.updates
+    updates = _with_named(evidence.claims.updates, "source_region", "region")
     held_in = fields_of("copies", "region").alias("held_in")
     open_messages = _open_messages(evidence).where(F.col("home") == "")
     open_messages = open_messages.select("subscription", *ORIGIN, "region", "at", held_in, "acked_ms")
     broken = open_messages.join(updates.hint("broadcast"), ["topic", "subscription", "region"]).where(
-        (F.col("at") <= F.col("upto")) & F.array_contains("held_in", F.col("source_region"))
+        (F.col("at") <= F.col("upto"))
+        & F.array_contains("held_in", F.col("source_region"))
+        & F.array_contains("named", F.col("origin_region"))
     )
     return finding(
         broken,
