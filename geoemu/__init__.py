@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
-    from emulator.model.failover_plans import FailoverPlan
-    from emulator.model.translations import Translation
+    from emulator.model.failover_plans import FailoverPlan, Translation
     from emulator.recording import recorded
     from emulator.run.service_contract import Contract
     from geoemu.run import Geo, attach, up
@@ -53,7 +52,7 @@ _MODULES = {
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",
     "RuntimeFailure": "emulator.errors",
-    "Translation": "emulator.model.translations",
+    "Translation": "emulator.model.failover_plans",
     "Verdict": "geoemu.verdict",
     "attach": "geoemu.run",
     "recorded": "emulator.recording",

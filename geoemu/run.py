@@ -13,8 +13,7 @@ from typing import TypeVar
 from emulator.config.loading import load_topology
 from emulator.config.renamed import renamed_arguments
 from emulator.errors import RuntimeFailure
-from emulator.model.failover_plans import FailoverPlan
-from emulator.model.translations import Translation
+from emulator.model.failover_plans import FailoverPlan, Translation
 from emulator.model.values import TopicName
 from emulator.recording import recorded
 from emulator.recording.context import environment_variables

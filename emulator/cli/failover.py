@@ -13,8 +13,7 @@ import typer
 
 from emulator.cli.application import app, open_run_of
 from emulator.cli.options import AsJson, RunDir, complete_region
-from emulator.model.failover_plans import FailoverPlan
-from emulator.model.translations import Translation
+from emulator.model.failover_plans import FailoverPlan, Translation
 
 COLUMNS = 80
 LABEL = 15

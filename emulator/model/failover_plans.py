@@ -1,4 +1,4 @@
-"""The plan of a fail-over: what happens if the consumers of a subscription continue in another region."""
+"""What is known of another region before consumers continue there: the plan of a fail-over, and positions."""
 
 from __future__ import annotations
 
@@ -70,3 +70,32 @@ class FailoverPlan:
             known[name] = tuple(known[name])
         known["source_acknowledged"] = tuple((first, last) for first, last in known["source_acknowledged"])
         return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What is known of the place of one entry of `source` in the log of `target`. Positions are `ledger:entry`."""
+
+    topic: str
+    position: str
+    """Position in `source`."""
+    source: str
+    target: str
+    exact: str | None = None
+    """Position of the same entry in `target`; None: it is not stored there, or unknown."""
+    after: str | None = None
+    """The place of the entry in `target` is after this position; None: unknown."""
+    upto: str | None = None
+    """The place of the entry in `target` is at or before this position; None: unknown, or after all stored entries."""
+    origin: str | None = None
+    """Region and position where the entry was published, `region:ledger:entry`; None: unknown."""
+    basis: str = ""
+    """What the bounds rest on, one sentence."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Translation:
+        """Create a translation from the result of `to_json`. Raises KeyError or TypeError for anything else."""
+        return cls(**{one.name: raw[one.name] for one in fields(cls)})

@@ -52,7 +52,7 @@ async def plan_failover(
     begun_at_ms, call = int(now_ms()), call_region or partial(call_over_http, seconds=PLAN_SECONDS)
     rest = _Rest(call, regions, str(name), subscription)
     await rest.holds()
-    query = _Query(call, name, subscription)
+    query = _PlanQuery(call, name, subscription)
     state = await query.state_of(regions[target], source)
     plan = await query.plan_of(regions[source], state, begun_at_ms)
     return replace(plan, begun_at_ms=begun_at_ms, quiet=await rest.holds())
@@ -93,7 +93,7 @@ class NoRegionResponse(Exception):
     """A region does not run or did not respond; the message says why."""
 
 
-class _Query:
+class _PlanQuery:
     """Requests about one subscription."""
 
     def __init__(self, call_region: CallRegion, topic: TopicName, subscription: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.translations import Translation
+from emulator.model.failover_plans import Translation
 from emulator.run.directory import refuse_unknown
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.failover_plans import (
@@ -42,11 +42,11 @@ async def translate(
         raise Refused(f"{source}: a translation needs two different regions")
     path = "/".join(quote(word, safe="") for word in (name.tenant, name.namespace, name.topic))
     call = call_region or partial(call_over_http, seconds=PLAN_SECONDS)
-    query = _Query(call, path, Translation(str(name), position, source, target))
+    query = _PositionQuery(call, path, Translation(str(name), position, source, target))
     return await query.run(regions[source], regions[target])
 
 
-class _Query:
+class _PositionQuery:
     """Requests about one position."""
 
     def __init__(self, call_region: CallRegion, path: str, asked: Translation) -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.cli.failover import plan_as_text, translation_as_text
-from emulator.model.failover_plans import FailoverPlan
-from emulator.model.translations import Translation
+from emulator.model.failover_plans import FailoverPlan, Translation
 
 PLAN = FailoverPlan(
     topic="persistent://public/default/orders",

@@ -16,8 +16,7 @@ import pytest
 from emulator.broker.admin.server import Admin
 from emulator.client import Client, ConsumerType, InitialPosition, Message
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.failover_plans import FailoverPlan
-from emulator.model.translations import Translation
+from emulator.model.failover_plans import FailoverPlan, Translation
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
 from emulator.runtimes.contract import RegionStatus
