@@ -365,7 +365,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is not a switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, replicated_subscription_status, metadata_conflicts, metadata_order
+        topology.yaml:4: compatibility.snapshots: "upstream": is not a switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, replicated_subscription_status, snapshot_cache, markers_in_backlog, snapshot_timeout, dead_region, metadata_conflicts, metadata_order (did you mean 'snapshot_cache'?)
         """,
     ),
     Case(

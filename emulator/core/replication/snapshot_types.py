@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from emulator.core.replication.schedule import SnapshotSettings
 from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason, ReasonRow
 from emulator.model.values import Position
@@ -166,6 +167,11 @@ class FollowUps:
         `has_completed` requires."""
         self.required += 1
         return self.required
+
+    def trigger(self, settings: SnapshotSettings) -> None:
+        """Require another snapshot after an event, unless only new messages require one."""
+        if not settings.new_messages_only:
+            self.require()
 
     def has_completed(self, number: int) -> bool:
         """Whether a snapshot that was started after this call of `require` is complete."""

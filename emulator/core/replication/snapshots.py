@@ -192,7 +192,7 @@ class SnapshotController:
         # When a region returns, a snapshot from all regions is due, and does not wait for partial ones.
         returned = self.absence.update_left_out(self._now_ms)
         if returned:
-            self._require_follow_up()
+            self.follow_ups.trigger(self.schedule.settings)
         for pending in self.pending.values():
             pending.doubtful = pending.doubtful or bool(returned - pending.asked)
 
@@ -202,14 +202,10 @@ class SnapshotController:
         response. Call it at once: `tick` receives only links that are still down."""
         if region not in self.remotes:
             return
-        self._require_follow_up()
+        self.follow_ups.trigger(self.schedule.settings)
         for pending in self.pending.values():
             if region in pending.unanswered:
                 pending.doubtful = True
-
-    def _require_follow_up(self) -> None:
-        if not self.schedule.settings.new_messages_only:
-            self.follow_ups.require()
 
     def _drop_timed_out(self) -> None:
         late = [
@@ -274,7 +270,7 @@ class SnapshotController:
         if request.source_region == self.region or request.source_region not in self.remotes:
             return []
         if len(self.remotes) > 1 and not request.snapshot_id.endswith(NOT_TRIGGERING_SUFFIXES):
-            self._require_follow_up()
+            self.follow_ups.trigger(self.schedule.settings)
         others = sorted(self.remotes - {request.source_region}) if request.wants_received and received else ()
         stated = tuple((region, received(region)) for region in others) if received else ()
         response = SnapshotResponse(request.snapshot_id, self.region, last_position, stated)
