@@ -24,14 +24,16 @@ from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import place_number
 from spark_jobs.sources.plans import RecordedPlan, topics_of
+from spark_jobs.sources.stored_values import LEDGER
 
 Outcome = Literal["kept", "exceeded", "missed", "not followed", "moved", "consumed in both"]
 """`exceeded`: more messages than planned were redelivered. `missed`: fewer, although the numbers must be equal."""
 COMPARED: Collection[Outcome] = ("kept", "exceeded", "missed")
 _PLANS = schema(
     "plan int, topic string, subscription string, source string, target string, at_ms double, since_ms double,"
-    " until_ms double, mark bigint, reach bigint, upto bigint"
+    " until_ms double, mark bigint, reach bigint, upto bigint, ledger bigint"
 )
+"""`ledger`: first possible position in the ledger of `upto`."""
 _RANGES = schema("plan int, first bigint, last bigint")
 _PLACE = ("ledger_id", "entry_id", "batch_index")
 
@@ -129,7 +131,9 @@ def _plan_row(number: int, plan: RecordedPlan, failover: Failover) -> tuple[Any,
     until_ms = float("inf") if failover.until_ms is None else failover.until_ms
     times = (plan.at_ms, failover.since_ms, until_ms)
     ends = (plan.topic, plan.subscription, plan.source, plan.target)
-    return (number, *ends, *times, plan.mark_delete, plan.reach, plan.target_last)
+    last = plan.target_last
+    ledger = None if last is None else (last + 1) // LEDGER * LEDGER
+    return (number, *ends, *times, plan.mark_delete, plan.reach, last, ledger)
 
 
 class _Counts:
@@ -304,15 +308,8 @@ def _finished(evidence: Evidence, plans: DataFrame) -> DataFrame:
     """Return the plans whose target region counts everything as acknowledged at the end that it stored at the time of
     the plan."""
     place = ["topic", "subscription", "target"]
-    mark_deletes = (
-        evidence.claims.cursors.select(
-            "topic", "subscription", F.col("region").alias("target"), "first", "last"
-        )
-        .groupBy(*place)
-        .agg(F.min_by("last", "first").alias("consumed"))
+    ranges = evidence.claims.cursors.select(
+        "topic", "subscription", F.col("region").alias("target"), "first", "last"
     )
-    return (
-        plans.join(mark_deletes.hint("broadcast"), place)
-        .where(F.col("consumed") >= F.col("upto"))
-        .select("plan")
-    )
+    contains = (F.col("first") <= F.col("ledger")) & (F.col("last") >= F.col("upto"))
+    return ranges.join(plans, place).where(contains).select("plan").distinct()

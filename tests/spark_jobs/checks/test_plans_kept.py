@@ -119,6 +119,14 @@ def test_a_plan_that_predicts_the_redeliveries_is_kept(engine: QueryEngine) -> N
     assert verdict(found).verdict == "valid"
 
 
+def test_a_shorter_range_from_the_first_entry_hides_no_longer_one(engine: QueryEngine) -> None:
+    """A stored cursor may list entries up to its mark-delete position again, part by part."""
+    events = [*IN_A, planned(2, **state(5)), MOVED, *in_b(range(4, 10))]
+    for cursors in ([counts(0, 3), counts(0, 10)], [counts(0, 10), counts(0, 3)]):
+        (found,) = all_compared(events, cursors=cursors)
+        assert found.is_exact
+
+
 def test_more_redeliveries_than_planned_break_the_plan(engine: QueryEngine) -> None:
     found = compared(IN_A, planned(2, **state(5)), MOVED, in_b(range(3, 10)))
     assert (found.outcome, found.redelivered) == ("exceeded", 3)
