@@ -37,7 +37,7 @@ LOADED_ENTRIES: Final = 4_096
 """Number of newest entries whose origins are read from the log when the topic is loaded."""
 READ_BYTES: Final = 1_048_576
 ENTRIES_PER_STEP: Final = 100
-APPLIED_AT_ONCE_MAX: Final = 2_000
+APPLIED_AT_ONCE_MAX: Final = 4_000
 """Maximum number of entries in memory to which a claim is applied when it arrives; the dispatcher applies it to the
 others when it reads them."""
 
