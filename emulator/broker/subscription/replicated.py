@@ -35,12 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def status_follows_upstream(region: RegionServices) -> bool:
-    """Return whether, as upstream, updates also move subscriptions that are not replicated, and any SUBSCRIBE may
-    enable replication."""
-    return Compatibility(region.config.compatibility).follows_upstream("replicated_subscription_status")
-
-
 class AllSubscriptions(SubscriptionsView, Protocol):
     """The subscriptions of a topic, as this module needs them."""
 
@@ -88,10 +82,9 @@ class ReplicatedSubscriptions:
         self._compatibility = Compatibility(topic.region.config.compatibility)
         self._passes_markers = not self._compatibility.follows_upstream("markers_in_backlog")
         self._switch_individual_acks()
-        self._applies_always = status_follows_upstream(topic.region)
-        self.origin_reads = OriginReads(topic, self._answer, applies_always=self._applies_always)
-        self.updates_not_applied = 0
-        """Number of updates of other regions that were not applied, because the subscription is not replicated here."""
+        self.received = ReceivedUpdates(
+            topic, self.snapshots.controller, self.records, self._answer, passes_markers=self._passes_markers
+        )
         self._closed = False
 
     # Subscriptions.
@@ -151,7 +144,7 @@ class ReplicatedSubscriptions:
         """Apply the positions that other regions sent while the cursor was not replicated, and pass trailing
         markers."""
         for source, update in cursor.take_unapplied().items():
-            outcome = self._apply_update(cursor, source, update.entry_id, update.named)
+            outcome = self.received.apply(cursor, source, update.entry_id, update.named)
             self.records.of(name).note_applied(source, OUTCOMES[outcome])
         cursor.ack_hidden(self._topic.state.visibility.hidden)
 
@@ -253,61 +246,13 @@ class ReplicatedSubscriptions:
                 if not isinstance(entry.marker, SubscriptionUpdate):
                     self.snapshots.marker_stored(entry, entry.marker)
                 elif entry.info.replicated_from is not None:
-                    self._update_stored(entry, entry.marker, entry.info.replicated_from)
+                    self.received.stored(entry, entry.marker, entry.info.replicated_from, self.individual)
                 elif not entry.marker.individual:
                     self._note("update_sent")
                     if entry.marker.subscription in self._machines:
                         self.records.sent(entry, entry.marker)
         self._pass_trailing_markers()
         self.snapshots.entries_stored(len(entries) - markers, markers)
-
-    def _update_stored(self, entry: StoredEntry, update: SubscriptionUpdate, source: str) -> None:
-        topic = self._topic
-        subscription = topic.subscriptions.get(update.subscription)
-        if not update.individual or subscription is None:
-            self._position_stored(entry, update, source)
-        if update.individual and self.individual is not None:
-            self._claim_stored(self.individual, update, source)
-
-    def _position_stored(self, entry: StoredEntry, update: SubscriptionUpdate, source: str) -> None:
-        topic = self._topic
-        entry_id = self._components.own_entry_id(update, topic.region.config.region, topic.ledger_id)
-        subscription = topic.subscriptions.get(update.subscription)
-        if entry_id is None:
-            if subscription is not None:
-                self.records.received(entry, update, source, UpdateOutcome.OTHER_LOG)
-            return
-        if subscription is None:
-            subscription = self._create(update.subscription)
-        if subscription.closed:
-            return
-        named = [name for name, _ in update.positions]
-        if not self._components.takes_updates(
-            subscription.cursor, subscription.durable, self._applies_always
-        ):
-            self.updates_not_applied += 1
-            self.records.received(entry, update, source, UpdateOutcome.NOT_REPLICATED)
-            if subscription.durable:
-                known = self._sharing_regions(named)
-                subscription.move(lambda cursor: cursor.note_unapplied(source, entry_id, known))
-            return
-        subscription.move(
-            lambda cursor: self.records.received(
-                entry, update, source, OUTCOMES[self._apply_update(cursor, source, entry_id, named)]
-            )
-        )
-        self._answer(subscription, update, source, entry_id)
-        self.origin_reads.applied(subscription, update, source, entry_id)
-
-    def _claim_stored(self, individual: TopicIndividualAcks, update: SubscriptionUpdate, source: str) -> None:
-        """Apply a claim. The positions in the same update were sent before; only a new subscription needs them."""
-        subscription = self._topic.subscriptions.get(update.subscription)
-        if subscription is None:
-            subscription = self._create(update.subscription)
-        if not subscription.closed and self._components.takes_updates(
-            subscription.cursor, subscription.durable, self._applies_always
-        ):
-            individual.claim_stored(subscription, source, update.individual)
 
     def _answer(
         self, subscription: Subscription, update: SubscriptionUpdate, source: str, entry_id: int
@@ -321,37 +266,6 @@ class ReplicatedSubscriptions:
             update, source, entry_id, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers
         )
         self._send(subscription, own_update)
-
-    def _sharing_regions(self, named: Sequence[str]) -> list[str]:
-        """Return those of the named regions that share the topic. This bounds the stored list."""
-        regions = {self._topic.region.config.region, *self.snapshots.controller.remotes}
-        return [name for name in named if name in regions]
-
-    def _create(self, name: str) -> Subscription:
-        """Create a replicated subscription, beginning at the first entry, for an update with an unknown name. An
-        existing one is replicated only if this region enabled that."""
-        cursor = self._topic.region.environment.components.subscriptions.cursor(
-            self._topic.reading.first_entry_id - 1
-        )
-        subscription = self._topic.subscriptions.create(name, cursor)
-        self._topic.subscriptions.replicate(subscription)
-        return subscription
-
-    def _apply_update(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> Applied:
-        applied = self._topic.state.follow(
-            cursor,
-            source,
-            own_entry_id,
-            named=named,
-            never=self._components.never_reaches,
-            apply=self._components.apply_update,
-            passes_markers=self._passes_markers,
-        )
-        if applied is Applied.REFUSED:
-            logger.warning("%s: update of %s refused: %s", self._topic.full_name, source, applied.value)
-        else:
-            self._note("update_applied")
-        return applied
 
     def _note(self, event: str) -> None:
         self._topic.region.resources.protocol_events.note(event, self._topic.full_name)
@@ -405,13 +319,13 @@ class ReplicatedSubscriptions:
         return {
             **self.snapshots.summary(),
             "updates": {name: machine.updates for name, machine in self._machines.items()},
-            "updates_not_applied": self.updates_not_applied,
+            "updates_not_applied": self.received.not_applied_count,
             **({} if self.individual is None else self.individual.summary()),
         }
 
     def close(self) -> None:
         self._closed = True
-        self.origin_reads.close()
+        self.received.close()
         if self.individual is not None:
             self.individual.close()
         self.snapshots.close()
