@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
 from emulator.broker.subscription.consumer import ConnectedConsumer
-from emulator.broker.subscription.replicated import status_follows_upstream
+from emulator.broker.subscription.received_updates import status_follows_upstream
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import reading
 from emulator.broker.topic_directory.loaded_topic import OpenMode

@@ -237,7 +237,7 @@ def _unquiet_replication(topic: Topic, wait: WaitScope) -> Iterator[str]:
         return
     if sync.sending:
         yield f"{_number(sync.sending, 'update')} of {topic.full_name} not stored yet"
-    if sync.origin_reads.is_reading:
+    if sync.received.origin_reads.is_reading:
         yield f"an update of {topic.full_name} is being applied"
     if sync.individual is not None and sync.individual.is_due:
         yield f"acknowledgements of {topic.full_name} are about to be sent"

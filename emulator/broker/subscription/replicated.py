@@ -13,22 +13,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.subscription.individual_acks import TopicIndividualAcks, is_on
-from emulator.broker.subscription.origin_reads import OriginReads
-from emulator.broker.subscription.snapshots import MarkerWriter, SnapshotTopic, TopicSnapshots, with_time
+from emulator.broker.subscription.log_search import with_time
+from emulator.broker.subscription.received_updates import ReceivedUpdates
+from emulator.broker.subscription.snapshots import (
+    MarkerWriter,
+    SnapshotTopic,
+    TopicSnapshots,
+    cache_size_of,
+)
 from emulator.broker.subscription.update_records import TopicUpdateRecords
 from emulator.broker.topic.view import SubscriptionsView
 from emulator.config.compatibility import Compatibility
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.schedule import SnapshotDemand
 from emulator.core.replication.snapshot_types import WriteMarker
-from emulator.core.replication.subscription_updates import Applied, ReplicatedSubscription
-from emulator.core.replication.update_records import OUTCOMES, UpdateOutcome
+from emulator.core.replication.subscription_updates import ReplicatedSubscription
+from emulator.core.replication.update_records import OUTCOMES
 from emulator.errors import StorageError
 from emulator.model.markers import Snapshot, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason
 
 if TYPE_CHECKING:
-    from emulator.broker.environment import RegionServices
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.topic.entry_cache import StoredEntry
 
@@ -95,7 +100,7 @@ class ReplicatedSubscriptions:
         if subscription.name not in self._machines:
             machine = self._components.replicated_subscription(
                 subscription.name,
-                self.snapshots.cache_size,
+                cache_size_of(self._topic),
                 drops_oldest=self._compatibility.follows_upstream("snapshot_cache"),
             )
             self._machines[subscription.name] = machine
@@ -103,7 +108,7 @@ class ReplicatedSubscriptions:
             subscription.move(partial(self._catch_up, subscription.name))
             machine.remember(self.snapshots.completed)
             self.mark_delete_moved(subscription)
-            self.snapshots.search_log()
+            self.snapshots.search.begin()
             if self.individual is not None:
                 self.individual.subscription_added(subscription)
         self.snapshots.start()
@@ -123,7 +128,7 @@ class ReplicatedSubscriptions:
         self.snapshots.policies_changed()
         self._switch_individual_acks()
         for machine in self._machines.values():
-            machine.cache.resize(self.snapshots.cache_size)
+            machine.cache.resize(cache_size_of(self._topic))
 
     def _switch_individual_acks(self) -> None:
         """Begin or end the replication of individual acknowledgements, as policies require."""
@@ -186,7 +191,7 @@ class ReplicatedSubscriptions:
             marker = entry.marker
             if machine is None or not isinstance(marker, Snapshot):
                 continue
-            if self.snapshots.is_of_this_log(marker):
+            if self.snapshots.search.is_of_this_log(marker):
                 self._offer_to(subscription, machine, with_time(marker, entry))
 
     def _offer(self, snapshot: Snapshot) -> None:

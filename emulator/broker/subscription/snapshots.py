@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.subscription.blocked_snapshots import blocked_ms
+from emulator.broker.subscription.log_search import LogSearch, with_time
 from emulator.broker.topic.pending_publish import limits_of
 from emulator.broker.topic.view import PublishingTopic
 from emulator.config.compatibility import Compatibility
 from emulator.core.admission import OwnRegion, Publisher, check
-from emulator.core.cursor.id_set import IdSet
 from emulator.core.policies.replicated_subscriptions import (
     SNAPSHOT_CACHE_SIZE,
     SNAPSHOT_INTERVAL,
@@ -33,7 +32,6 @@ from emulator.core.replication.snapshot_types import (
 )
 from emulator.core.replication.subscription_updates import SnapshotCache
 from emulator.core.replication.update_records import SnapshotBases
-from emulator.errors import StorageError
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason, ReasonRow
 from emulator.model.values import Position
@@ -51,11 +49,6 @@ OBEYS = (
     SNAPSHOT_TIMEOUT_GROWTH,
 )
 """Policies that this module acts upon (PO1)."""
-SEARCH_ENTRIES = 4_096
-"""Number of newest entries of the log that are searched for snapshots from before a restart."""
-SEARCH_MARKERS_MAX = 100
-"""Maximum number of markers among them that are read: the newest ones."""
-SEARCH_BYTES = 1_048_576
 
 
 class Connectivity(Protocol):
@@ -106,6 +99,27 @@ class MarkerWriter:
         """Do nothing: the topic passes every stored marker to `entries_stored`."""
 
 
+def settings_of(topic: SnapshotTopic) -> SnapshotSettings:
+    """Return the settings of a topic's snapshots by its policies, its region's settings and compatibility switches."""
+    policies, of_region = topic.policies, topic.region.config.settings
+    compatibility = Compatibility(topic.region.config.compatibility)
+    grows = not compatibility.follows_upstream("snapshot_timeout")
+    waits_for_all = compatibility.follows_upstream("dead_region")
+    return SnapshotSettings(
+        interval_ms=policies.or_setting(SNAPSHOT_INTERVAL, of_region),
+        timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
+        timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region) if grows else 1,
+        partial_after_ms=0 if waits_for_all else of_region.partial_snapshots_after_ms,
+        new_messages_only=waits_for_all,
+        adaptive=policies.or_setting(SNAPSHOT_SCHEDULE, of_region) == "adaptive",
+    )
+
+
+def cache_size_of(topic: SnapshotTopic) -> int:
+    """Return the number of snapshots that each subscription of a topic remembers."""
+    return topic.policies.or_setting(SNAPSHOT_CACHE_SIZE, topic.region.config.settings)
+
+
 class TopicSnapshots:
     """Takes snapshots of one topic while a subscription of it is replicated, and always responds to the snapshot
     requests of other regions."""
@@ -125,47 +139,26 @@ class TopicSnapshots:
         self._topic = topic
         self._markers = markers
         self._offer_to_subscriptions = offer
-        self._found_update = found_update
         self._demand = demand
         self.controller = topic.region.environment.components.replication.snapshots(
-            topic.region.config.region, frozenset(remotes), self._settings()
+            topic.region.config.region, frozenset(remotes), settings_of(topic)
         )
-        self._completed = SnapshotCache(self.cache_size)
+        self._completed = SnapshotCache(cache_size_of(topic))
         """Newest completed snapshots, with which a newly replicated subscription starts."""
         self.bases = SnapshotBases()
         self.markers_received = 0
         """Number of markers of other regions that were stored since the topic was loaded."""
-        self._has_searched = False
-        """Whether the log was searched for snapshots from before the restart."""
+        self.search = LogSearch(topic, self._offer, found_update)
         self._active = False
         """Whether a subscription is replicated."""
         self._timer: asyncio.TimerHandle | None = None
         self._last_tick_ms = 0
         self._closed = False
 
-    def _settings(self) -> SnapshotSettings:
-        policies, of_region = self._topic.policies, self._topic.region.config.settings
-        compatibility = Compatibility(self._topic.region.config.compatibility)
-        grows = not compatibility.follows_upstream("snapshot_timeout")
-        waits_for_all = compatibility.follows_upstream("dead_region")
-        return SnapshotSettings(
-            interval_ms=policies.or_setting(SNAPSHOT_INTERVAL, of_region),
-            timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
-            timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region) if grows else 1,
-            partial_after_ms=0 if waits_for_all else of_region.partial_snapshots_after_ms,
-            new_messages_only=waits_for_all,
-            adaptive=policies.or_setting(SNAPSHOT_SCHEDULE, of_region) == "adaptive",
-        )
-
-    @property
-    def cache_size(self) -> int:
-        """Number of snapshots that each subscription remembers."""
-        return self._topic.policies.or_setting(SNAPSHOT_CACHE_SIZE, self._topic.region.config.settings)
-
     def policies_changed(self) -> None:
         """Apply the topic's policies. A shorter interval applies to the next snapshot, even if its timer is set."""
-        self.controller.configure(self._settings())
-        self._completed.resize(self.cache_size)
+        self.controller.configure(settings_of(self._topic))
+        self._completed.resize(cache_size_of(self._topic))
         if self._timer is not None:
             self._stop_timer()
             self.schedule()
@@ -253,7 +246,7 @@ class TopicSnapshots:
                 self._note("snapshot_started", is_own_first)
             case SnapshotResponse():
                 position = Position(self._topic.ledger_id, entry.entry_id)
-                effects = controller.response_stored(marker, position, _now_ms(), self._log_end)
+                effects = controller.response_stored(marker, position, _now_ms(), _end_of(self._topic))
                 is_of_remote = marker.region != controller.region
                 self._note("snapshot_response", is_of_remote and counters.ignored_answers == ignored)
             case Snapshot() if entry.info.replicated_from is None:
@@ -263,43 +256,8 @@ class TopicSnapshots:
                 self._report_blocked()
         self._perform(effects)
 
-    @property
-    def _log_end(self) -> LogEnd:
-        state = self._topic.state
-        return LogEnd(Position(self._topic.ledger_id, state.stored_end - 1), state.watermarks.highest)
-
     def _note(self, event: str, times: int) -> None:
         self._topic.region.resources.protocol_events.note(event, self._topic.full_name, times)
-
-    # Snapshots from before the topic was loaded.
-
-    def search_log(self) -> None:
-        """Search the log for snapshots from before the topic was loaded, once per load."""
-        if not self._has_searched:
-            self._has_searched = True
-            self._topic.region.spawn(self._search_log())
-
-    async def _search_log(self) -> None:
-        state = self._topic.state
-        end = state.readable_end
-        hidden_ids = list(state.visibility.hidden.between(max(0, end - SEARCH_ENTRIES), end - 1))
-        ids = IdSet()
-        ids.update(hidden_ids[-SEARCH_MARKERS_MAX:])
-        for first, last in ids.runs():
-            try:
-                entries = await self._topic.reading.read(first, last - first + 1, SEARCH_BYTES)
-            except StorageError:
-                return  # the next snapshot replaces those that were not found
-            for entry in entries:
-                marker = entry.marker
-                if isinstance(marker, Snapshot) and not self._closed and self.is_of_this_log(marker):
-                    self._offer(with_time(marker, entry))
-                elif isinstance(marker, SubscriptionUpdate) and not self._closed:
-                    self._found_update(entry, marker)
-
-    def is_of_this_log(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot that was read from the log stems from this topic, not from an older one of its name."""
-        return snapshot.local_position.ledger == self._topic.ledger_id
 
     # Carrying out.
 
@@ -382,6 +340,7 @@ class TopicSnapshots:
 
     def close(self) -> None:
         self._closed = True
+        self.search.close()
         self._stop_timer()
         self._report_blocked()
 
@@ -391,9 +350,8 @@ class TopicSnapshots:
             self._timer = None
 
 
-def with_time(snapshot: Snapshot, entry: StoredEntry) -> Snapshot:
-    """Return a snapshot with the time at which its marker, in `entry`, was written."""
-    return replace(snapshot, taken_ms=entry.info.publish_time_ms)
+def _end_of(topic: SnapshotTopic) -> LogEnd:
+    return LogEnd(Position(topic.ledger_id, topic.state.stored_end - 1), topic.state.watermarks.highest)
 
 
 def _now_ms() -> int:

@@ -89,7 +89,7 @@ async def test_a_seek_while_origins_are_read_is_not_undone() -> None:
         topic.reading.read = read_later  # type: ignore[method-assign, assignment]
         await consume(await consumer_in(us), 2)
         subscription = topic.subscriptions["s"]
-        origins = topic.subscriptions.replicated._origin_reads  # type: ignore[union-attr]
+        origins = topic.subscriptions.replicated.received.origin_reads  # type: ignore[union-attr]
         await until(lambda: origins._reading and subscription.backlog() < 3)
         await subscription.seek(0)
         gate.set()

@@ -306,7 +306,7 @@ async def test_an_update_that_is_not_applied_stores_at_most_the_known_regions() 
         invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
         update = SubscriptionUpdate("s", (("eu", there.reading.last_position), *invented))
         data, info = encode_marker(update, 0)
-        there.subscriptions.replicated._update_stored(StoredEntry(9, data, info), update, "us")
+        there.subscriptions.replicated.received.stored(StoredEntry(9, data, info), update, "us", None)
         (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
         assert unapplied == (there.reading.last_position.entry, ("eu",))
         assert backlog(world, "eu") == 3
