@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from emulator.model.values import HEALTHY, AccessMode, DiskCondition
 from emulator.storage.faulty import FaultyStore, with_faults
 from tests.broker.explain.reasons.situations import Codes, of_reason, situation
 from tests.broker.regions import Regions, regions, until
+from tests.broker.subscription.test_replicated_status import ask
 
 TOPIC = "persistent://public/default/orders"
 NAMESPACE = NamespacePath("public/default")
@@ -178,6 +180,16 @@ async def link_cut(world: Regions, us: Client) -> Steps:
     world.cut("us", "eu")
     yield
     world.heal("us", "eu")
+
+
+@in_regions(Cause.LINK_REMOVED, *LINK)
+async def link_removed(world: Regions, us: Client) -> Steps:
+    await world.crash("eu")
+    await until(lambda: not world.running["us"].peers["eu"].connected)
+    assert (await ask(world, "us", "PUT", "/geoemu/v1/removed-regions/eu")).status == HTTPStatus.OK
+    yield
+    await ask(world, "us", "DELETE", "/geoemu/v1/removed-regions/eu")
+    await world.start("eu")
 
 
 @in_regions(Cause.LINK_HANDSHAKE, *LINK)
@@ -407,6 +419,19 @@ async def snapshot_link_to_down(world: Regions, us: Client) -> Steps:
     world.cut("us", "eu")
     yield
     world.heal("us", "eu")
+
+
+@in_regions(
+    Cause.SNAPSHOT_PARTIAL,
+    *SNAPSHOT,
+    names=("us", "eu", "ap"),
+    of_region={"us": {"partial_snapshots_after": "100ms"}},
+)
+async def snapshot_partial(world: Regions, us: Client) -> Steps:
+    await replicated_subscription(world, us)
+    await world.crash("ap")
+    yield
+    await world.start("ap")
 
 
 @in_regions(Cause.SNAPSHOT_LINK_FROM_DOWN, *SNAPSHOT)
