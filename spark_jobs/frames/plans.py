@@ -181,7 +181,30 @@ class _Counts:
 def _delivered(evidence: Evidence, plans: DataFrame) -> DataFrame:
     """Return one row per plan and message that the target region delivered since the plan, with its position in the
     target (`there`) and in the source region (`at`; null if it is unknown)."""
-    received = (
+    before = F.exists(
+        "first_deliveries",
+        lambda first: (first["region"] != F.col("target")) & (first["first_ms"] < F.col("since_ms")),
+    )
+    return (
+        _received(evidence, plans)
+        .join(_messages_by_place(evidence), ["topic", "subscription", "target", *_PLACE])
+        .select(
+            "plan",
+            "mark",
+            "reach",
+            F.coalesce(_highest_in_source("copies"), _highest_in_source("positions")).alias("at"),
+            (F.col("received_ms") < F.col("since_ms")).alias("is_early"),
+            F.coalesce(
+                place_number(F.col("ledger_id"), F.col("entry_id")) <= F.col("upto"), F.lit(False)
+            ).alias("is_stored"),
+            F.coalesce(before, F.lit(False)).alias("is_again"),
+        )
+    )
+
+
+def _received(evidence: Evidence, plans: DataFrame) -> DataFrame:
+    """Return one row per plan and position that consumers in the target region received since the plan."""
+    return (
         operations(evidence.events, "receive", "ok")
         .select(
             "topic",
@@ -197,7 +220,11 @@ def _delivered(evidence: Evidence, plans: DataFrame) -> DataFrame:
         )
         .agg(F.min("received_ms").alias("received_ms"))
     )
-    messages = (
+
+
+def _messages_by_place(evidence: Evidence) -> DataFrame:
+    """Return the messages of subscriptions, one row per region (`target`) and position in its log."""
+    return (
         evidence.subscription_messages.where(F.col("times") > 0)
         .select(
             "topic",
@@ -220,26 +247,12 @@ def _delivered(evidence: Evidence, plans: DataFrame) -> DataFrame:
         )
     )
 
-    def highest(places: str) -> Any:
-        in_source = F.filter(places, lambda place: place["region"] == F.col("source"))
-        return F.array_max(
-            F.transform(in_source, lambda place: place_number(place["ledger_id"], place["entry_id"]))
-        )
 
-    before = F.exists(
-        "first_deliveries",
-        lambda first: (first["region"] != F.col("target")) & (first["first_ms"] < F.col("since_ms")),
-    )
-    return received.join(messages, ["topic", "subscription", "target", *_PLACE]).select(
-        "plan",
-        "mark",
-        "reach",
-        F.coalesce(highest("copies"), highest("positions")).alias("at"),
-        (F.col("received_ms") < F.col("since_ms")).alias("is_early"),
-        F.coalesce(place_number(F.col("ledger_id"), F.col("entry_id")) <= F.col("upto"), F.lit(False)).alias(
-            "is_stored"
-        ),
-        F.coalesce(before, F.lit(False)).alias("is_again"),
+def _highest_in_source(places: str) -> Any:
+    """Return the highest of these positions that is in the source region; null: none is."""
+    in_source = F.filter(places, lambda place: place["region"] == F.col("source"))
+    return F.array_max(
+        F.transform(in_source, lambda place: place_number(place["ledger_id"], place["entry_id"]))
     )
 
 
