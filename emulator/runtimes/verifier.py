@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
@@ -94,21 +95,29 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
 
 def verify_now(command: list[str]) -> VerifierResult:
-    """Verify a run that has ended, and return the result. The verifier inherits standard error."""
-    with (
-        spinner("verifying", sys.stderr),
-        subprocess.Popen(
+    """Verify a run that has ended, and return the result. The verifier inherits standard error.
+
+    Ctrl-C ends the verifier, which ends its own child processes, unless that takes too long. While the verifier is
+    being started, Ctrl-C is only noted: otherwise it would leave a verifier that no code waits for, or ends."""
+    with spinner("verifying", sys.stderr):
+        early: list[int] = []
+        receives_signals = threading.current_thread() is threading.main_thread()
+        if receives_signals:
+            previous = signal.signal(signal.SIGINT, lambda number, _: early.append(number))
+        process = subprocess.Popen(
             command,
             env=environment(),
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C must reach this process only
-        ) as process,
-    ):
+        )
         try:
+            if receives_signals:
+                signal.signal(signal.SIGINT, previous)
+            if early:
+                raise KeyboardInterrupt
             output, _ = process.communicate()
         except KeyboardInterrupt:
-            # The verifier ends its own child processes, unless that takes too long.
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=LEAVE_SECONDS)

@@ -43,9 +43,9 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "await bandwidth chaos check cut delay diff disk down drop duplicate explain flap half-open heal hold kill "
-        "latency logs lose pause power-loss profile pulsar-admin render reorder reset restart resume run seal "
-        "simulate skew stall start status stop tap up verify"
+        "await bandwidth chaos check cut delay diff disk down drop duplicate explain failover-plan flap half-open "
+        "heal hold kill latency logs lose pause power-loss profile pulsar-admin render reorder reset restart "
+        "resume run seal simulate skew stall start status stop tap translate up verify"
     )
     assert " ".join(VERBS) == expected
 
@@ -213,7 +213,7 @@ def test_the_verdict_on_a_folder_that_is_no_run_is_not_valid(tmp_path: Path) -> 
         ("geoemu kill us", {"us-east", "us-west"}),
         ("geoemu cut us-east us", {"us-west"}),
         ("geoemu resume ", {"us-east", "us-west", "eu-central"}),
-        ("geoemu re", {"render", "reorder", "reset", "restart", "resume"}),
+        ("geoemu re", {"region", "render", "reorder", "reset", "restart", "resume"}),
         ("geoemu up --runtime p", {"process"}),
         ("geoemu explain s", {"subscription", "snapshot"}),
         ("geoemu explain link us", set()),  # no region runs that could answer

@@ -63,6 +63,26 @@ except KeyboardInterrupt:
     assert ended.exists()
 
 
+def test_ctrl_c_while_the_program_is_being_started_ends_it(tmp_path: Path) -> None:
+    """The signal arrives after the child process exists and before `Popen` has returned."""
+    pid = tmp_path / "pid"
+    outer = f"""
+import os, pathlib, signal, subprocess, sys
+from emulator.runtimes import verifier
+class Interrupted(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        pathlib.Path({str(pid)!r}).write_text(str(self.pid))
+        os.kill(os.getpid(), signal.SIGINT)
+verifier.subprocess.Popen = Interrupted
+verifier.verify_now([sys.executable, "-c", "import time; time.sleep(1000)"])
+"""
+    done = subprocess.run([sys.executable, "-c", outer], stderr=subprocess.PIPE, timeout=60, text=True)
+    assert "KeyboardInterrupt" in done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
 def program(text: str) -> list[str]:
     return [sys.executable, "-c", f"import sys\n{text}"]
 
