@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,25 +99,23 @@ def verify_now(command: list[str]) -> VerifierResult:
 
     Ctrl-C ends the verifier, which ends its own child processes, unless that takes too long. While the verifier is
     being started, Ctrl-C is only noted: otherwise it would leave a verifier that no code waits for, or ends."""
+    process = None
     with spinner("verifying", sys.stderr):
-        early: list[int] = []
-        receives_signals = threading.current_thread() is threading.main_thread()
-        if receives_signals:
-            previous = signal.signal(signal.SIGINT, lambda number, _: early.append(number))
-        process = subprocess.Popen(
-            command,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C must reach this process only
-        )
         try:
-            if receives_signals:
-                signal.signal(signal.SIGINT, previous)
-            if early:
+            with _interrupts_noted() as noted:
+                process = subprocess.Popen(
+                    command,
+                    env=environment(),
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C must reach this process only
+                )
+            if noted:
                 raise KeyboardInterrupt
             output, _ = process.communicate()
         except KeyboardInterrupt:
+            if process is None:
+                raise
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=LEAVE_SECONDS)
@@ -125,6 +123,20 @@ def verify_now(command: list[str]) -> VerifierResult:
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     return VerifierResult(output, "", process.returncode)
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[list[int]]:
+    """Note each SIGINT, instead of raising KeyboardInterrupt. Only the main thread receives them."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    previous = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class WaitingVerifier:
