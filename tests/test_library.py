@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -267,3 +268,35 @@ def test_a_fail_over_plan_predicts_what_the_verdict_counts(folder: Path) -> None
     assert verdict.is_valid, str(verdict)
     assert verdict.finding("INV-125").outcome == "valid"
     assert "2 plans compared" in verdict.finding("INV-125").sentence
+
+
+def test_a_removed_region_is_left_out_of_all_topics_and_refused(folder: Path) -> None:
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [GEOEMU, "region", "remove", *arguments, "--run-dir", str(folder / "run")],
+            input="n\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        client = pulsar.Client(geo.url("us-east"), logger=QUIET)
+        producer = client.create_producer("orders")
+        producer.send(b"one")
+        geo.await_replicated("orders")
+        refused = command("us-west", "--yes")
+        assert refused.returncode == 2
+        assert "a region that works is not removed" in refused.stderr
+        geo.lose("us-west")
+        declined = command("us-west")
+        assert declined.returncode == 1
+        assert "us-west" in declined.stdout, "what may be lost is printed before the question"
+        producer.send(b"two")
+        assert geo.remove_region("us-west").region == "us-west"
+        geo.await_replicated("orders")
+        again = command("us-west", "--yes", "--json")
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["policies"] == [], "no policy names it any more"
+        client.close()
+    assert living(folder / "run") == []
