@@ -7,10 +7,12 @@ does not exist, and moves an existing one only while that is replicated here (IN
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.subscription.origin_reads import Answer, OriginReads
+from emulator.broker.subscription.snapshots import SnapshotTopic
+from emulator.broker.topic.view import SubscriptionsView
 from emulator.config.compatibility import Compatibility
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.subscription_updates import Applied
@@ -20,7 +22,6 @@ from emulator.model.markers import SubscriptionUpdate
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
     from emulator.broker.subscription.individual_acks import TopicIndividualAcks
-    from emulator.broker.subscription.replicated import ReplicatedTopic
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.subscription.update_records import TopicUpdateRecords
     from emulator.broker.topic.entry_cache import StoredEntry
@@ -33,6 +34,28 @@ def status_follows_upstream(region: RegionServices) -> bool:
     """Return whether, as upstream, updates also move subscriptions that are not replicated, and any SUBSCRIBE may
     enable replication."""
     return Compatibility(region.config.compatibility).follows_upstream("replicated_subscription_status")
+
+
+class AllSubscriptions(SubscriptionsView, Protocol):
+    """The subscriptions of a topic, as this module needs them."""
+
+    def get(self, name: str, /) -> Subscription | None: ...
+    def items(self) -> Iterable[tuple[str, Subscription]]: ...
+
+    def create(self, name: str, cursor: Cursor) -> Subscription:
+        """Add a durable subscription that does not exist yet."""
+        ...
+
+    def replicate(self, subscription: Subscription) -> None:
+        """Send the subscription's position to the other regions from now on."""
+        ...
+
+
+class ReplicatedTopic(SnapshotTopic, Protocol):
+    """The topic, as this module needs it."""
+
+    @property
+    def subscriptions(self) -> AllSubscriptions: ...
 
 
 class ReceivedUpdates:

@@ -8,21 +8,19 @@ in this log: a slow replicator to another region delays no marker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from emulator.broker.subscription.individual_acks import TopicIndividualAcks, is_on
 from emulator.broker.subscription.log_search import with_time
-from emulator.broker.subscription.received_updates import ReceivedUpdates
+from emulator.broker.subscription.received_updates import ReceivedUpdates, ReplicatedTopic
 from emulator.broker.subscription.snapshots import (
     MarkerWriter,
-    SnapshotTopic,
     TopicSnapshots,
     cache_size_of,
 )
 from emulator.broker.subscription.update_records import TopicUpdateRecords
-from emulator.broker.topic.view import SubscriptionsView
 from emulator.config.compatibility import Compatibility
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication.schedule import SnapshotDemand
@@ -38,28 +36,6 @@ if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
 
 logger = logging.getLogger(__name__)
-
-
-class AllSubscriptions(SubscriptionsView, Protocol):
-    """The subscriptions of a topic, as this module needs them."""
-
-    def get(self, name: str, /) -> Subscription | None: ...
-    def items(self) -> Iterable[tuple[str, Subscription]]: ...
-
-    def create(self, name: str, cursor: Cursor) -> Subscription:
-        """Add a durable subscription that does not exist yet."""
-        ...
-
-    def replicate(self, subscription: Subscription) -> None:
-        """Send the subscription's position to the other regions from now on."""
-        ...
-
-
-class ReplicatedTopic(SnapshotTopic, Protocol):
-    """The topic, as this module needs it."""
-
-    @property
-    def subscriptions(self) -> AllSubscriptions: ...
 
 
 class ReplicatedSubscriptions:

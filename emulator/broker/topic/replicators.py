@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.subscription.replicated import ReplicatedSubscriptions, ReplicatedTopic
+from emulator.broker.subscription.received_updates import ReplicatedTopic
+from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.core.policies.limits import REPLICATOR_DISPATCH_RATE
 from emulator.core.policies.topic_policies import TopicPolicies
