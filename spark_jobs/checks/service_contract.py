@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from emulator.run.service_contract import Contract
 from spark_jobs.checks.check import CHECKED, Check, Circumstances, examples, of_kind, total, unless_unchecked
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
-from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.engines.frames import DataFrame, F, fields_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
@@ -143,9 +143,16 @@ def _results(evidence: Evidence, contract: Contract) -> DataFrame:
 
 
 def _keys(evidence: Evidence, topic: str) -> DataFrame:
-    """Return the key of each message in its publish request."""
+    """Return the key of each message in its publish request. A program that starts again may repeat a sequence id for
+    another message, if the first one was not stored: then the key is that of the stored content."""
     requests = _publishes(evidence, topic).withColumn("origin_region", F.col("region"))
-    return requests.groupBy(*ORIGIN).agg(F.max("key").alias("key"))
+    stored = evidence.messages.where(F.col("topic") == topic).select(
+        *ORIGIN, fields_of("copies", "payload_digest").alias("stored")
+    )
+    is_stored = F.coalesce(F.array_contains("stored", F.col("payload_digest")), F.lit(False))
+    ranked = requests.select(*ORIGIN, "key", "payload_digest").join(stored, list(ORIGIN), "left")
+    chosen = ranked.groupBy(*ORIGIN).agg(F.max(F.struct(is_stored.alias("is_stored"), "key")).alias("chosen"))
+    return chosen.select(*ORIGIN, F.col("chosen.key").alias("key"))
 
 
 def _conclude(

@@ -429,6 +429,13 @@ class TestServiceContract:
         events = [self.orders(0), self.invoice(0, 0, "unknown")]
         expect("valid", self.CHECK, [*BOTH_0_1, *stored_all_the_same], events)
 
+    def test_a_sequence_id_that_is_used_again_has_the_key_of_the_stored_content(self) -> None:
+        """The region rejected the first result with this sequence id; a program that starts again uses the id again."""
+        rejected = published(0, "unknown", topic=self.INVOICES, session="one", key="9", digest=9)
+        result = published(0, topic=self.INVOICES, session="two", key="0", digest=5, at_ms=40.0)
+        rows = [*BOTH_0_1, stored("a", 0, 0, topic=self.INVOICES, digest=5)]
+        expect("valid", self.CHECK, rows, [self.orders(0), rejected, result])
+
     def test_a_message_that_was_not_acknowledged_needs_no_result_yet(self) -> None:
         events = [subscribed("a"), published(0, key="0"), received(0, "a")]
         expect("not applicable", self.CHECK, BOTH_0_1, events)
