@@ -21,8 +21,9 @@ from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage
 
-LEDGER = 1 << 40
-"""Factor that makes a position one number: `ledger * LEDGER + entry`."""
+LEDGER = 1 << 36
+"""Factor that makes a position one number of 64 bits: `ledger * LEDGER + entry`. Ledgers have ids up to 2^27: the first
+one of a region is below 10,000,000 (`ledger_id_base`)."""
 
 SNAPSHOT_SCHEMA = schema(
     "topic string, region string, position string, upto bigint, other_region string, other_upto bigint"
