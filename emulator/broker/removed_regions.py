@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
 
 logger = logging.getLogger(__name__)
+
+TIME_MS_MAX: Final = 253_402_300_799_000
+"""The end of the year 9999, in ms since 1970."""
 
 
 class RegionWithPeers(RegionServices, Protocol):
@@ -47,6 +50,18 @@ class Removal(NamedTuple):
     """Time by the clock of the region that made it, in ms since 1970."""
     by: str
     """The region that received the request."""
+
+    @classmethod
+    def parse(cls, value: bytes) -> Removal:
+        """Return a stored record. A damaged one is still a removal, whose time and region are unknown: 0 and empty."""
+        try:
+            raw = json.loads(value)
+            at_ms, by = raw["at_ms"], raw["by"]
+            if type(at_ms) is int and 0 <= at_ms <= TIME_MS_MAX and isinstance(by, str):
+                return cls(at_ms, by)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        return cls(0, "")
 
     @property
     def time(self) -> str:
@@ -118,7 +133,7 @@ class RemovedRegions:
             if self._removed.pop(key.name, None) is not None and key.name in self._region.peers:
                 self._region.peers[key.name].set_removed(NO_REASON)
             return
-        self._removed[key.name] = Removal(**json.loads(change.value))
+        self._removed[key.name] = Removal.parse(change.value)
         logger.warning("region %s was removed: its links are refused", key.name)
         if key.name in self._region.peers:
             self._region.peers[key.name].set_removed(self.why(key.name))

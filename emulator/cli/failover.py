@@ -161,7 +161,9 @@ def translate(
 
 def translation_as_text(found: Translation) -> str:
     """Return a translation in lines of at most 80 columns."""
-    lines = [f"{found.position} in {found.source} of {_short(found.topic)}, in {found.target}"]
+    lines = [
+        f"{_short(found.topic)}: position {found.position} of {found.source}, translated to {found.target}"
+    ]
     if found.exact is not None:
         lines += entry("exact", found.exact)
     else:

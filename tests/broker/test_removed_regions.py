@@ -125,3 +125,16 @@ async def test_a_removed_region_may_not_be_named_by_a_policy() -> None:
         response = await ask(world, "us", "POST", target, ["us", "eu", "ap"])
         assert response.status == 412
         assert b"ap was removed at" in response.body
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{", b"[]", b"{}", b'{"at_ms": 1e999, "by": "us"}', b'{"at_ms": -1, "by": 2}']
+)
+async def test_a_damaged_record_of_a_removal_still_refuses_the_region(value: bytes) -> None:
+    async with regions("us", "ap", clusters={"ap": "asia"}) as world:
+        us = world.running["us"]
+        await us.metadata.put(RemovedRegionPath("ap").text, value)
+        await until(lambda: explain(us, "link", "us ap").causes == ("link-removed",))
+        await world.crash("us")
+        await world.start("us")
+        assert "ap" in world.running["us"].removed_regions

@@ -68,7 +68,7 @@ def test_a_translation_is_exact_or_has_bounds() -> None:
         PLAN.topic, "5:17", "us-east", "eu-central", exact="3:9", origin="us-east:5:17", basis="the entry"
     )
     assert translation_as_text(found).splitlines() == [
-        "5:17 in us-east of orders, in eu-central",
+        "orders: position 5:17 of us-east, translated to eu-central",
         "  exact        3:9",
         "  origin       us-east:5:17",
         "  by           the entry",

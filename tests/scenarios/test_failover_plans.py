@@ -136,7 +136,7 @@ async def test_three_regions_are_quiet_only_together() -> None:
         await consumed(us, 10)
         assert (await world.settled_plan(0)).quiet
         found = await plan_failover(world.killed("ap"), TOPIC, "s", "us", "eu")
-        assert not found.quiet, "nobody knows what the third region sends when it returns"
+        assert not found.quiet, "what the third region sends when it returns is unknown"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_three_regions_are_quiet_only_together() -> None:
         ("orders", "s", "mars", "eu", "no region 'mars' in this run"),
         ("orders", "s", "us", "mars", "no region 'mars' in this run"),
         ("nothing", "s", "us", "eu", "us: Topic persistent://public/default/nothing not found"),
-        ("orders", "nobody", "us", "eu", "us: Subscription nobody not found for topic"),
+        ("orders", "missing", "us", "eu", "us: Subscription missing not found for topic"),
         ("no/such", "s", "us", "eu", "topic 'no/such': must be"),
         ("non-persistent://public/default/x", "s", "us", "eu", "a non-persistent topic keeps no messages"),
         ("void/default/x", "s", "us", "eu", "us: "),

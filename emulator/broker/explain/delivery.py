@@ -12,6 +12,7 @@ from typing import Final
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication import individual_acks
 from emulator.core.replication.delivery_state import (
     SCAN_ENTRIES_MAX,
     DeliveryScan,
@@ -24,7 +25,6 @@ from emulator.core.replication.failover_plan import (
     SourceComparison,
     SourceLog,
 )
-from emulator.core.replication.individual_acks import apply_stored_claims
 from emulator.core.replication.origins import Origin, OriginLedger
 from emulator.core.replication.subscription_updates import never_reaches
 from emulator.model.values import Position
@@ -85,7 +85,7 @@ async def _scan(topic: Topic, scan: DeliveryScan, acked: Cursor, begin: int, end
             return
         entries = [entry for entry in entries if entry.entry_id < end]
         if acked.claims and _takes_claims(topic):
-            apply_stored_claims(acked, entries, OriginLedger(here, topic.ledger_id))
+            individual_acks.apply_stored_claims(acked, entries, OriginLedger(here, topic.ledger_id))
         for entry in entries:
             _add(topic, scan, acked, entry, reached)
         read += READ_ENTRIES if not entries else len(entries)
@@ -161,11 +161,9 @@ def scanned(topic: Topic, entry: StoredEntry) -> ScannedEntry:
 
 
 def origin_of(topic: Topic, entry: StoredEntry) -> Origin | None:
-    """Return the origin of an entry; None: a region that does not append source positions sent it."""
-    info = entry.info
-    if info.replicated_from is None:
-        return Origin(topic.region.config.region, topic.ledger_id, entry.entry_id)
-    return None if info.source_position is None else Origin.of(info.replicated_from, info.source_position)
+    """Return the origin of an entry of a topic's log; None: a region that does not append source positions sent it."""
+    own = OriginLedger(topic.region.config.region, topic.ledger_id)
+    return individual_acks.origin_of(own, entry.entry_id, entry.info)
 
 
 def _reaches(topic: Topic, entry: StoredEntry, remote: str) -> bool:
