@@ -60,7 +60,8 @@ run: setup
 endif
 
 # Two at a time: most of them wait for something most of the time. What is in one file stays together and in order.
-PYTEST := $(VENV)/python -m pytest -n 2 --dist loadfile
+# Tests start thousands of programs: each module is compiled once, not by every program.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(VENV)/python -m pytest -n 2 --dist loadfile
 
 test: setup
 	@$(PYTEST) -m "not real and not long and not slow" $(ARGS)

@@ -82,7 +82,7 @@ class RegionRecord:
     process: ProcessIdentity | None = None
     """The region's process. None: it was never started, or the region does not run as a process."""
     stopped: bool = False
-    """A graceful stop was requested. Valid only after the process has ended."""
+    """A graceful stop was requested. As an outcome it is valid only after the process has ended."""
     was_ready: bool = False
     """The region was ready at least once since its latest start."""
     lost: bool = False

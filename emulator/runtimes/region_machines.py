@@ -105,9 +105,10 @@ class RegionMachines(ABC):
         await self._apply(region, what, request)
 
     async def _apply(self, name: str, what: str, request: Callable[[RunRecord], AdminRequest]) -> None:
-        """Send the request of the current record until the region has applied it or does not run. Of two concurrent
-        commands the later one wins, because the latest record is sent. Raises RuntimeFailure after APPLY_SECONDS, or
-        after the time that a region may take until it is ready, if it starts and does not listen yet."""
+        """Send the request of the current record until the region has applied it, is stopping or does not run. Of two
+        concurrent commands the later one wins, because the latest record is sent. Raises RuntimeFailure after
+        APPLY_SECONDS, or after the time that a region may take until it is ready, if it starts and does not listen
+        yet."""
         reason = ""
         starts = not self._directory.read().regions[name].was_ready
         try:
@@ -118,6 +119,8 @@ class RegionMachines(ABC):
                     try:
                         answer = await call(region.host, region.admin_port, *sent)
                     except NoHttpResponse as failure:
+                        if self._directory.read().regions[name].stopped:
+                            return  # it closed its admin port, and receives the record at its next start
                         reason = str(failure)
                     else:
                         if answer.status == 204 and request(self._directory.read()) == sent:

@@ -3,8 +3,8 @@
     python fake_broker.py [--BEHAVIOUR REGION] REGION_JSON
 
 Behaviours of the named region: `--dies` exits at once, `--never-ready` never reports readiness, `--deaf` ignores
-SIGTERM. The program listens on its admin port only, and appends every received link state to `received.jsonl` in its
-folder.
+SIGTERM, `--lingers` closes its admin port on SIGTERM and lives on. The program listens on its admin port only, and
+appends every received link state to `received.jsonl` in its folder.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def main(behaviours: list[str], path: Path) -> int:
     Handler.ready = "--never-ready" not in mine
     Handler.received = path.parent / "received.jsonl"
     server = ThreadingHTTPServer((config["bind_host"], config["admin_port"]), Handler)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if "--deaf" in mine else lambda *_: os._exit(0))
+    on_stop = {"--deaf": signal.SIG_IGN, "--lingers": lambda *_: server.socket.close()}
+    chosen = [on_stop[option] for option in mine & on_stop.keys()]
+    signal.signal(signal.SIGTERM, chosen[0] if chosen else lambda *_: os._exit(0))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     while not config["owner_pid"] or Path(f"/proc/{config['owner_pid']}").exists():
         time.sleep(0.1)

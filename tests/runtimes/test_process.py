@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
+from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory
 from emulator.run.processes import ProcessState
-from emulator.runtimes import region_kafka, region_processes, regions
+from emulator.runtimes import region_kafka, region_machines, region_processes, regions
+from emulator.runtimes.admin_client import NoHttpResponse, call
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -237,6 +240,25 @@ async def test_connections_of_a_region_that_dies_during_a_reset_count_as_broken(
     monkeypatch.setattr(runtime, "_states", reported_late)
     await runtime.break_connections([("us-east", "us-west")], "reset")
     assert next(looks, None) is None, "it looked again"
+
+
+async def test_a_link_changes_while_one_of_its_regions_is_stopping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_machines, "APPLY_SECONDS", 5.0)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        runtime = fake_run(tmp_path, "--lingers", "us-west")
+        await runtime.up()
+        stop = asyncio.create_task(runtime.stop("us-west"))
+        port = runtime._directory.read().regions["us-west"].admin_port
+        with suppress(NoHttpResponse):
+            while True:
+                await call("127.0.0.1", port, "GET", "/")
+        await begin(elsewhere(runtime), "cut", CLIENTS, "us-west")
+        assert states(await runtime.status())["us-west"] != "stopped", "it still stops"
+        await runtime.kill("us-west")
+        await stop
+        await runtime.down()
 
 
 async def test_a_paused_region_is_resumed_not_started(runtime: ProcessRuntime) -> None:

@@ -237,13 +237,16 @@ class ComposeRuntime(RecordedRuntime):
     async def _stop(self, names: Sequence[str]) -> None:
         before = await self._containers.by_region()
         alive = [name for name in names if state_of_container(before, name) != "gone"]
+        with self._directory.edit() as record:
+            for name in alive:
+                record.regions[name].stopped = True
         await asyncio.gather(*(self._containers.engine.stop(before[name], STOP_SECONDS) for name in alive))
         after = await self._containers.by_region()
         slow = [name for name in alive if name in after and after[name].exit_code == _KILLED_EXIT_CODE]
-        with self._directory.edit() as record:
-            for name in alive:
-                record.regions[name].stopped = name not in slow
         if slow:
+            with self._directory.edit() as record:
+                for name in slow:
+                    record.regions[name].stopped = False
             raise forced_kill_failure(slow, STOP_SECONDS)
 
     async def _describe_not_ready(self, name: str, state: ProcessState) -> str:
