@@ -32,7 +32,8 @@ def resident_bytes(pid: int) -> int | None:
 
 
 class MemoryCurves:
-    """Samples the resident memory of all regions of a run. Each start of a region begins a new curve."""
+    """Samples the resident memory of all regions of a run. Each start of a region begins a new curve, when the region
+    is ready: before, its program is still being loaded."""
 
     def __init__(self, read_bytes: Callable[[int], int | None] = resident_bytes) -> None:
         self._read_bytes = read_bytes
@@ -54,7 +55,11 @@ class MemoryCurves:
         except RuntimeFailure:
             return
         for region in status.regions:
-            if region.pid is None or (size := self._read_bytes(region.pid)) is None:
+            if (
+                region.state == "starting"
+                or region.pid is None
+                or (size := self._read_bytes(region.pid)) is None
+            ):
                 continue
             self._samples.setdefault(region.name, {}).setdefault(region.pid, []).append(size)
             line = {

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from emulator.runtimes.contract import RegionState
 from emulator.scenarios.chaos.control import ChaosControl
 from emulator.scenarios.chaos.memory import MEMORY_FILE, MIB, MemoryCurves, resident_bytes
 from tests.scenarios.virtual import REGIONS, PretendedRuntime, ScenarioHarness, in_virtual_time
@@ -28,16 +30,18 @@ def test_the_curve_of_each_region_is_written_and_summarised(tmp_path: Path) -> N
     assert "growth +1" in summary[0]
 
 
-def test_a_restart_begins_a_new_curve_so_that_growth_is_that_of_one_process(tmp_path: Path) -> None:
-    pids = iter([1, 1, 1, 1, 2, 2, 2])
+def test_a_restart_begins_a_new_curve_when_the_region_is_ready(tmp_path: Path) -> None:
+    """Growth is that of one process, without the time in which its program is loaded."""
+    states: Iterator[RegionState] = iter(["running"] * 4 + ["starting"] * 2 + ["running"] * 3)
+    pids = iter([1, 1, 1, 1, 2, 2, 2, 2, 2])
     sizes = iter([10, 10, 10, 10, 90, 90, 90])
 
     async def three_regions_sampled() -> list[str]:
         runtime = PretendedRuntime(tmp_path)
         memory = MemoryCurves(lambda pid: next(sizes) * MIB)
-        for _ in range(7):
-            pid = next(pids)
-            await memory.sample(_OneRegion(runtime, pid), lambda line: None)  # type: ignore[arg-type]
+        for pid in pids:
+            one = _OneRegion(runtime, pid, next(states))
+            await memory.sample(one, lambda line: None)  # type: ignore[arg-type]
         return list(memory.summary())
 
     assert in_virtual_time(three_regions_sampled()) == [
@@ -47,15 +51,14 @@ def test_a_restart_begins_a_new_curve_so_that_growth_is_that_of_one_process(tmp_
 
 
 class _OneRegion:
-    """The status of one region with a given process id."""
+    """The status of one region with a given process id and state."""
 
-    def __init__(self, runtime: PretendedRuntime, pid: int) -> None:
-        self._runtime = runtime
-        self._pid = pid
+    def __init__(self, runtime: PretendedRuntime, pid: int, state: RegionState) -> None:
+        self._runtime, self._pid, self._state = runtime, pid, state
 
     async def status(self) -> object:
         status = await self._runtime.status()
-        return replace(status, regions=(replace(status.regions[0], pid=self._pid),))
+        return replace(status, regions=(replace(status.regions[0], pid=self._pid, state=self._state),))
 
 
 def test_the_memory_of_a_process_includes_its_children() -> None:
