@@ -31,6 +31,7 @@ from spark_jobs.figures.scenario_run import ScenarioRun, read_scenario_run
 from spark_jobs.figures.timeline import Timeline, TimelineCount, actors_shown, collect_counts, make_timeline
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.faults import down_on_purpose, regions_lost, store_outages
+from spark_jobs.frames.metadata import MetadataComparison, compare_metadata
 from spark_jobs.frames.plans import PlanComparison, compare_plans
 from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary
 from spark_jobs.loading import LoadedRun, NormalisedRun
@@ -93,6 +94,8 @@ class QueryResults:
     loss: Loss
     subscriptions: Sequence[SubscriptionState]
     plans: Sequence[PlanComparison]
+    metadata: MetadataComparison | None
+    """None: there are no clusters that share metadata."""
     inconsistencies: Sequence[EvidenceDamage]
     """Contradictions in the history, reported after all other damages: missing lines cause contradictions."""
     curves: Sequence[Curve]
@@ -117,7 +120,7 @@ def evaluate(
     lost = queried.loss.lost
     further = [
         plans_kept(queried.plans, circumstances),
-        metadata_converged(folder, circumstances, history.end_ms),
+        metadata_converged(queried.metadata, circumstances, history.end_ms, folder.clusters),
         loss_result(queried.loss),
         replication_state_result(queried.subscriptions, lost, folder.namespaces),
     ]
@@ -156,6 +159,7 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
             measure_replication_state, evidence, remaining - normalised.unread_regions, namespaces
         )
         plans = workers.submit(compare_plans, evidence, recorded_plans(history.facts))
+        metadata = workers.submit(compare_metadata, run.metadata, history.end_ms)
         inconsistencies = workers.submit(find_inconsistencies, normalised.lines)
         curves, measures, counts = timed.result()
         return QueryResults(
@@ -163,6 +167,7 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
             loss.result(),
             subscriptions.result(),
             plans.result(),
+            metadata.result(),
             inconsistencies.result(),
             curves,
             measures,

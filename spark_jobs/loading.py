@@ -11,6 +11,7 @@ from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.history import events_of, read_history, renumbered
 from spark_jobs.frames.messages import stored_messages
+from spark_jobs.frames.metadata import SharedMetadata, read_metadata
 from spark_jobs.frames.summary import HistorySummary, LogSummary, outages, summarise_history, summarise_logs
 from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.region_log import (
@@ -44,6 +45,8 @@ class LoadedRun:
     ends: Mapping[tuple[str, str], int]
     """Highest entry id by region and topic, where it may be larger than the id of the newest stored entry."""
     journals: Sequence[CoordinatorEntry]
+    metadata: SharedMetadata | None
+    """Configuration stores and metadata events; None: no clusters share metadata."""
     is_transactional: bool
     """Whether the history or a log contains a transaction."""
     damages: Sequence[EvidenceDamage]
@@ -93,6 +96,7 @@ def load(folder: RunFolder) -> LoadedRun:
         values=values,
         ends=ends,
         journals=journals,
+        metadata=read_metadata(folder),
         is_transactional=transactional,
         damages=[*damages, *trim_damages],
         value_damages=value_damages,

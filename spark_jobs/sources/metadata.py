@@ -1,5 +1,9 @@
-"""The metadata of a run's clusters: their configuration stores (`configuration/<cluster>/configuration.sqlite`), their
-settings of metadata synchronisation, and the metadata events in all regions' logs of the event topic.
+"""The metadata of a run's clusters as tables: their configuration stores
+(`configuration/<cluster>/configuration.sqlite`), and the metadata events in all regions' logs of the event topic; and
+their settings of metadata synchronisation.
+
+`ConfigurationStores` has one part per store, `MetadataEvents` one per region. Values are JSON with sorted names, so
+that equal values have equal texts.
 """
 
 from __future__ import annotations
@@ -7,9 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import (
@@ -19,34 +27,58 @@ from emulator.model.stored_keys import (
     PartitionedTopicPath,
     SyncRecordPath,
     TopicPoliciesPath,
+    parse_path,
 )
 from emulator.model.values import TopicName
+from emulator.run.json_text import readable
 from emulator.storage.group import decode_group
 from emulator.wire.message_metadata import read_entry
-from spark_jobs.evidence.metadata_fold import (
-    EventStamp,
+from spark_jobs.engines.frames import record_batch, schema
+from spark_jobs.evidence.metadata_events import (
+    EXISTENCE,
+    NUMBER_MAX,
+    Document,
     MetadataEvent,
     as_written,
-    decides,
+    document_in,
+    is_number_of_partitions,
     is_shared,
     read_events,
     read_record,
 )
 from spark_jobs.sources.contract import Group, LogDamaged
 from spark_jobs.sources.region_log import READERS
-from spark_jobs.sources.run_folder import RunFolder
+from spark_jobs.sources.run_folder import RegionLog, RunFolder
 from spark_jobs.sources.sqlite import connect_read_only
 
 STORE_FILE = "configuration.sqlite"
+BATCH_ROWS = 16_384
 _WITH_EVENTS = ("events", "answer")
 """Kinds of messages in the event topic that contain events."""
+_EVENT = (
+    "path string, element string, value string, partitions bigint, is_deletion boolean, time_ms bigint,"
+    " counter bigint, source string, sequence bigint, incarnation string, origin string, at_ms double"
+)
+EVENT_SCHEMA = schema(f"damage string, region string, position string, excluded_by array<string>, {_EVENT}")
+"""An event in a region's log. `excluded_by`: clusters that do not share the path. `partitions`: the value, if it is a
+number of partitions. `origin`: source and incarnation. `at_ms`: time of the publish. `damage` is null except in rows
+for unreadable logs, which set only `region` besides."""
+STORE_SCHEMA = schema(f"damage string, cluster string, kind string, {_EVENT}")
+"""A row of a configuration store. `kind`:
+
+store     the store was read
+document  the value of one element of a document
+record    an event that the store applied to a document; `at_ms`: when, 0 if unknown
+claim     the store claims to have applied all events of `origin` up to `sequence`
+"""
+STORE, DOCUMENT, RECORD, CLAIM = "store", "document", "record", "claim"
 
 
 class StoreUnreadable(Exception):
     """A configuration store cannot be read; the message is a sentence without its full stop."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ClusterSync:
     """A cluster's settings of metadata synchronisation."""
 
@@ -68,32 +100,6 @@ class ClusterSync:
         )
 
 
-@dataclass(slots=True)
-class ClusterStore:
-    """The content of a cluster's configuration store at one time."""
-
-    cluster: str
-    values: Mapping[str, bytes]
-    """Documents by path."""
-    records: Mapping[str, bytes]
-    """Its records of the events applied to each document, by SyncRecordPath."""
-    has: Mapping[str, int]
-    """Origin of events -> sequence up to which it claims to have applied all of them."""
-
-    def claims(self, stamp: EventStamp) -> bool:
-        """Return whether the store claims to have applied this event."""
-        return self.has.get(stamp.origin, 0) >= stamp.sequence
-
-    def recorded_events(self, path: str, element: str) -> list[tuple[EventStamp, float]]:
-        """Return the recorded events that determine an element, and the time at which the store applied each; 0 for a
-        deletion of the document."""
-        record = self.records.get(SyncRecordPath(path).text)
-        if record is None:
-            return []
-        deciding = (event for event in read_record(path, record) if decides(event.element, element))
-        return [(event.stamp, event.published_ms) for event in deciding]
-
-
 def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
     """Return the settings of each cluster that shares metadata. Other readers report unreadable files."""
     found: dict[str, ClusterSync] = {}
@@ -113,8 +119,100 @@ def store_path(run: Path, cluster: str) -> Path:
     return run / "configuration" / cluster / STORE_FILE
 
 
-def read_store(run: Path, cluster: str) -> ClusterStore:
-    """Read a cluster's configuration store. Raises StoreUnreadable."""
+@dataclass(frozen=True)
+class ConfigurationStores:
+    """Source of the rows of all clusters' configuration stores, in STORE_SCHEMA."""
+
+    run: Path
+    settings: Mapping[str, ClusterSync]
+    clusters: tuple[str, ...]
+    """The clusters whose stores are read."""
+    schema = STORE_SCHEMA
+
+    def parts(self) -> Sequence[str]:
+        return self.clusters
+
+    def size_bytes(self) -> int:
+        files = (Path(f"{store_path(self.run, one)}{end}") for one in self.clusters for end in ("", "-wal"))
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+    def read(self, part: str) -> Iterator[pa.RecordBatch]:
+        try:
+            # Read completely first: a store that is damaged anywhere is compared with nothing.
+            rows = list(_store_rows(part, self.settings[part], _read_store(self.run, part)))
+        except StoreUnreadable as problem:
+            rows = [(str(problem), part, *[None] * (len(STORE_SCHEMA) - 2))]
+        yield from _in_batches(rows, STORE_SCHEMA)
+
+
+@dataclass(frozen=True)
+class MetadataEvents:
+    """Source of the events in all regions' logs of the event topic, in EVENT_SCHEMA: an event has a row for each
+    message with it. A message without events, or with the events of another cluster than its region's, is skipped, as
+    regions do."""
+
+    logs: tuple[RegionLog, ...]
+    topic: str
+    clusters: Mapping[str, str]
+    """Region -> its cluster."""
+    settings: Mapping[str, ClusterSync]
+    schema = EVENT_SCHEMA
+
+    def parts(self) -> Sequence[RegionLog]:
+        return self.logs
+
+    def size_bytes(self) -> int | None:
+        """Return the size of the whole logs; None with Kafka, where it is unknown before reading."""
+        if any(log.backend == "kafka" for log in self.logs):
+            return None
+        return sum(log.size_bytes for log in self.logs)
+
+    def read(self, part: RegionLog) -> Iterator[pa.RecordBatch]:
+        yield from _in_batches(self._rows(part), EVENT_SCHEMA)
+
+    def _rows(self, log: RegionLog) -> Iterator[Sequence[Any]]:
+        reader = READERS.get(log.backend)
+        if reader is None:
+            yield self._damage(log, f"the log of {log.region} cannot be read: its backend is {log.backend}")
+            return
+        try:
+            for group in reader.read_topic(log, self.topic):
+                for entry, event in _in_group(group, log.region, self.clusters):
+                    yield self._row(log.region, f"{group.ledger_id}:{entry}", event)
+        except (LogDamaged, StorageError, ProtocolError) as damage:
+            yield self._damage(log, str(damage))
+
+    def _row(self, region: str, position: str, event: MetadataEvent) -> Sequence[Any]:
+        excluded = [name for name, one in self.settings.items() if not one.shares(event.path)]
+        return None, region, position, excluded, *event_values(event)
+
+    @staticmethod
+    def _damage(log: RegionLog, sentence: str) -> Sequence[Any]:
+        return sentence, log.region, *[None] * (len(EVENT_SCHEMA) - 2)
+
+
+def _in_batches(rows: Iterable[Sequence[Any]], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as columns, at least one batch: Spark detects from the first one that there are columns."""
+    remaining = iter(rows)
+    while some := list(islice(remaining, BATCH_ROWS)):
+        yield record_batch(some, columns)
+    yield record_batch([], columns)
+
+
+def event_values(event: MetadataEvent) -> Sequence[Any]:
+    """Return the columns `_EVENT` of an event."""
+    stamp, value = event.stamp, None if event.is_deletion else _value(event.element, event.value)
+    number = event.value if value is not None and is_number_of_partitions(event.element) else None
+    names = (event.path, event.element)
+    return *names, value, number, event.is_deletion, *stamp, stamp.origin, float(event.published_ms)
+
+
+def _value(element: str, value: Any) -> str:
+    return json.dumps(True if element == EXISTENCE else value, sort_keys=True)
+
+
+def _read_store(run: Path, cluster: str) -> Mapping[str, bytes]:
+    """Return the values of a cluster's configuration store by path. Raises StoreUnreadable."""
     path = store_path(run, cluster)
     try:
         with contextlib.ExitStack() as resources:
@@ -122,55 +220,65 @@ def read_store(run: Path, cluster: str) -> ClusterStore:
             meta = dict(connection.execute("SELECT key, value FROM meta"))
             if meta.get("cluster", cluster) != cluster:
                 raise StoreUnreadable(f"the store of {cluster} belongs to {meta['cluster']}")
-            rows = connection.execute("SELECT path, value FROM kv").fetchall()
-            return _store(cluster, [(key, bytes(value)) for key, value in rows if value is not None])
+            rows = connection.execute("SELECT path, value FROM kv WHERE value IS NOT NULL")
+            return {str(key): bytes(value) for key, value in rows}
     except FileNotFoundError:
         raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} is missing") from None
-    except (sqlite3.Error, OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
         raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} cannot be read: {problem}") from problem
 
 
-def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> ClusterStore:
-    values = dict(rows)
-    has = json.loads(values.get(SYNC_APPLIED_PATH.text, b"{}"))
+def _store_rows(cluster: str, sync: ClusterSync, values: Mapping[str, bytes]) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a store. Raises StoreUnreadable for a record or claim that cannot be decoded."""
+    yield None, cluster, STORE, *[None] * (len(STORE_SCHEMA) - 3)
+    path = ""
+    try:
+        for origin, sequence in _claims(cluster, values):
+            yield None, cluster, CLAIM, *[None] * 8, sequence, None, origin, None
+        for path, value in values.items():
+            key = parse_path(path)
+            if isinstance(key, SyncRecordPath):
+                for event in read_record(key.of, value):
+                    yield None, cluster, RECORD, *event_values(event)
+            elif sync.shares(path):
+                for element, text in _elements(path, value):
+                    yield None, cluster, DOCUMENT, path, element, text, *[None] * 9
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        where = f"configuration/{cluster}/{STORE_FILE}, {readable(path)}"
+        raise StoreUnreadable(f"{where}: it cannot be read: {problem}") from problem
+
+
+def _claims(cluster: str, values: Mapping[str, bytes]) -> Iterator[tuple[str, int]]:
+    """Yield the origin of events and the sequence up to which the store claims to have applied all of them."""
+    claims = dict(json.loads(values.get(SYNC_APPLIED_PATH.text, b"{}")))
     if SYNC_CLOCK_PATH.text in values:
         clock = json.loads(values[SYNC_CLOCK_PATH.text])
-        has[f"{cluster}:{clock['incarnation']}"] = clock["sequence"]
-    documents = {path: value for path, value in values.items() if is_shared(path)}
-    prefix = SyncRecordPath.prefix()
-    records = {path: value for path, value in values.items() if path.startswith(prefix)}
-    return ClusterStore(cluster, documents, records, has)
+        claims[f"{cluster}:{clock['incarnation']}"] = clock["sequence"]
+    for origin, sequence in claims.items():
+        if type(sequence) is not int or not 0 <= sequence <= NUMBER_MAX:
+            raise ValueError(f"{sequence!r} is not the sequence of an event")
+        yield readable(origin), sequence
 
 
-def read_event_topic(folder: RunFolder, topic: str) -> tuple[dict[EventStamp, MetadataEvent], list[str]]:
-    """Return every event that any region stores, with the time of its first publish, and a sentence for each unreadable
-    log. A message without events, or with the events of another cluster than its region's, is skipped, as regions
-    do."""
-    found: dict[EventStamp, MetadataEvent] = {}
-    unreadable: list[str] = []
-    for log in folder.logs:
-        reader = READERS.get(log.backend)
-        if reader is None:
-            unreadable.append(f"the log of {log.region} cannot be read: its backend is {log.backend}")
-            continue
-        try:
-            for group in reader.read_topic(log, topic):
-                for event in _in_group(group, log.region, folder.clusters):
-                    before = found.get(event.stamp)
-                    if before is None or event.published_ms < before.published_ms:
-                        found[event.stamp] = event
-        except (LogDamaged, StorageError, ProtocolError) as damage:
-            unreadable.append(str(damage))
-    return found, unreadable
+def _elements(path: str, stored: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        document: Document = document_in(path, stored)
+        texts = [(readable(element), _value(element, value)) for element, value in document.items()]
+    except (ValueError, AttributeError, RecursionError):
+        document = {EXISTENCE: True, "unreadable": stored.decode(errors="replace")}
+        texts = [(element, _value(element, value)) for element, value in document.items()]
+    yield from texts
 
 
-def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterator[MetadataEvent]:
-    for data in decode_group(group.data, f"the event topic in {region}"):
+def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterator[tuple[int, MetadataEvent]]:
+    """Yield the entry id and each event of the messages in a group."""
+    place = f"the event topic in {region}"
+    for entry, data in enumerate(decode_group(group.data, place), group.first_entry_id):
         info = read_entry(data)
-        if info.marker_type is not None:
-            continue
-        cluster = clusters.get(info.replicated_from or region, "")
-        yield from events_in(bytes(data[info.payload_offset :]), cluster, info.publish_time_ms)
+        if info.marker_type is None:
+            cluster = clusters.get(info.replicated_from or region, "")
+            for event in events_in(bytes(data[info.payload_offset :]), cluster, info.publish_time_ms):
+                yield entry, event
 
 
 def events_in(payload: bytes, cluster: str, published_ms: float) -> list[MetadataEvent]:

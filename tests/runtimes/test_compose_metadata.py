@@ -14,6 +14,9 @@ from emulator.errors import Refused
 from emulator.runtimes.compose.runtime import ComposeRuntime
 from spark_jobs.checks.check import Circumstances
 from spark_jobs.checks.metadata_converged import metadata_converged
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.frames import use_engine
+from spark_jobs.frames.metadata import compare_metadata, read_metadata
 from spark_jobs.sources.run_folder import open_run_folder
 
 from .containers import need_containers, remove
@@ -70,7 +73,10 @@ def test_the_verifier_checks_shared_metadata_after_a_clock_skew_and_a_lost_store
     kept = run_dir / "configuration" / "europe"
     lost, new = (identity(kept / one / "configuration.sqlite") for one in ("lost-1", "."))
     assert lost != new, "it began with a new store, and the lost one is kept"
-    found = metadata_converged(open_run_folder(run_dir), Circumstances(namespaces={}), end_ms=1e15)
+    folder = open_run_folder(run_dir)
+    with use_engine(EmbeddedEngine()):
+        compared = compare_metadata(read_metadata(folder), end_ms=1e15)
+    found = metadata_converged(compared, Circumstances(namespaces={}), 1e15, folder.clusters)
     assert found is not None
     assert found.verdict == "valid", found.sentence
     assert "americas and europe" in found.sentence

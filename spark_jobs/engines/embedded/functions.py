@@ -50,6 +50,7 @@ def _function(name: str) -> Callable[..., Column]:
 # ---- one value ----
 
 coalesce = _function("coalesce")
+greatest = _function("greatest")
 least = _function("least")
 
 

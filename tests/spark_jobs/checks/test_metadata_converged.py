@@ -28,10 +28,33 @@ from emulator.simulation.scenarios.run import (
     run_scenario,
 )
 from spark_jobs.checks.check import Circumstances
-from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, SharedMetadata, conclude, metadata_converged
-from spark_jobs.evidence.metadata_fold import EventStamp, MetadataEvent, document_in, fold
-from spark_jobs.sources.metadata import ClusterStore, ClusterSync, events_in
+from spark_jobs.checks.metadata_converged import metadata_converged
+from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.frames import small_frame, use_engine
+from spark_jobs.evidence.metadata_events import Document, EventStamp, MetadataEvent, document_in
+from spark_jobs.frames.metadata import (
+    UNDER_WAY_MS,
+    SharedMetadata,
+    compare_metadata,
+    deciding_events,
+    each_event,
+    expected_elements,
+    read_metadata,
+)
+from spark_jobs.sources.metadata import (
+    CLAIM,
+    DOCUMENT,
+    EVENT_SCHEMA,
+    RECORD,
+    STORE,
+    STORE_SCHEMA,
+    event_values,
+    events_in,
+)
 from spark_jobs.sources.run_folder import open_run_folder
+from spark_jobs.verdict import CheckResult
+from tests.swarm.checkers.metadata_fold import Folded, fold
 
 EVENTS = "persistent://pulsar/system/metadata-events"
 PLACE = NamespacePath("acme/orders").text
@@ -86,10 +109,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return played(tmp_path_factory.mktemp("played") / "run")
 
 
-def judged(run: Path) -> tuple[str, str]:
-    found = metadata_converged(open_run_folder(run), CALM, end_ms=1e15)
+def result_of_run(run: Path) -> CheckResult:
+    folder = open_run_folder(run)
+    with use_engine(EmbeddedEngine()):
+        compared = compare_metadata(read_metadata(folder), end_ms=1e15)
+    found = metadata_converged(compared, CALM, 1e15, folder.clusters)
     assert found is not None
     assert found.invariant == "INV-53"
+    return found
+
+
+def judged(run: Path) -> tuple[str, str]:
+    found = result_of_run(run)
     return found.verdict, found.sentence
 
 
@@ -114,8 +145,7 @@ def test_an_edited_store_is_found(run: Path, tmp_path: Path) -> None:
     said = json.dumps({"policies": {"replication_clusters": ["eu"]}}).encode()
     path = NamespacePath("public/default").text
     edit(run, "europe", "UPDATE kv SET value = ? WHERE path = ?", said, path)
-    found = metadata_converged(open_run_folder(run), CALM, end_ms=1e15)
-    assert found is not None
+    found = result_of_run(run)
     assert found.verdict == "invalid"
     assert {(one["cluster"], one["kind"]) for one in found.witness} == {("europe", "differs")}
     assert "namespace/public/default/policies/replication_clusters" in {one["path"] for one in found.witness}
@@ -145,7 +175,8 @@ def test_a_store_that_cannot_be_read_is_unknown(run: Path, tmp_path: Path, harm:
 
 def test_nothing_is_checked_where_nothing_is_shared(tmp_path: Path) -> None:
     run = played(tmp_path / "run", events="")
-    assert metadata_converged(open_run_folder(run), CALM, end_ms=1e15) is None
+    assert read_metadata(open_run_folder(run)) is None
+    assert metadata_converged(compare_metadata(None, 1e15), CALM, 1e15, {}) is None
 
 
 # ---- events and stores, built by hand ----
@@ -160,14 +191,40 @@ def event(
 MADE = event(0, 1, "a", 1, element=EXISTENCE)._replace(value=None)
 
 
-def store(cluster: str, value: int | None, has: dict[str, int]) -> ClusterStore:
-    document = {} if value is None else {PLACE: json.dumps({"policies": {"max": value}}).encode()}
-    return ClusterStore(cluster, document, {}, has)
+def store(cluster: str, value: int | None, has: dict[str, int]) -> list[tuple[object, ...]]:
+    """Return the rows of a store with this value of the element, which claims to have applied these events."""
+    claims = [
+        (None, cluster, CLAIM, *[None] * 8, sequence, None, origin, None) for origin, sequence in has.items()
+    ]
+    elements = {} if value is None else {EXISTENCE: "true", "policies/max": str(value)}
+    document = [(None, cluster, DOCUMENT, PLACE, name, text, *[None] * 9) for name, text in elements.items()]
+    return [(None, cluster, STORE, *[None] * 12), *claims, *document]
 
 
-def evidence(stores: list[ClusterStore], events: list[MetadataEvent]) -> SharedMetadata:
-    settings = {one.cluster: ClusterSync(EVENTS, (), True) for one in stores}
-    return SharedMetadata(settings, tuple(stores), fold(events), frozenset(one.stamp for one in events), ())
+def copies_of(events: list[MetadataEvent], region: str = "us") -> list[tuple[object, ...]]:
+    return [(None, region, f"1:{entry}", [], *event_values(one)) for entry, one in enumerate(events)]
+
+
+def conclude(
+    stores: list[list[tuple[object, ...]]],
+    events: list[MetadataEvent],
+    end_ms: float = 1e9,
+    circumstances: Circumstances = CALM,
+    more: list[tuple[object, ...]] | None = None,
+) -> CheckResult:
+    """Return the result for these rows of stores, and these events; `more`: rows of further copies of events."""
+    rows = [row for one in stores for row in one]
+    metadata = SharedMetadata(
+        tuple(str(one[0][1]) for one in stores),
+        small_frame(rows, STORE_SCHEMA),
+        small_frame([*copies_of(events), *(more or [])], EVENT_SCHEMA),
+        (),
+    )
+    found = metadata_converged(
+        compare_metadata(metadata, end_ms), circumstances, end_ms, {"us": "a", "asia": "a", "eu": "b"}
+    )
+    assert found is not None
+    return found
 
 
 HEARD = {"a:1": 9, "b:1": 9}
@@ -175,36 +232,75 @@ RACE = [MADE, event(1, 50, "b", 1), event(2, 50, "a", 2)]
 """Two events at the same time: that of the cluster whose name sorts first wins."""
 
 
-def test_clusters_for_which_the_last_that_came_wins_are_found() -> None:
-    alike = conclude(evidence([store("a", 2, HEARD), store("b", 2, HEARD)], RACE), CALM, 1e9)
+def test_clusters_for_which_the_last_that_came_wins_are_found(engine: QueryEngine) -> None:
+    alike = conclude([store("a", 2, HEARD), store("b", 2, HEARD)], RACE)
     assert alike.verdict == "valid"
-    differ = conclude(evidence([store("a", 1, HEARD), store("b", 2, HEARD)], RACE), CALM, 1e9)
+    assert alike.sentence.startswith("3 metadata events: the stores of a and b are")
+    differ = conclude([store("a", 1, HEARD), store("b", 2, HEARD)], RACE)
     assert differ.verdict == "invalid"
-    assert differ.witness[0]["path"] == "namespace/acme/orders/policies/max"
-    assert (differ.witness[0]["stored"], differ.witness[0]["expected"]) == (1, 2)
-    both_wrong = conclude(evidence([store("a", 1, HEARD), store("b", 1, HEARD)], RACE), CALM, 1e9)
+    assert differ.sentence == (
+        "1 document is not the result of applying all events: namespace/acme/orders/policies/max of a is 1, not 2."
+    )
+    assert differ.witness == (
+        {
+            "kind": "differs",
+            "cluster": "a",
+            "regions": ["asia", "us"],
+            "path": "namespace/acme/orders/policies/max",
+            "stored": 1,
+            "expected": 2,
+            "event": "50 a #2: policies/max, in us at 1:2",
+            "events": ["50 a #2: policies/max, in us at 1:2", "1 a #1: existence, in us at 1:0"],
+        },
+    )
+    both_wrong = conclude([store("a", 1, HEARD), store("b", 1, HEARD)], RACE)
     assert both_wrong.verdict == "invalid", "equal stores can all be wrong"
 
 
-def test_an_event_in_progress_at_the_end_is_no_fault() -> None:
-    behind = evidence([store("a", 2, HEARD), store("b", 1, {"a:1": 1, "b:1": 9})], RACE)
-    assert conclude(behind, CALM, 1_000.0 + UNDER_WAY_MS / 2).verdict == "valid"
-    assert conclude(behind, CALM, 1_001.0 + UNDER_WAY_MS).verdict == "unknown"
+def test_an_event_in_progress_at_the_end_is_no_fault(engine: QueryEngine) -> None:
+    behind = [store("a", 2, HEARD), store("b", 1, {"a:1": 1, "b:1": 9})]
+    under_way = conclude(behind, RACE, 1_000.0 + UNDER_WAY_MS / 2)
+    assert under_way.verdict == "valid"
+    assert "Not yet applied at the end: 1 document is older" in under_way.sentence
+    late = conclude(behind, RACE, 1_001.0 + UNDER_WAY_MS)
+    assert late.verdict == "unknown"
+    assert late.witness[0]["event"] == "50 a #2: policies/max, in us at 1:2"
     cut = replace(CALM, cut=frozenset({("us", "eu")}))
-    assert conclude(behind, cut, 1_001.0 + UNDER_WAY_MS).verdict == "valid"
+    assert conclude(behind, RACE, 1_001.0 + UNDER_WAY_MS, cut).verdict == "valid"
 
 
-def test_what_was_deleted_is_not_brought_back_by_an_older_event() -> None:
+def test_what_was_deleted_is_not_brought_back_by_an_older_event(engine: QueryEngine) -> None:
     gone = event(0, 60, "b", 2, element=EXISTENCE, gone=True)
     told = [*RACE, gone]
-    assert (
-        conclude(evidence([store("a", None, HEARD), store("b", None, HEARD)], told), CALM, 1e9).verdict
-        == "valid"
+    assert conclude([store("a", None, HEARD), store("b", None, HEARD)], told).verdict == "valid"
+    back = conclude([store("a", None, HEARD), store("b", 2, HEARD)], told)
+    assert back.verdict == "invalid"
+    assert {one["event"] for one in back.witness} == {"60 b #2: existence, in us at 1:3"}
+
+
+def test_an_event_is_the_same_in_every_region(engine: QueryEngine) -> None:
+    """Copies of one event count once; with other contents they are found."""
+    stores = [store("a", 2, HEARD), store("b", 2, HEARD)]
+    copied = conclude(stores, RACE, more=copies_of(RACE, "eu"))
+    assert (copied.verdict, copied.sentence[:18]) == ("valid", "3 metadata events:")
+    changed = conclude(stores, RACE, more=copies_of([event(3, 50, "b", 1)], "eu"))
+    assert changed.verdict == "invalid"
+    assert changed.sentence == (
+        "Regions store different contents of one event: 50 b #1, of namespace/acme/orders."
     )
-    assert (
-        conclude(evidence([store("a", None, HEARD), store("b", 2, HEARD)], told), CALM, 1e9).verdict
-        == "invalid"
-    )
+    assert changed.witness[0]["events"] == [
+        "50 b #1: policies/max, in eu at 1:0",
+        "50 b #1: policies/max, in us at 1:1",
+    ]
+
+
+def test_a_change_that_was_not_published_is_no_result_of_events(engine: QueryEngine) -> None:
+    unpublished = event(7, 90, "b", 5)
+    record = (None, "b", RECORD, *event_values(unpublished._replace(published_ms=2_000.0)))
+    stores = [store("a", 2, HEARD), [*store("b", 7, HEARD), record]]
+    assert conclude(stores, RACE, 3_000.0).verdict == "valid"
+    late = conclude(stores, RACE, 2_001.0 + UNDER_WAY_MS)
+    assert (late.verdict, late.witness[0]["kind"]) == ("unknown", "not published")
 
 
 def test_a_region_speaks_for_its_own_cluster_only() -> None:
@@ -216,47 +312,68 @@ def test_a_region_speaks_for_its_own_cluster_only() -> None:
     assert events_in(b"no pack", "a", 1.0) == []
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_it_agrees_with_the_regions_on_any_events_in_any_order(seed: int) -> None:
-    chance = Random(seed)
+def results_of(events: list[MetadataEvent]) -> dict[str, Document]:
+    """Return the documents that result from the events, by path, according to the bound engine."""
+    found: dict[str, dict[str, object]] = {}
+    copies = small_frame(copies_of(events), EVENT_SCHEMA)
+    for row in expected_elements(deciding_events(each_event(copies))).collect():
+        found.setdefault(row["path"], {})[row["element"]] = json.loads(row["expected"])
+    return found
+
+
+def chosen_events(seed: int) -> list[MetadataEvent]:
+    """Return random events of a document of this seed, in the order of their sequences."""
+    chance, path, made = Random(seed), NamespacePath(f"acme/orders-{seed}").text, []
     elements = (EXISTENCE, "policies/max", "policies/min", "owner")
-    made = []
     for sequence in range(1, chance.randint(2, 15)):
-        stamp = (chance.randint(1, 4), chance.randint(0, 1), chance.choice("abc"), sequence, "1")
+        stamp = EventStamp(chance.randint(1, 4), chance.randint(0, 1), chance.choice("abc"), sequence, "1")
         element, gone = chance.choice(elements), chance.random() < 0.3
         value = None if gone or element == EXISTENCE else chance.randint(0, 3)
-        made.append((element, value, gone, stamp))
-    record = DocumentRecord(PLACE)
-    for element, value, gone, stamp in chance.sample(made, len(made)):
-        record.merge(core_event.SyncEvent(PLACE, element, value, gone, core_event.SyncStamp(*stamp)), "a", 0)
-    ours = fold(
-        MetadataEvent(PLACE, element, value, gone, EventStamp(*stamp), 0.0)
-        for element, value, gone, stamp in chance.sample(made, len(made))
-    )
-    theirs = record.document()
-    assert ours[PLACE].document() == ({} if theirs is None else document_in(PLACE, theirs))
+        made.append(MetadataEvent(path, element, value, gone, stamp, 0.0))
+    return made
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
-    chance, path = Random(seed), PartitionedTopicPath("persistent://acme/orders/one").text
-    made = []
+def chosen_partitions(seed: int) -> list[MetadataEvent]:
+    chance, made = Random(seed), []
+    path = PartitionedTopicPath(f"persistent://acme/orders/topic-{seed}").text
     for sequence in range(1, chance.randint(2, 12)):
-        stamp = (chance.randint(1, 4), 0, chance.choice("abc"), sequence, "1")
-        count = chance.randint(1, 4)
+        stamp = EventStamp(chance.randint(1, 4), 0, chance.choice("abc"), sequence, "1")
+        count, gone = chance.randint(1, 4), chance.random() < 0.2
         element, value = chance.choice(
             ((EXISTENCE, None), (f"partitions/{count}", count), ("=", {"properties": {"n": count}}))
         )
-        made.append((element, value, chance.random() < 0.2, stamp))
+        made.append(MetadataEvent(path, element, None if gone else value, gone, stamp, 0.0))
+    return made
+
+
+def record_of(events: list[MetadataEvent]) -> Document:
+    """Return the document that a region stores after it received the events in this order."""
+    path = events[0].path
     record = DocumentRecord(path)
-    for element, value, gone, stamp in chance.sample(made, len(made)):
-        record.merge(core_event.SyncEvent(path, element, value, gone, core_event.SyncStamp(*stamp)), "a", 0)
-    ours = fold(
-        MetadataEvent(path, element, value, gone, EventStamp(*stamp), 0.0)
-        for element, value, gone, stamp in chance.sample(made, len(made))
-    )[path].document()
-    theirs = record.document()
-    assert ({} if not ours else {"=": {}, **ours}) == ({} if theirs is None else document_in(path, theirs))
+    for one in events:
+        stamp = core_event.SyncStamp(*one.stamp)
+        record.merge(core_event.SyncEvent(path, one.element, one.value, one.is_deletion, stamp), "a", 0)
+    document = record.document()
+    return {} if document is None else document_in(path, document)
+
+
+def test_it_agrees_with_the_regions_on_any_events_in_any_order(engine: QueryEngine) -> None:
+    """The query, the simulation's checker and the regions compute the same documents."""
+    chance = Random(7)
+    of_seeds = [
+        chance.sample(made, len(made))
+        for made in (*map(chosen_events, range(300)), *map(chosen_partitions, range(100)))
+    ]
+    found = results_of([one for made in of_seeds for one in chance.sample(made, len(made))])
+    existing = 0
+    for made in of_seeds:
+        (path,) = {one.path for one in made}
+        document = found.get(path, {})
+        assert document == fold(made).get(path, Folded()).document()
+        is_partitioned = bool(document) and path.startswith(PartitionedTopicPath.KIND)
+        assert ({"=": {}, **document} if is_partitioned else document) == record_of(made)
+        existing += bool(document)
+    assert 100 < existing < 350
 
 
 def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, SimulationOutcome]:

@@ -23,7 +23,8 @@ from emulator.net.http import NoHttpResponse
 from emulator.simulation.checkers import Found
 from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration.contract import Conflict
-from spark_jobs.evidence.metadata_fold import WHOLE, Document, Folded, fold
+from spark_jobs.evidence.metadata_events import WHOLE, Document
+from tests.swarm.checkers.metadata_fold import Folded, fold
 from tests.swarm.checkers.stored_metadata import EVENT_TOPIC
 from tests.swarm.evidence import Evidence, OperationResult
 from tests.swarm.faults import (
