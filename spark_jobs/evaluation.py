@@ -24,6 +24,7 @@ from spark_jobs.figures.curves import Curve, collect_curves, shown
 from spark_jobs.figures.headline import EVIDENCE, SCENARIO_FAILED, headline
 from spark_jobs.figures.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.figures.limits import LimitResult, check_limits
+from spark_jobs.figures.links import LinkSummary, summarise_links
 from spark_jobs.figures.loss import Loss, loss_result, measure_loss
 from spark_jobs.figures.measures import Measures, take_measures
 from spark_jobs.figures.ownership import Contest, measure_ownership
@@ -64,6 +65,7 @@ class Evaluation:
     """Latency and lag over time: the curves with the highest p99 of each kind."""
     ownership: tuple[Contest, ...] = ()
     """Number of topics of each host before and after faults of hosts."""
+    links: tuple[LinkSummary, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -80,6 +82,7 @@ class Evaluation:
             "followed": [journey.as_json() for journey in self.followed],
             "curves": [curve.as_json() for curve in self.curves],
             "ownership": [contest.as_json() for contest in self.ownership],
+            "links": [link.as_json() for link in self.links],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -130,12 +133,14 @@ def evaluate(
         *filter(None, further),
     )
     figures = _figures(run, queried)
+    timeline = _timeline(folder, history, results, queried)
     return Evaluation(
         run=str(folder.path),
         verdict=overall(results),
         checks=results,
         figures=figures,
-        timeline=_timeline(folder, history, results, queried),
+        timeline=timeline,
+        links=summarise_links(folder.latencies_ms, timeline, queried.measures),
         limits=check_limits(limits, figures),
         scenario=read_scenario_run(folder, history.facts, history.start_ms),
         curves=shown(queried.curves),

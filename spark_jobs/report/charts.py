@@ -30,13 +30,16 @@ from spark_jobs.report.picture import (
     PlotArea,
     axis,
     frame_for,
+    grid,
     name_of,
+    named_row,
     path,
     period_rect,
     rect,
     shortened,
     svg,
     text,
+    time_scale,
 )
 from spark_jobs.wording import duration_text
 
@@ -53,16 +56,18 @@ COLOURS = ("soft", "published", "gap", "wait")
 def draw_curves(curves: Sequence[Curve], timeline: Timeline, width: int, names: Iterable[str] = ()) -> str:
     """Return an `<svg>` element with a panel for each curve, all on one scale. Its text is escaped. `names`: further
     names for which the margin is wide enough, so that the time axes of several pictures are aligned."""
-    titles = [*names, *map(title_of_curve, curves)]
-    frame = frame_for(width, timeline.seconds, titles, ["p99 100.000 s"])
+    frame = frame_for(width, timeline.seconds, [*names, *map(title_of_curve, curves)], ["p99 100.000 s"])
     highest = math.ceil(math.log10(max([LEAST_SECONDS * 10, *(curve.whole.max for curve in curves)])))
     parts: list[str] = []
     y = 4.0
+    height = PANEL_PX + frame.name_height + 8
     for curve in curves:
-        parts += _panel(frame, curve, timeline.down, y, highest)
-        y += PANEL_PX + frame.name_height + 8
-    grid, end = axis(frame, y - 6, 4.0)
-    return svg([grid, *parts], width, end, f"{len(curves)} curves of latency and lag")
+        names = title_of_curve(curve)
+        parts.append(named_row(names, height, _panel(frame, curve, timeline.down, y, highest)))
+        y += height
+    ticks, end = axis(frame, y - 6)
+    title = f"{len(curves)} curves of latency and lag"
+    return svg([*parts, ticks], width, end, title, more=time_scale(frame))
 
 
 def title_of_curve(curve: Curve) -> str:
@@ -74,6 +79,7 @@ def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, hi
     parts = [name_of(frame, title_of_curve(curve), y + (36 if frame.names_beside else 13), p99)]
     y += frame.name_height
     parts += [period_rect(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in down]
+    parts.append(grid(frame, y, y + PANEL_PX))
     lowest = round(math.log10(LEAST_SECONDS))
     for power in range(lowest, highest + 1):
         line = _y(10.0**power, y, highest)

@@ -7,10 +7,12 @@ which the page's style sheet defines. All text is escaped here; class names are 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from spark_jobs.frames.faults import Interval
 from spark_jobs.wording import duration_text
 
 CHARACTER_PX = 6.6
@@ -22,6 +24,8 @@ LABEL_PX = 17
 NAME_MAX = 26
 """Maximum number of characters of a name."""
 NARROW_BELOW_PX = 700
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""Control characters, and characters that reorder or hide the text around them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,24 @@ def frame_for(
     return PlotArea(width, gutter if beside else 8.0, width - 14.0, max(seconds, 0.001), beside)
 
 
-def svg(parts: Iterable[str], width: float, height: float, title: str) -> str:
+def svg(
+    parts: Iterable[str], width: float, height: float, title: str, kind: str = "timeline", more: str = ""
+) -> str:
+    """Return a picture. `more`: further attributes, each with a space before it."""
     return (
-        f'<svg class="timeline" viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}" role="img"'
-        f' aria-label="{escape(title)}">{"".join(parts)}</svg>'
+        f'<svg class="{kind}" viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}" role="img"'
+        f' aria-label="{escaped(title)}"{more}>{"".join(parts)}</svg>'
     )
+
+
+def time_scale(frame: PlotArea) -> str:
+    """Return the attributes of a picture from which the page's script computes the x position of a moment."""
+    return f' data-left="{frame.left:.1f}" data-right="{frame.right:.1f}" data-seconds="{frame.seconds:g}"'
+
+
+def named_row(names: str, height: float, parts: Iterable[str]) -> str:
+    """Return a row of a picture that the page's script hides unless a filter matches its `names`."""
+    return f'<g class="row" data-f="{escaped(names)}" data-h="{height:.1f}">{"".join(parts)}</g>'
 
 
 def rect(kind: str, x: float, y: float, width: float, height: float, more: str = "") -> str:
@@ -104,8 +121,16 @@ def period_rect(
     return rect(kind, x, y, max(frame.x(to_s) - x, least_px), height)
 
 
+def distinct_periods(frame: PlotArea, periods: Iterable[Interval]) -> list[Interval]:
+    """Return the periods of which each covers other pixels than the ones before: a picture has room for no more."""
+    covered: dict[tuple[int, int], Interval] = {}
+    for one in periods:
+        covered.setdefault((round(frame.x(one.from_s) / 2), round(frame.x(one.to_s) / 2)), one)
+    return list(covered.values())
+
+
 def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escaped(words)}</text>'
 
 
 def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
@@ -115,8 +140,8 @@ def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
     if frame.names_beside:
         x = frame.left - 12
         return text(x, y, name, "region", "end") + (text(x, y + 15, below, "cluster", "end") if below else "")
-    small = f' <tspan class="cluster">{escape(below)}</tspan>' if below else ""
-    return f'<text class="region" x="{frame.left + 5:.1f}" y="{y:.1f}">{escape(name)}{small}</text>'
+    small = f' <tspan class="cluster">{escaped(below)}</tspan>' if below else ""
+    return f'<text class="region" x="{frame.left + 5:.1f}" y="{y:.1f}">{escaped(name)}{small}</text>'
 
 
 def bracket(frame: PlotArea, from_s: float, to_s: float, line: float, kind: str) -> str:
@@ -171,20 +196,30 @@ def bar_px(count: int, highest: int, tallest_px: float) -> float:
     return max(2.0, math.sqrt(min(count / highest, 1.0)) * tallest_px) if count else 0.0
 
 
-def axis(frame: PlotArea, y: float, top: float) -> tuple[str, float]:
-    """Return the time axis, with ticks at `y` and grid lines up to `top`, and the y position below it."""
-    step = nice_step(frame.seconds, (frame.right - frame.left) / 90)
-    digits = max(0, -math.floor(math.log10(step)))
+def grid(frame: PlotArea, top: float, bottom: float) -> str:
+    """Return the grid lines of the time axis in one row."""
+    return path("grid", "".join(f"M{frame.x(at_s):.1f} {top:.1f}V{bottom:.1f}" for at_s in _ticks(frame)[0]))
+
+
+def axis(frame: PlotArea, y: float) -> tuple[str, float]:
+    """Return the time axis, with ticks at `y`, and the y position below it."""
+    ticks, digits = _ticks(frame)
     parts = [path("line", f"M{frame.left:.1f} {y + 2:.1f}H{frame.right:.1f}")]
-    for number in range(math.floor(frame.seconds / step + 1e-9) + 1):
-        at_s = number * step
+    for number, at_s in enumerate(ticks):
         x = frame.x(at_s)
         anchor = "start" if number == 0 and not frame.names_beside else "middle"
         if x > frame.right - 16:
             anchor = "end"
-        parts.append(path("grid", f"M{x:.1f} {top:.1f}V{y + 6:.1f}"))
+        parts.append(path("grid", f"M{x:.1f} {y + 2:.1f}V{y + 6:.1f}"))
         parts.append(text(x, y + 20, f"{at_s:.{digits}f} s", "tick", anchor))
-    return "".join(parts), y + 28
+    return f'<g class="foot">{"".join(parts)}</g>', y + 28
+
+
+def _ticks(frame: PlotArea) -> tuple[list[float], int]:
+    """Return the moments of the ticks, and the number of decimal places of their labels."""
+    step = nice_step(frame.seconds, (frame.right - frame.left) / 90)
+    ticks = [number * step for number in range(math.floor(frame.seconds / step + 1e-9) + 1)]
+    return ticks, max(0, -math.floor(math.log10(step)))
 
 
 def nice_step(seconds: float, ticks_max: float) -> float:
@@ -192,6 +227,16 @@ def nice_step(seconds: float, ticks_max: float) -> float:
     raw = seconds / max(ticks_max, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= raw), 10 * power)
+
+
+def visible(words: str) -> str:
+    """Return a text of the evidence with escapes in place of characters that reorder or hide others."""
+    return _UNSEEN.sub(lambda one: f"\\u{ord(one[0]):04x}", words)
+
+
+def escaped(words: str) -> str:
+    """Return a text of the evidence for the page."""
+    return escape(visible(words))
 
 
 def shortened(words: str, length: int = NAME_MAX) -> str:

@@ -1,10 +1,18 @@
-"""The output of an evaluation: report.json for programs, report.html for people, and the text of the command line."""
+"""The output of an evaluation: report.json for programs, report.html for people, and the text of the command line.
+
+The size of the page depends on the number of regions, checks and witnesses, never on the number of messages: pictures
+have a fixed number of slices of time, and long tables end after ROWS_MAX rows. A content security policy allows the one
+script of the page by its digest, and nothing else: text of the evidence that was not escaped could not run.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +20,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark_jobs.evaluation import Evaluation
+from spark_jobs.figures.curves import Curve
 from spark_jobs.figures.headline import ONE_RUN, explanation
 from spark_jobs.figures.journeys import Journey, Origin, origin_of
+from spark_jobs.figures.ownership import Contest
 from spark_jobs.figures.timeline import BINS, Timeline
 from spark_jobs.report.causes import causes
 from spark_jobs.report.charts import (
@@ -24,6 +34,7 @@ from spark_jobs.report.charts import (
     title_of_contest,
     title_of_curve,
 )
+from spark_jobs.report.picture import visible
 from spark_jobs.report.texts import (
     curves_by_kind,
     head_rows,
@@ -34,12 +45,18 @@ from spark_jobs.report.texts import (
     title_of_journey,
 )
 from spark_jobs.report.timeline_drawing import draw_timeline, full_height_count
+from spark_jobs.report.topology_map import draw_map, has_map, link_rows
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count, duration_text
 
 WIDE_PX = 1180
 NARROW_PX = 356
 """Widths of the pictures on screens of 1400 and of 400 pixels."""
+MAP_PX = 520
+ROWS_MAX = 500
+"""Maximum number of rows of a table; report.json has all of them."""
+NAMES_MAX = 500
+"""Maximum number of names that the filter suggests."""
 
 EXAMPLES_MAX = 3
 """Maximum number of witnesses of a check in the output of the command line."""
@@ -58,60 +75,114 @@ def write_report(evaluation: Evaluation, folder: Path) -> Path:
 
 
 def render_page(evaluation: Evaluation) -> str:
-    """Return the page, which contains no scripts and loads no other file."""
+    """Return the page, which loads no other file."""
+    loader = PackageLoader("spark_jobs")
     templates = Environment(
-        loader=PackageLoader("spark_jobs"),
+        loader=loader,
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    timeline = evaluation.timeline
-    journeys = {journey.origin: journey for journey in evaluation.journeys}
-    names = [title_of_curve(curve) for curve in evaluation.curves]
+    script = loader.get_source(templates, "report.js")[0]
     return templates.get_template("report.html").render(
         evaluation=evaluation,
         headline=evaluation.headline,
         explanation=explanation(evaluation.verdict, evaluation.checks),
         head=head_rows(evaluation),
-        reasons=[(check, _possible_causes(check, timeline)) for check in _reasons(evaluation)],
         tiles=tiles(evaluation.figures),
         stored=_stored_rows(evaluation.figures),
         steps=evaluation.scenario.steps,
         steps_in_short=steps_in_short(evaluation.scenario.steps),
-        checks=[
-            (check, _witness_table(check, journeys, timeline.start_ms), _possible_causes(check, timeline))
+        names=_names(evaluation),
+        rows_max=ROWS_MAX,
+        script=Markup(script),
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        duration_text=duration_text,
+        **_checks_and_journeys(evaluation),
+        **_pictures(evaluation),
+    )
+
+
+def _checks_and_journeys(evaluation: Evaluation) -> dict[str, Any]:
+    timeline = evaluation.timeline
+    journeys = _journeys_by_place(evaluation)
+    places = {journey.origin: place for place, journey in journeys.items()}
+    return {
+        "reasons": [(check, _possible_causes(check, timeline)) for check in _reasons(evaluation)],
+        "checks": [
+            (check, _witness_table(check, places, timeline.start_ms), _possible_causes(check, timeline))
             for check in sorted(evaluation.checks, key=lambda check: _VERDICT_ORDER.index(check.verdict))
         ],
-        legend=legend(timeline),
-        followed=[
-            (title_of_journey(journey), journey_lines(journey, timeline.start_ms))
-            for journey in evaluation.followed
+        "journeys": [
+            (place, title_of_journey(one), journey_lines(one, timeline.start_ms), one in evaluation.followed)
+            for place, one in journeys.items()
         ],
-        curves=[
-            (
-                heading,
-                *(Markup(draw_curves(of_kind, timeline, width, names)) for width in (WIDE_PX, NARROW_PX)),
-            )
+    }
+
+
+def _pictures(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the pictures, each wide and narrow, and their legends. A drawing escapes every text it contains."""
+    timeline, ownership = evaluation.timeline, evaluation.ownership
+    names = [title_of_curve(curve) for curve in evaluation.curves]
+    return {
+        "links": link_rows(evaluation.links),
+        "has_map": has_map(timeline),
+        "map": _twice(lambda width: draw_map(timeline, evaluation.links, width), MAP_PX)
+        if has_map(timeline)
+        else None,
+        "has_timeline": bool(timeline.lanes) and timeline.seconds > 0,
+        "legend": legend(timeline),
+        "timeline": _twice(lambda width: draw_timeline(timeline, width)),
+        "peak": f"{round(full_height_count(timeline) * BINS / max(timeline.seconds, 0.001)):,}",
+        "marks": [mark for mark in timeline.marks if mark.op != "phase"],
+        "curves": [
+            (heading, _twice(partial(_drawn_curves, of_kind, timeline, names)))
             for heading, of_kind in curves_by_kind(evaluation.curves)
         ],
-        ownership=[
+        "ownership": [
             (
-                title_of_contest(contest),
-                legend_of(contest),
-                sentences_of(contest),
-                *(Markup(draw_loads(contest, width, evaluation.ownership)) for width in (WIDE_PX, NARROW_PX)),
+                title_of_contest(one),
+                legend_of(one),
+                sentences_of(one),
+                _twice(partial(_drawn_loads, one, ownership)),
             )
-            for contest in evaluation.ownership
+            for one in ownership
         ],
-        # The drawing escapes every text it contains.
-        wide=Markup(draw_timeline(timeline, WIDE_PX)),
-        narrow=Markup(draw_timeline(timeline, NARROW_PX)),
-        has_timeline=bool(timeline.lanes) and timeline.seconds > 0,
-        peak=f"{round(full_height_count(timeline) * BINS / max(timeline.seconds, 0.001)):,}",
-        marks=[mark for mark in timeline.marks if mark.op != "phase"],
-        duration_text=duration_text,
-    )
+    }
+
+
+def _drawn_curves(curves: Sequence[Curve], timeline: Timeline, names: Sequence[str], width: int) -> str:
+    return draw_curves(curves, timeline, width, names)
+
+
+def _drawn_loads(contest: Contest, beside: Sequence[Contest], width: int) -> str:
+    return draw_loads(contest, width, beside)
+
+
+def _twice(draw: Callable[[int], str], wide_px: int = WIDE_PX) -> tuple[Markup, Markup]:
+    """Return a picture for wide and for narrow screens."""
+    return Markup(draw(wide_px)), Markup(draw(NARROW_PX))
+
+
+def _visible(value: Any) -> Any:
+    """Return a value for the template; Jinja escapes it afterwards, except pictures, whose text is escaped already."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _journeys_by_place(evaluation: Evaluation) -> dict[str, Journey]:
+    """Return the anchor and journey of each message, once each, requested ones first."""
+    messages = {one.origin: one for one in (*evaluation.followed, *evaluation.journeys)}
+    return {f"journey-{number}": journey for number, journey in enumerate(messages.values(), 1)}
+
+
+def _names(evaluation: Evaluation) -> list[str]:
+    """Return the names that the filter suggests: of regions, actors in the timeline, and curves."""
+    timeline = evaluation.timeline
+    found = [lane.region for lane in timeline.lanes] + [lane.name for lane in timeline.actors]
+    found += [title_of_curve(curve) for curve in evaluation.curves]
+    return list(dict.fromkeys(found))[:NAMES_MAX]
 
 
 def summary(evaluation: Evaluation, page: Path) -> str:
@@ -187,18 +258,18 @@ def _stored_rows(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 
 def _witness_table(
-    check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
-) -> tuple[str, list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
+    check: CheckResult, places: Mapping[Origin, str], start_ms: float
+) -> tuple[str, list[str], list[tuple[list[str], str]]]:
     """Return the topic that all witnesses name, or an empty text; the column names; and for each witness its cells and
-    the lines of its message's journey. Columns without a value are left out; times are seconds since the start."""
+    the anchor of its message's journey, empty without one. Columns without a value are left out; times are seconds
+    since the start."""
     topics = {witness.get("topic") for witness in check.witness}
     shared = str(*topics) if len(topics) == 1 and None not in topics else ""
     names = [name for name in _ordered(check.witness) if name != "topic" or not shared]
     rows = []
     for witness in check.witness:
-        journey = journeys.get(origin_of(witness) or ("", "", "", 0))
-        lines = journey_lines(journey, start_ms) if journey is not None else []
-        rows.append(([_cell(name, witness.get(name), start_ms) for name in names], lines))
+        place = places.get(origin_of(witness) or ("", "", "", 0), "")
+        rows.append(([_cell(name, witness.get(name), start_ms) for name in names], place))
     return shared, [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
 
 

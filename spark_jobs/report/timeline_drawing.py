@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from spark_jobs.figures.timeline import BINS, SERIES_OF, ActorLane, RegionLane, Series, Timeline
 from spark_jobs.frames.faults import Interval, TimelineMark
@@ -27,17 +26,22 @@ from spark_jobs.report.picture import (
     bar_px,
     bars,
     bracket,
+    distinct_periods,
+    escaped,
     frame_for,
+    grid,
     label_beside,
     length_text,
     moment_label,
     name_of,
+    named_row,
     path,
     period_rect,
     rect,
     shortened,
     svg,
     text,
+    time_scale,
 )
 
 STACKS: tuple[tuple[Series, Series, int], ...] = (("published", "unanswered", -1), ("received", "again", 1))
@@ -56,6 +60,12 @@ MARK_WORDS = {
     "resume": "resumed",
     "restart": "restarted",
 }
+REGIONS_NAMED_MAX = 20
+"""Maximum number of regions that the description of the picture names."""
+STRIPS_MAX = 30
+"""Maximum number of links, disks, clocks and stores with a strip."""
+GAPS_MAX = 20
+"""Maximum number of fail-overs with a bracket: the longest ones."""
 ACTOR_PX = 38
 ACTOR_BARS_PX = 16
 PLACE_SHIFT_PX = 130
@@ -74,7 +84,8 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
         for mark in timeline.marks
         if mark.op == "phase" and not (mark.detail or "").startswith("play of ")
     ]
-    gaps, first_lane = _draw_gaps(frame, timeline.gaps, 26.0 if phase_marks else 6.0)
+    shown_gaps = _longest_gaps(timeline.gaps)
+    gaps, first_lane = _draw_gaps(frame, shown_gaps, 26.0 if phase_marks else 6.0)
     y = first_lane
     tops: dict[str, float] = {}
     for lane in timeline.lanes:
@@ -82,18 +93,23 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
         y += _lane_height(frame)
     links, y = _draw_links(frame, interruptions, y)
     actors, y = _draw_actors(frame, timeline, y)
-    grid, end = axis(frame, y, first_lane)
-    phases = _draw_phases(frame, phase_marks, 4.0, y)
-    # In drawing order: areas, grid, bars, labels.
-    parts = [_lane_background(frame, lane, timeline.down, tops[lane.region]) for lane in timeline.lanes]
-    parts += [grid, *phases, *gaps]
+    ticks, end = axis(frame, y)
     highest = full_height_count(timeline)
-    parts += [_lane_bars(frame, lane, tops[lane.region], highest) for lane in timeline.lanes]
-    parts += _gap_guides(frame, timeline.gaps, first_lane, tops)
-    parts += [_lane_marks(frame, lane, timeline.marks, tops[lane.region]) for lane in timeline.lanes]
-    regions = ", ".join(lane.region for lane in timeline.lanes)
+    lanes = [_draw_lane(frame, lane, timeline, tops[lane.region], highest) for lane in timeline.lanes]
+    guides = [*_draw_phases(frame, phase_marks, 4.0, y), *gaps]
+    guides += _gap_guides(frame, shown_gaps, first_lane, tops)
+    regions = ", ".join(lane.region for lane in timeline.lanes[:REGIONS_NAMED_MAX])
     title = f"Timeline of {timeline.seconds:.1f} seconds: publishes and deliveries in {regions}"
-    return svg([*parts, *links, *actors], width, end, title)
+    return svg([*lanes, *guides, *links, *actors, ticks], width, end, title, more=time_scale(frame))
+
+
+def _draw_lane(frame: PlotArea, lane: RegionLane, timeline: Timeline, y: float, highest: int) -> str:
+    parts = [
+        _lane_background(frame, lane, timeline.down, y),
+        _lane_bars(frame, lane, y, highest),
+        _lane_marks(frame, lane, timeline.marks, y),
+    ]
+    return named_row(lane.region, _lane_height(frame), parts)
 
 
 def full_height_count(timeline: Timeline) -> int:
@@ -115,11 +131,12 @@ def _draw_actors(frame: PlotArea, timeline: Timeline, y: float) -> tuple[list[st
         count for lane in timeline.actors for counts in lane.counts.values() for count in counts
     )
     for lane in timeline.actors:
-        parts += _draw_actor(frame, lane, y, highest)
+        names = " ".join([lane.name, *(region for _, region in lane.places)])
+        parts.append(named_row(names, _actor_height(frame), _draw_actor(frame, lane, y, highest)))
         y += _actor_height(frame)
     if timeline.actors_left_out:
         words = f"and {timeline.actors_left_out:,} more producers and subscriptions, which waited less"
-        parts.append(text(frame.left + 5, y + 12, words, "cluster"))
+        parts.append(named_row(words, LABEL_PX, [text(frame.left + 5, y + 12, words, "cluster")]))
         y += LABEL_PX
     return parts, y
 
@@ -149,10 +166,10 @@ def _lane_background(frame: PlotArea, lane: RegionLane, down: Iterable[Interval]
     height = _lane_height(frame) - 6
     parts = [_lane(frame, y, height)]
     parts += [
-        period_rect(frame, f"down {escape(one.what)}", one.from_s, one.to_s, y, height)
-        for one in down
-        if one.region == lane.region
+        period_rect(frame, f"down {escaped(one.what)}", one.from_s, one.to_s, y, height)
+        for one in distinct_periods(frame, [one for one in down if one.region == lane.region])
     ]
+    parts.append(grid(frame, y, y + height))
     at = _middle(frame, y) if frame.names_beside else y + 14
     return "".join([*parts, name_of(frame, lane.region, at, _cluster_text(lane))])
 
@@ -176,7 +193,9 @@ def _lane_bars(frame: PlotArea, lane: RegionLane, y: float, highest: int) -> str
 def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark], y: float) -> str:
     """Return the faults, starts and resumes of a region as lines with labels, each label in the first row with room for
     it. Without room only the line is drawn."""
-    own = [mark for mark in marks if mark.region == lane.region and mark.op in MARK_WORDS]
+    of_region = [mark for mark in marks if mark.region == lane.region and mark.op in MARK_WORDS]
+    # Marks on the same pixel are drawn once.
+    own = [*{round(frame.x(mark.at_s)): mark for mark in reversed(of_region)}.values()][::-1]
     top, bottom = y + frame.name_height, y + _lane_height(frame) - 6
     parts = [path("mark", f"M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}") for mark in own]
     rows = [LabelRow(), LabelRow()]
@@ -227,6 +246,12 @@ def _draw_phases(frame: PlotArea, phases: Iterable[TimelineMark], y: float, bott
     return parts
 
 
+def _longest_gaps(gaps: Sequence[Interval]) -> list[Interval]:
+    """Return the up to GAPS_MAX longest gaps, sorted by start."""
+    longest = sorted(gaps, key=lambda gap: -gap.seconds)[:GAPS_MAX]
+    return sorted(longest, key=lambda gap: gap.from_s)
+
+
 def _draw_gaps(frame: PlotArea, gaps: Sequence[Interval], y: float) -> tuple[list[str], float]:
     """Return a bracket for each fail-over, and the position below them."""
     parts = []
@@ -246,18 +271,29 @@ def _draw_links(frame: PlotArea, faults: Sequence[Interval], y: float) -> tuple[
     by_link: dict[str, list[Interval]] = {}
     for fault in faults:
         by_link.setdefault(_link_name(fault), []).append(fault)
-    for name, of_link in by_link.items():
-        parts.append(name_of(frame, name, y + (16 if frame.names_beside else 13)))
-        y += frame.name_height
-        row = LabelRow([(frame.x(one.from_s) - 3, frame.x(one.to_s) + 3) for one in of_link])
-        for fault in of_link:
-            delay = f" {fault.detail}" if fault.detail else ""
-            words = (
-                f"{LINK_WORDS.get(fault.what, fault.what)}{delay}: {length_text(fault.seconds, fault.ended)}"
-            )
-            parts += _strip(frame, fault, words, y, "cut", row if len(of_link) > 1 else LabelRow())
-        y += _strip_height(frame)
+    for name, of_link in [*by_link.items()][:STRIPS_MAX]:
+        parts.append(named_row(name, _strip_row_height(frame), _draw_link(frame, name, of_link, y)))
+        y += _strip_row_height(frame)
+    if len(by_link) > STRIPS_MAX:
+        words = f"and {len(by_link) - STRIPS_MAX:,} more links, disks, clocks and stores with faults"
+        parts.append(named_row(words, LABEL_PX, [text(frame.left + 5, y + 12, words, "cluster")]))
+        y += LABEL_PX
     return parts, y + (2 if by_link else 0)
+
+
+def _draw_link(frame: PlotArea, name: str, faults: Sequence[Interval], y: float) -> list[str]:
+    parts = [name_of(frame, name, y + (16 if frame.names_beside else 13))]
+    y += frame.name_height
+    labels = LabelRow([(frame.x(one.from_s) - 3, frame.x(one.to_s) + 3) for one in faults])
+    for fault in distinct_periods(frame, faults):
+        delay = f" {fault.detail}" if fault.detail else ""
+        words = f"{LINK_WORDS.get(fault.what, fault.what)}{delay}: {length_text(fault.seconds, fault.ended)}"
+        parts += _strip(frame, fault, words, y, "cut", labels if len(faults) > 1 else LabelRow())
+    return parts
+
+
+def _strip_row_height(frame: PlotArea) -> float:
+    return _strip_height(frame) + frame.name_height
 
 
 def _strip_height(frame: PlotArea) -> float:
@@ -288,7 +324,7 @@ def _draw_actor(frame: PlotArea, lane: ActorLane, y: float, highest: int) -> lis
     parts = [name_of(frame, lane.name, y + (24 if frame.names_beside else 13), below)]
     y += frame.name_height
     height = ACTOR_PX - 6
-    parts.append(_lane(frame, y, height))
+    parts += [_lane(frame, y, height), grid(frame, y, y + height)]
     parts += [period_rect(frame, "wait", wait.from_s, wait.to_s, y, height, 2) for wait in lane.waits]
     base, more = SERIES_OF[lane.kind]
     both = [a + b for a, b in zip(lane.counts[base], lane.counts[more], strict=True)]

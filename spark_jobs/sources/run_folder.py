@@ -76,6 +76,8 @@ class RunFolder:
     """Contracts of services, as declared for the run."""
     routes: Mapping[Link, tuple[Link, ...]] = field(default_factory=dict)
     """Link (from, to) -> the links over which it is routed, in order, if it is not direct."""
+    latencies_ms: Mapping[Link, float] = field(default_factory=dict)
+    """Each declared link -> its one-way latency."""
 
     def trims(self, topic: str) -> bool:
         """Return whether a policy of the topic or of its namespace trims old entries of the topic."""
@@ -100,10 +102,14 @@ class _Topology:
     backends: dict[str, str] = field(default_factory=dict)
     """Region -> backend of its log."""
     namespaces: dict[str, Namespace] = field(default_factory=dict)
-    linked: frozenset[str] = frozenset()
-    """Regions at the ends of links."""
-    latency_ms_max: float = 0.0
+    latencies_ms: Mapping[Link, float] = field(default_factory=dict)
+    """Link -> its one-way latency."""
     routes: Mapping[Link, tuple[Link, ...]] = field(default_factory=dict)
+
+    @property
+    def linked(self) -> frozenset[str]:
+        """Regions at the ends of links."""
+        return frozenset(region for link in self.latencies_ms for region in link)
 
 
 def looks_like_a_run(path: Path) -> bool:
@@ -145,12 +151,13 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         clusters=declared,
         logs=tuple(logs),
         namespaces=namespaces,
-        latency_ms_max=topology.latency_ms_max,
+        latency_ms_max=max(topology.latencies_ms.values(), default=0.0),
         history=history,
         damages=(*damages, *problems),
         in_network=in_network,
         contracts=contracts,
         routes=topology.routes,
+        latencies_ms=topology.latencies_ms,
     )
 
 
@@ -211,8 +218,7 @@ def _topology_of(raw: Mapping[str, Any]) -> _Topology:
         clusters={region["name"]: cluster["name"] for cluster, region in regions},
         backends={region["name"]: region["log"]["backend"] for _, region in regions},
         namespaces=namespaces,
-        linked=frozenset(link[end] for link in links for end in ("source", "target")),
-        latency_ms_max=max((float(link["shape"]["latency_ms"]) for link in links), default=0.0),
+        latencies_ms={(link["source"], link["target"]): float(link["shape"]["latency_ms"]) for link in links},
         routes={
             (link["source"], link["target"]): tuple(pairwise([link["source"], *link["via"], link["target"]]))
             for link in links

@@ -56,11 +56,12 @@ def test_it_fits_the_screen(
     assert page.evaluate("document.documentElement.scrollWidth") == width
     headline = "Invalid: 1 guarantee was broken (INV-2 replicated exactly once)."
     assert page.locator("h1").inner_text() == headline
-    assert page.locator(f"{shown} svg").is_visible()
-    assert page.locator(f"{hidden} svg").is_hidden()
-    drawing = page.locator(f"{shown} svg").bounding_box()
+    timeline = f"{shown} svg[data-seconds]"
+    assert page.locator(timeline).is_visible()
+    assert page.locator(f"{hidden} svg[data-seconds]").is_hidden()
+    drawing = page.locator(timeline).bounding_box()
     assert drawing["width"] > 0.85 * width - 60
-    for text in page.locator(f"{shown} svg text").all():
+    for text in page.locator(f"{timeline} text").all():
         box = text.bounding_box()
         assert drawing["x"] - 1 <= box["x"]
         assert box["x"] + box["width"] <= drawing["x"] + drawing["width"] + 1, text.inner_html()
@@ -122,9 +123,10 @@ def test_nothing_leaves_its_card_or_is_cut_off(
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
     page.goto(write_report(told_with_everything(), tmp_path).as_uri())
-    summaries = page.locator("summary", has_text="the journey of this message")
-    assert summaries.count() == 1
-    summaries.first.click()
+    links = page.get_by_role("link", name="journey")
+    assert links.count() == 1
+    assert page.locator(".journey li").first.is_hidden()
+    links.first.click()
     assert page.locator(".journey li").first.is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(OUTSIDE_OF_CARDS) == []
