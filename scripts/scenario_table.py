@@ -39,6 +39,19 @@ PRODUCTION: Final = {
 }
 """Scenarios of faults as they happen in production, in the order of the table -> the fault."""
 
+SUBSCRIPTION_SWITCHES: Final = {
+    "snapshot_schedule: adaptive": "adaptive-snapshots",
+    "`replicate_individual_acks` (policy)": "individual-acks",
+    "partial_snapshots_after: 1s": "absent-region",
+    "compatibility: {snapshot_cache: upstream}": "upstream-cache",
+    "compatibility: {markers_in_backlog: upstream}": "upstream-backlog",
+    "compatibility: {snapshot_timeout: upstream}": "upstream-timeout",
+    "compatibility: {dead_region: upstream}": "upstream-dead-region",
+    "`geoemu region remove`": "region-removed",
+    "`geoemu failover-plan`": "failover-plan",
+}
+"""Setting or command of replicated subscriptions beyond PIP-33 -> the scenario that shows it."""
+
 NOTHING_LOST: Final = "0 messages"
 
 
@@ -101,6 +114,10 @@ def lines() -> Iterator[str]:
     )
     yield from ["", "## Proposals and load", ""]
     yield from _table(head, (_row(scenario) for scenario in scenarios.values()))
+    yield from ["", "## Switches of replicated subscriptions", ""]
+    yield "Each is off unless it is set. A test runs these scenarios on processes and computes both engines' verdicts."
+    yield ""
+    yield from _table(["switch", "scenario"], (_switch_row(*item) for item in SUBSCRIPTION_SWITCHES.items()))
 
 
 def _table(head: list[str], rows: Iterator[list[str]]) -> Iterator[str]:
@@ -116,6 +133,11 @@ def _row(scenario: Scenario) -> list[str]:
         recovery_time(scenario),
         *(one.cell(scenario.name) for one in COVERAGE),
     ]
+
+
+def _switch_row(switch: str, scenario: str) -> list[str]:
+    link = f"[`{scenario}`](../../emulator/scenarios/{scenario}.yaml)"
+    return [switch if switch.startswith("`") else f"`{switch}`", link]
 
 
 def recovery_point(scenario: Scenario) -> str:

@@ -247,7 +247,10 @@ class Region:
                 topic.subscriptions.replicated.snapshots.schedule()
 
     def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
-        """Return why clients should not connect yet: one reason for each expected peer that is not connected."""
+        """Return why clients should not connect yet: one reason for each expected peer that is not connected. A region
+        that was removed itself waits for none, because all refuse it."""
+        if self.config.region in self.removed_regions:
+            return []
         return [
             Cause.READINESS_LINK(region=name, reason=peer.why_not)
             for name, peer in sorted(self.peers.items())

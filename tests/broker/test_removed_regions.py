@@ -69,6 +69,20 @@ async def test_a_removed_region_is_refused_when_it_returns_until_its_removal_is_
         assert (await state(world, "eu"))["removed"] is None
 
 
+async def test_a_removed_region_that_returns_waits_for_no_link() -> None:
+    """It knows its removal from the store of its cluster. Otherwise `geoemu start` would wait until its time limit."""
+    async with regions("us", "eu", "ap") as world:
+        await world.crash("ap")
+        await until(lambda: not world.running["us"].peers["ap"].connected)
+        assert (await ask(world, "us", "PUT", AP)).status == 200
+        await world.start("ap")
+        returned = world.running["ap"]
+        await until(lambda: all("ap was removed at" in returned.peers[name].why_not for name in ("us", "eu")))
+        assert returned.waiting_for({"us", "eu"}) == []
+        assert (await ask(world, "us", "DELETE", AP)).status in (200, 204)
+        await until(lambda: all(returned.peers[name].connected for name in ("us", "eu")))
+
+
 async def test_a_connected_region_is_not_removed() -> None:
     async with regions("us", "eu", "ap") as world:
         response = await ask(world, "us", "PUT", AP)

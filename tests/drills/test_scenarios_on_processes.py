@@ -1,5 +1,5 @@
 """Every shipped scenario with real clients on regions that are processes: the verdict is valid, and every limit of the
-scenario is kept."""
+scenario is kept. Both engines judge the switches of replicated subscriptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.scenario_table import PROCESSES
+from scripts.scenario_table import PROCESSES, SUBSCRIPTION_SWITCHES
 from tests.cli.test_cli import ROOT, geoemu
 from tests.runtimes.containers import remove
 from tests.runtimes.fixtures import end_all
@@ -44,3 +44,6 @@ def assert_valid(scenario: str, topology: Path, folder: Path) -> None:
 )
 def test_the_verdict_is_valid(scenario: str, folder: Path) -> None:
     assert_valid(scenario, ROOT / "topology.yaml", folder)
+    if scenario in SUBSCRIPTION_SWITCHES.values():
+        done = geoemu("verify", "--engine", "spark", folder=folder)
+        assert done.returncode == 0, done.stdout + done.stderr

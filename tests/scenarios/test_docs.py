@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario, shipped_scenarios
-from scripts.scenario_table import COVERAGE, PRODUCTION, Coverage, recovery_time
+from scripts.scenario_table import COVERAGE, PRODUCTION, SUBSCRIPTION_SWITCHES, Coverage, recovery_time
 
 from .virtual import TOPOLOGY
 
@@ -58,6 +58,20 @@ def test_a_scenario_of_production_limits_the_time_without_service_of_consumers_a
     bounds = recovery_time(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY))
     assert re.search(r"\b(gap|stall) \d", bounds)
     assert re.search(r"\boutage \d", bounds)
+
+
+@pytest.mark.parametrize(("switch", "name"), SUBSCRIPTION_SWITCHES.items())
+def test_the_scenario_of_a_switch_sets_it(switch: str, name: str) -> None:
+    text = (SHIPPED / f"{name}.yaml").read_text()
+    if switch.startswith("`"):
+        steps = {
+            "individual-acks": "/replicateIndividualAcks",
+            "region-removed": "method: PUT, path: /geoemu/v1/removed-regions/us-east",
+            "failover-plan": "- plan:",
+        }
+        assert steps[name] in text
+    else:
+        assert re.search(rf"settings:.*{re.escape(switch)}", text, re.DOTALL)
 
 
 def test_the_example_is_right() -> None:
