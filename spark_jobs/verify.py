@@ -31,9 +31,12 @@ from spark_jobs.engines.starting import (
 )
 from spark_jobs.evaluation import Evaluation, evaluate
 from spark_jobs.figures.limits import exit_code
+from spark_jobs.live.following import StopSignal, follow_run
+from spark_jobs.live.output import JsonOutput, TextOutput, verdict_event
 from spark_jobs.loading import load, normalise
 from spark_jobs.report.ci_report import junit, markdown
 from spark_jobs.report.report import summary, write_report
+from spark_jobs.sources.growing import RunVanished
 from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
 from spark_jobs.tiny_run import tiny_run
 from spark_jobs.verdict import EXIT_CODES
@@ -100,17 +103,31 @@ def main(arguments: list[str] | None = None) -> int:
         if remark:
             print(remark, file=sys.stderr, flush=True)
         with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
-            if ready is not None:
+            if options.follow:
+                _follow(engine, name, run, options, ready)
+            elif ready is not None:
                 with contextlib.suppress(Interrupted):
                     warm_up(Interruptible(engine, ready.is_given))
                 ready.wait()
             return _verify(engine, run, options)
-    except (EngineUnavailable, ReportNotWritten) as problem:
+    except (EngineUnavailable, ReportNotWritten, RunVanished) as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def _follow(
+    engine: QueryEngine, name: str, run: Path, options: argparse.Namespace, ready: ReadySignal | None
+) -> None:
+    """Follow the run until it has ended, or SIGINT; with `--wait` until the line on standard input, while SIGINT ends
+    this program."""
+    stop = StopSignal(ready.is_given if ready is not None else lambda: False)
+    output = JsonOutput(sys.stdout) if options.json else TextOutput(sys.stdout)
+    with contextlib.nullcontext() if ready is not None else stop.on_interrupt():
+        output.started(options.called or str(run), name)
+        follow_run(engine, run, output, stop, in_network=options.in_network)
 
 
 def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
@@ -124,7 +141,11 @@ def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
     if options.called is not None and page.is_relative_to(run):
         page = page.relative_to(run)
         page = Path(options.called) / page if Path(options.called).is_absolute() else page
-    text = json.dumps(evaluation.as_json()) if options.json else summary(evaluation, page)
+    report = evaluation.as_json()
+    if options.json:
+        text = json.dumps(verdict_event(report) if options.follow else report)
+    else:
+        text = summary(evaluation, page)
     print(text.encode(errors="backslashreplace").decode(), flush=True)
     return exit_code(evaluation.verdict, evaluation.limits)
 
@@ -208,9 +229,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="name of the run in the report (default: its directory)",
     )
     parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="print lags and violations while the run is running, and the verdict when it has ended",
+    )
+    parser.add_argument(
         "--wait",
         action="store_true",
-        help="start the engine now, verify when a line arrives on standard input",
+        help="start the engine now, verify when a line arrives on standard input; with --follow, follow until then",
     )
     options = parser.parse_args(arguments)
     if options.master is not None and options.engine == "embedded":

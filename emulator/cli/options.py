@@ -239,6 +239,10 @@ JunitFile = Annotated[
 MarkdownFile = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the checks as Markdown.")
 ]
+FollowRun = Annotated[
+    bool,
+    typer.Option("--follow", help="Print lags and violations while the run is running, then the verdict."),
+]
 Followed = Annotated[
     list[str] | None,
     typer.Option(

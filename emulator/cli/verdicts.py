@@ -26,6 +26,7 @@ from emulator.cli.options import (
     EngineName,
     Expect,
     Followed,
+    FollowRun,
     Insecure,
     JunitFile,
     Listen,
@@ -68,6 +69,7 @@ def run(
     engine: EngineName = None,
     listen: Listen = None,
     insecure: Insecure = False,
+    follow: FollowRun = False,
 ) -> None:
     """Start a topology, run a scenario on it, and print the verdict.
 
@@ -85,6 +87,7 @@ def run(
         engine,
         listen,
         insecure,
+        follow,
     )
     raise typer.Exit(asyncio.run(command.perform()))
 
@@ -115,11 +118,12 @@ def verify(
     markdown: MarkdownFile = None,
     engine: EngineName = None,
     message: Followed = None,
+    follow: FollowRun = False,
 ) -> None:
     """Check the stored logs of a run against its clients' histories. Exit code 0 valid, 1 invalid or a
     limit was missed, 2 unknown."""
     from emulator.run.directory import find_run
-    from emulator.runtimes.verifier import in_network_command, verify_command, verify_now
+    from emulator.runtimes.verifier import follow_now, in_network_command, verify_command, verify_now
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
@@ -127,8 +131,17 @@ def verify(
         raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
-        options = ("--master", "--report", "--expect", "--junit", "--markdown", "--engine", "--message")
-        given = (master, report, expect, junit, markdown, engine, message)
+        options = (
+            "--master",
+            "--report",
+            "--expect",
+            "--junit",
+            "--markdown",
+            "--engine",
+            "--message",
+            "--follow",
+        )
+        given = (master, report, expect, junit, markdown, engine, message, follow)
         _refuse_in_network(dict(zip(options, given, strict=True)))
         command = in_network_command(path.resolve(), as_json=as_json)
     else:
@@ -142,7 +155,10 @@ def verify(
             junit=junit,
             markdown=markdown,
             messages=message or (),
+            follow=follow,
         )
+    if follow:
+        raise typer.Exit(follow_now(command))
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
@@ -171,6 +187,7 @@ class RunCommand:
     engine: Literal["spark", "embedded"] | None = None
     listen: str | None = None
     insecure: bool = False
+    follow: bool = False
 
     async def perform(self) -> int:
         """Run the scenario, print the verdict and return the exit code. After an error all regions are stopped."""
@@ -245,7 +262,9 @@ class RunCommand:
                     wait=True,
                     junit=self.junit,
                     markdown=self.markdown,
-                )
+                    follow=self.follow,
+                ),
+                self._print_followed if self.follow else None,
             )
             self._print_line(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
             with spinner("starting", self._progress_stream):
@@ -279,8 +298,13 @@ class RunCommand:
 
         return real_environment(run)
 
+    def _print_followed(self, line: str) -> None:
+        with suppress(OSError):
+            print(line, flush=True)
+
     def _print_verdict(self, verdict: VerifierResult) -> int:
-        print(verdict.output, end="", flush=True)
+        if not self.follow:  # else each line was printed when it arrived
+            print(verdict.output, end="", flush=True)
         print(verdict.error_output, end="", file=sys.stderr, flush=True)
         return verdict.exit_code
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ NICENESS = 5
 """Niceness of a verifier that is started during a run, so that it does not slow down the regions."""
 LEAVE_SECONDS = 5.0
 """Time that the verifier may take to end after SIGINT; then it is killed with SIGKILL."""
+
+_READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ def verify_command(
     junit: Path | None = None,
     markdown: Path | None = None,
     messages: Sequence[str] = (),
+    follow: bool = False,
 ) -> list[str]:
     options = {
         "--master": master,
@@ -64,7 +67,7 @@ def verify_command(
     options_set += [("--message", message) for message in messages]
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
     command += [str(word) for pair in options_set for word in pair]
-    return command + ["--json"] * as_json + ["--wait"] * wait
+    return command + ["--json"] * as_json + ["--wait"] * wait + ["--follow"] * follow
 
 
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
@@ -125,6 +128,37 @@ def verify_now(command: list[str]) -> VerifierResult:
     return VerifierResult(output, "", process.returncode)
 
 
+def follow_now(command: list[str]) -> int:
+    """Follow a run, and return the exit code of the verifier, which inherits standard output and standard error.
+
+    The first Ctrl-C makes it print the verdict on the run so far; the second one ends it."""
+    with _interrupts_noted() as noted:
+        process = subprocess.Popen(command, env=environment(), start_new_session=True)
+    try:
+        return _exit_code_after_interrupts(process, len(noted))
+    except KeyboardInterrupt:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVE_SECONDS)
+        raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _exit_code_after_interrupts(process: subprocess.Popen[bytes], interrupts: int) -> int:
+    """Wait for the process, and send it each interrupt. Raises KeyboardInterrupt for the second one."""
+    for _ in range(interrupts):
+        process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            interrupts += 1
+            process.send_signal(signal.SIGINT)
+            if interrupts > 1:
+                raise
+
+
 @contextmanager
 def _interrupts_noted() -> Iterator[list[int]]:
     """Note each SIGINT, instead of raising KeyboardInterrupt. Only the main thread receives them."""
@@ -142,15 +176,16 @@ def _interrupts_noted() -> Iterator[list[int]]:
 class WaitingVerifier:
     """A verifier that is started during the run, so that its engine is ready when the run has ended."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, on_line: Callable[[str], None] | None = None) -> None:
         self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
-        self._output = asyncio.create_task(process.stdout.read())
+        self._output = asyncio.create_task(_read_lines(process.stdout, on_line))
         self._complaints = asyncio.create_task(process.stderr.read())
 
     @classmethod
-    async def start(cls, command: list[str]) -> WaitingVerifier:
+    async def start(cls, command: list[str], on_line: Callable[[str], None] | None = None) -> WaitingVerifier:
+        """Start the program. `on_line` receives each line of its output once it is complete."""
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=PIPE,
@@ -161,7 +196,7 @@ class WaitingVerifier:
         )
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-        return cls(process)
+        return cls(process, on_line)
 
     async def verify(self) -> VerifierResult:
         """Verify the run, which has ended, and return the result."""
@@ -183,3 +218,17 @@ class WaitingVerifier:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.gather(self._output, self._complaints, self._process.wait())
+
+
+async def _read_lines(stream: asyncio.StreamReader, on_line: Callable[[str], None] | None) -> bytes:
+    """Read all output, and pass each line to `on_line`. Lines may have any length."""
+    output, begun = b"", b""
+    while data := await stream.read(_READ_BYTES):
+        output += data
+        if on_line is not None:
+            *lines, begun = (begun + data).split(b"\n")
+            for line in lines:
+                on_line(line.decode(errors="replace"))
+    if begun and on_line is not None:
+        on_line(begun.decode(errors="replace"))
+    return output

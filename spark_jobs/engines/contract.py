@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -31,6 +31,27 @@ class PartitionedSource(Protocol):
     def read(self, part: Any) -> Iterator[pa.RecordBatch]: ...
 
 
+class GrowingSource(Protocol):
+    """Evidence that grows while it is read. Can be pickled. An offset is a dictionary of JSON values."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def start(self) -> dict[str, Any]:
+        """Return the offset before all evidence."""
+        ...
+
+    def latest(self, since: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset after the evidence that is durable now, at or after `since`."""
+        ...
+
+    def parts(self, since: dict[str, Any], until: dict[str, Any]) -> Sequence[Any]:
+        """Return the parts between two offsets. Parts can be pickled."""
+        ...
+
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]: ...
+
+
 class QueryEngine(Protocol):
     """Computes frames, for one verdict at a time."""
 
@@ -53,8 +74,23 @@ class QueryEngine(Protocol):
         """Return a frame of all parts of a source; any task may read a part."""
         ...
 
+    def follow(
+        self,
+        source: GrowingSource,
+        on_rows: Callable[[QueryEngine, DataFrame | None], None],
+        wait: Callable[[], bool],
+    ) -> None:
+        """Pass the new rows of a source to `on_rows` in the order in which they become durable, or None if there are
+        none; None also after the last rows. `wait` blocks until the source should be read again, and returns whether
+        that is for the last time. `on_rows` may be called in another thread, and binds the engine that it receives."""
+        ...
+
     def cached(self, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that are computed only once."""
+        ...
+
+    def release(self, frame: DataFrame) -> None:
+        """Free the rows of a cached frame that is no longer used."""
         ...
 
     def coalesced(self, frame: DataFrame) -> DataFrame:

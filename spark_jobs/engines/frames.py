@@ -99,6 +99,12 @@ def cached(frame: DataFrame) -> DataFrame:
     return bound_engine().cached(frame)
 
 
+def release(*frames: DataFrame) -> None:
+    """Free the rows of cached frames that are no longer used."""
+    for frame in frames:
+        bound_engine().release(frame)
+
+
 def coalesced(frame: DataFrame) -> DataFrame:
     """Return a frame of the same rows, in few tasks."""
     return bound_engine().coalesced(frame)

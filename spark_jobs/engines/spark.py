@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.engines.contract import PartitionedSource
+from spark_jobs.engines.contract import GrowingSource, PartitionedSource, QueryEngine
 from spark_jobs.engines.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
+from spark_jobs.engines.streams import stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -73,10 +74,32 @@ class SparkEngine:
         register_source(self.session, source)
         return self.session.read.format(SOURCE_FORMAT).load()
 
+    def follow(
+        self,
+        source: GrowingSource,
+        on_rows: Callable[[QueryEngine, DataFrame | None], None],
+        wait: Callable[[], bool],
+    ) -> None:
+        """Stream the source. The query has a session of its own, to which the frames of all batches belong."""
+        of_stream = self
+
+        def on_batch(batch: DataFrame) -> None:
+            nonlocal of_stream
+            if of_stream is self:
+                of_stream = SparkEngine(batch.sparkSession, local_bytes=self._local_bytes)
+                of_stream._is_small = self._is_small
+            # Checkpointed, because entries and lines are selected from it: the source is read once.
+            on_rows(of_stream, of_stream.cached(batch))
+
+        stream(self.session, source, on_batch, lambda: on_rows(of_stream, None), wait)
+
     def cached(self, frame: DataFrame) -> DataFrame:
         """Return a checkpoint, computed at its first use. Unlike `persist` it truncates the plan, which Spark would
         otherwise analyse again for each of the dozens of frames derived from it."""
         return frame.localCheckpoint(eager=False)
+
+    def release(self, frame: DataFrame) -> None:
+        """Do nothing: Spark removes a checkpoint once the frame is garbage."""
 
     def coalesced(self, frame: DataFrame) -> DataFrame:
         """Return the frame in as many tasks as a shuffle has partitions: every task of a stage contains the plans of

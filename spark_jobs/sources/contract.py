@@ -5,7 +5,7 @@ Each raises LogDamaged for unreadable data; groups yielded before the error rema
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from spark_jobs.sources.run_folder import RegionLog
@@ -62,6 +62,15 @@ class LogReader(Protocol):
 
     def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]:
         """Yield all entries of one topic."""
+        ...
+
+    def next_entries(self, log: RegionLog) -> dict[str, int]:
+        """Return the id after the newest durable entry of each topic; topics without an entry may be left out."""
+        ...
+
+    def read_between(self, log: RegionLog, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Group]:
+        """Yield the entries whose ids are in these ranges (topic -> first id, and the id after the last). The bounds
+        are results of `next_entries`, or 0."""
         ...
 
     def read_heads(self, log: RegionLog) -> list[LogHead]:

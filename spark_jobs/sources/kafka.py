@@ -91,6 +91,26 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
                 yield from _read_groups(consumer, range_)
 
 
+def next_entries(log: RegionLog) -> dict[str, int]:
+    """Return the offset after the newest durable record of each topic."""
+    from kafka import TopicPartition
+
+    with _opened(log) as consumer:
+        partitions = {topic.name: TopicPartition(topic.kafka_topic, 0) for topic in _topics(log, consumer)}
+        ends = consumer.end_offsets([*partitions.values()])
+        return {name: ends[partition] for name, partition in partitions.items()}
+
+
+def read_between(log: RegionLog, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Group]:
+    """Yield the entries in these ranges of offsets, in the group codec, without trimmed ones."""
+    with _opened(log) as consumer:
+        for topic in _topics(log, consumer):
+            start, stop = ranges.get(topic.name, (0, 0))
+            stored = _stored_range(consumer, topic) if start < stop else None
+            if stored is not None and max(start, stored.start) < stop:
+                yield from _read_groups(consumer, _RecordRange(topic, max(start, stored.start), stop))
+
+
 def read_heads(log: RegionLog) -> list[LogHead]:
     """Return the head of each topic's log."""
     with _opened(log) as consumer:

@@ -11,7 +11,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -60,6 +60,31 @@ def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
             yield Group(*_typed(row, _GROUP))
 
 
+def next_entries(log: RegionLog) -> dict[str, int]:
+    """Return the id after the newest durable entry of each topic that stores one."""
+    with _opened(log) as connection:
+        rows = connection.execute(
+            "SELECT name, (SELECT first_entry_id + entry_count FROM entry_groups"
+            " WHERE entry_groups.log_id = logs.log_id ORDER BY first_entry_id DESC LIMIT 1) AS next FROM logs"
+            " WHERE next IS NOT NULL"
+        )
+        return dict(_typed(row, _NEXT) for row in rows)
+
+
+def read_between(log: RegionLog, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Group]:
+    """Yield the group commits whose first entry is in the range of its topic."""
+    with _opened(log) as connection:
+        for topic, (start, stop) in ranges.items():
+            for row in connection.execute(
+                "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
+                " FROM logs JOIN entry_groups USING (log_id) WHERE name = ?"
+                " AND entry_groups.first_entry_id >= ? AND entry_groups.first_entry_id < ?"
+                " ORDER BY entry_groups.first_entry_id",
+                (topic, start, stop),
+            ):
+                yield Group(*_typed(row, _GROUP))
+
+
 def read_heads(log: RegionLog) -> list[LogHead]:
     """Return the head of each topic's log."""
     with _opened(log) as connection:
@@ -84,7 +109,7 @@ def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
         return [(key, value) for key, value in (_typed(row, _VALUE) for row in rows)]
 
 
-_GROUP, _HEAD, _VALUE = (str, int, int, int, bytes), (str, int, int), (str, bytes)
+_GROUP, _HEAD, _VALUE, _NEXT = (str, int, int, int, bytes), (str, int, int), (str, bytes), (str, int)
 """Types of the columns that the queries select. In SQLite a damaged row may have others."""
 
 

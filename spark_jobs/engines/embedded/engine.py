@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from spark_jobs.engines.contract import EngineUnavailable, PartitionedSource
+from spark_jobs.engines.contract import EngineUnavailable, GrowingSource, PartitionedSource, QueryEngine
 from spark_jobs.engines.embedded import functions
 from spark_jobs.engines.embedded.columns import Window
 from spark_jobs.engines.embedded.frames import QueryFrame
@@ -65,15 +65,40 @@ class EmbeddedEngine:
     def read(self, source: PartitionedSource) -> Any:
         """Return a table of all batches, inserted one by one, so that only one Arrow batch exists at a time. This
         thread reads the batches: DuckDB would fetch each one in another thread, and a reader must stay in one."""
-        frame = self.table(source.schema.empty_table())
-        for part in source.parts():
-            for batch in source.read(part):
-                with self._registered(pa.Table.from_batches([batch])) as name:
-                    self._database.execute(f"INSERT INTO {frame.table} SELECT * FROM {name}")
+        return self._inserted(
+            source.schema, (batch for part in source.parts() for batch in source.read(part))
+        )
+
+    def follow(
+        self, source: GrowingSource, on_rows: Callable[[QueryEngine, Any], None], wait: Callable[[], bool]
+    ) -> None:
+        since, is_last = source.start(), False
+        while not is_last:
+            is_last = wait()
+            until = source.latest(since)
+            if until == since:
+                on_rows(self, None)
+                continue
+            parts = source.parts(since, until)
+            rows = self._inserted(source.schema, (batch for part in parts for batch in source.read(part)))
+            on_rows(self, rows)
+            self.release(rows)
+            since = until
+        on_rows(self, None)
+
+    def _inserted(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryFrame:
+        frame: QueryFrame = self.table(schema.empty_table())
+        for batch in batches:
+            with self._registered(pa.Table.from_batches([batch])) as name:
+                self._database.execute(f"INSERT INTO {frame.table} SELECT * FROM {name}")
         return frame
 
     def cached(self, frame: Any) -> Any:
         return self._store(frame.sql, frame.columns) if frame.table is None else frame
+
+    def release(self, frame: Any) -> None:
+        with self._lock:
+            self._database.execute(f"DROP TABLE IF EXISTS {frame.table}")
 
     def coalesced(self, frame: Any) -> Any:
         return frame
