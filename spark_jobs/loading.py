@@ -12,6 +12,7 @@ from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.history import events_of, read_history, renumbered
 from spark_jobs.frames.messages import stored_messages
 from spark_jobs.frames.metadata import SharedMetadata, read_metadata
+from spark_jobs.frames.quiescence import RunEnd
 from spark_jobs.frames.summary import HistorySummary, LogSummary, outages, summarise_history, summarise_logs
 from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.region_log import (
@@ -113,7 +114,8 @@ def normalise(run: LoadedRun) -> NormalisedRun:
     """Decode markers, stored values and journals, and join the logs with the history."""
     history, transactional = run.history, run.is_transactional
     markers = run.rows.where(F.col("marker").isNotNull()).select(
-        "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
+        *("region", "topic", "origin_region", "ledger_id", "entry_id"),
+        *("source_ledger", "source_entry", "publish_time_ms", "marker"),
     )
     claims, claim_damages = read_position_claims(
         [row.asDict() for row in markers.collect()], run.values, _newest_entries(run), history.topics
@@ -133,7 +135,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         ownership,
         keys,
         run.folder.namespaces,
-        history.end_ms,
+        _end_of(run),
         transactional=transactional,
     )
     value_damages = [*run.value_damages, *claim_damages, *grant_damages]
@@ -143,6 +145,18 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         remarks,
         [*run.damages, *value_damages, *run.journal_damages, *key_damages],
         frozenset(one.region for one in (*run.folder.damages, *value_damages) if one.region),
+    )
+
+
+def _end_of(run: LoadedRun) -> RunEnd:
+    history, folder = run.history, run.folder
+    return RunEnd(
+        history.facts,
+        history.end_ms,
+        history.last_client_ms,
+        folder.latency_ms_max,
+        folder.routes,
+        [log.region for log in folder.logs if log.has_other_clock],
     )
 
 

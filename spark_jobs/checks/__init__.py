@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from spark_jobs.checks import (
     consumed,
     converged,
+    cursors_converged,
     keys,
     measured,
     one_owner,
@@ -46,6 +47,7 @@ CHECKS: Sequence[Check] = (
     position_claims.SNAPSHOTS,
     places.CHECK,
     position_claims.CURSORS,
+    cursors_converged.CHECK,
     one_owner.CHECK,
     transactions.ATOMIC,
     transactions.INVISIBLE,

@@ -41,7 +41,7 @@ def find_snapshots(evidence: Evidence) -> DataFrame:
 
 def _broken_snapshots(evidence: Evidence) -> DataFrame:
     """Find snapshots (P; b: X) of a with a message that b stores up to X, and a stores only after P."""
-    snapshots = _with_named(evidence.claims.snapshots, "region", "other_region")
+    snapshots = with_named(evidence.claims.snapshots, "region", "other_region")
     pairs = snapshots.select("topic", "region", "other_region", "named").distinct().hint("broadcast")
     copies = evidence.stored.select(
         *ORIGIN,
@@ -86,10 +86,10 @@ def _broken_snapshots(evidence: Evidence) -> DataFrame:
         .agg(F.min_by("other_at", "other_at").alias("other_at"))
     )
     broken = broken.select("topic", "region", "other_region", "position", "other_at")
-    return finding(broken, "broken snapshot", origin_position=_text(F.col("other_at")))
+    return finding(broken, "broken snapshot", origin_position=place_text(F.col("other_at")))
 
 
-def _with_named(claims: DataFrame, own: str, other: str) -> DataFrame:
+def with_named(claims: DataFrame, own: str, other: str) -> DataFrame:
     """Add the column `named`: the regions whose messages a marker speaks of, which are its own region and those whose
     positions it contains."""
     marker = ["topic", own, "position"]
@@ -100,7 +100,7 @@ def _with_named(claims: DataFrame, own: str, other: str) -> DataFrame:
 
 def _broken_updates(evidence: Evidence) -> DataFrame:
     """Find messages in the source region that an update counts as acknowledged, and no consumer acknowledged."""
-    updates = _with_named(evidence.claims.updates, "source_region", "region")
+    updates = with_named(evidence.claims.updates, "source_region", "region")
     held_in = fields_of("copies", "region").alias("held_in")
     open_messages = _open_messages(evidence).where(F.col("home") == "")
     open_messages = open_messages.select("subscription", *ORIGIN, "region", "at", held_in, "acked_ms")
@@ -113,7 +113,7 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
         broken,
         "broken update",
         other_region="source_region",
-        origin_position=_text(F.col("at")),
+        origin_position=place_text(F.col("at")),
         at_ms="acked_ms",
     )
 
@@ -139,13 +139,14 @@ def find_cursors(evidence: Evidence) -> DataFrame:
     beyond = cursors.where(F.col("last") > F.col("end"))
     return all_of(
         [
-            finding(claimed, "counted as consumed", position=_text(F.col("at")), at_ms="acked_ms"),
-            finding(beyond, "beyond the end", position=_text(F.col("last"))),
+            finding(claimed, "counted as consumed", position=place_text(F.col("at")), at_ms="acked_ms"),
+            finding(beyond, "beyond the end", position=place_text(F.col("last"))),
         ]
     )
 
 
-def _text(place: Column) -> Column:
+def place_text(place: Column) -> Column:
+    """Return the text `ledger:entry` of a position that is one number."""
     ledger = F.floor(place / F.lit(LEDGER))
     return entry_text(F.struct(ledger.alias("ledger_id"), (place - ledger * F.lit(LEDGER)).alias("entry_id")))
 

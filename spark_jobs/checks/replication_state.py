@@ -18,7 +18,7 @@ from typing import Any
 from emulator.model.values import TopicName
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.messages import ORIGIN, each_copy
+from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.verdict import INFORMATION, CheckResult
 from spark_jobs.wording import count, hint
@@ -63,7 +63,7 @@ def measure_replication_state(
     if not totals:
         return ()
     uncounted: dict[tuple[str, str], list[tuple[frozenset[str], int]]] = {}
-    for row in _patterns(acknowledged, evidence.claims.cursors, regions).collect():
+    for row in _patterns(evidence.uncounted, regions).collect():
         key = row["topic"], row["subscription"]
         uncounted.setdefault(key, []).append((frozenset(row["uncounted"]), row["count"]))
     return tuple(
@@ -72,31 +72,10 @@ def measure_replication_state(
     )
 
 
-def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[str]) -> DataFrame:
+def _patterns(uncounted: DataFrame, regions: Collection[str]) -> DataFrame:
     """Count messages by the set of regions that store the message and whose cursor lacks it."""
-    place = ["topic", "subscription", "region"]
-    widest = cursors.groupBy(*place).agg(
-        F.min("first").alias("since"), F.min_by("last", "first").alias("upto")
-    )
-    copies = each_copy(acknowledged.select("subscription", *ORIGIN, "copies")).where(
-        F.col("region").isin(*regions)
-    )
-    # Most messages are before the mark-delete position: only the others are compared with each range.
-    behind = (
-        copies.join(widest.hint("broadcast"), place, "left")
-        .where(F.col("upto").isNull() | (F.col("at") < F.col("since")) | (F.col("at") > F.col("upto")))
-        .select("subscription", *ORIGIN, "region", "at")
-    )
-    counted = (
-        behind.join(cursors.hint("broadcast"), place)
-        .where((F.col("at") >= F.col("first")) & (F.col("at") <= F.col("last")))
-        .select("subscription", *ORIGIN, "region")
-        .distinct()
-        .withColumn("is_counted", F.lit(True))
-    )
     return (
-        behind.join(counted, ["subscription", *ORIGIN, "region"], "left")
-        .where(F.col("is_counted").isNull())
+        uncounted.where(F.col("region").isin(*regions))
         .groupBy("subscription", *ORIGIN)
         .agg(F.sort_array(F.collect_set("region")).alias("uncounted"))
         .groupBy("topic", "subscription", "uncounted")

@@ -60,6 +60,29 @@ class DecodedCursor(NamedTuple):
         return joined
 
 
+class StoredPosition(NamedTuple):
+    """The head of a stored cursor of any format."""
+
+    mark_delete: int
+    is_replicated: bool
+    is_ahead: bool
+    """Whether consumers of the region acknowledged what no update of another region covers."""
+    was_moved: bool
+    """Whether a seek moved the cursor."""
+
+
+def read_position(head: bytes) -> StoredPosition:
+    """Decode the head of a cursor whose ranges `consumed_ranges` has read."""
+    state = parse_json(head)
+    is_ahead = state.get("ahead_of_peers", state.get("leads"))
+    return StoredPosition(
+        int(state["mark_delete"]),
+        bool(state.get("replicated")),
+        bool(is_ahead),
+        bool(state.get("generation")),
+    )
+
+
 def cursors_of(values: Iterable[tuple[str, bytes]]) -> list[tuple[CursorKey, bytes, Parts]]:
     """Return the cursors among a region's keys and values: key, head and parts. Parts without a head are ignored."""
     return _grouped((parse_key(text), value) for text, value in values)

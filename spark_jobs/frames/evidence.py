@@ -16,6 +16,9 @@
     trimmed         the entry ids below which retention removed entries
     transactional   whether the run has any transaction
     keys            transaction keys in the coordinators' journals (`evidence/transaction_journals.py`)
+    uncounted       one row per copy of an acknowledged message that its region's cursor does not count
+                    (`frames/uncounted.py`)
+    quiescence      since when regions and links had no fault when the run ended (`frames/quiescence.py`)
 
 A message is identified by its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger,
 entry) in the log of its origin region. Replication keeps the order of positions, so a region that stores a later
@@ -37,8 +40,10 @@ from spark_jobs.frames.deliveries import (
     without_expired,
 )
 from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, publishes
+from spark_jobs.frames.quiescence import Quiescence, RunEnd, quiescence
 from spark_jobs.frames.transactions import with_ends, without_void_acks
-from spark_jobs.sources.policies import NEVER_MS, Namespace
+from spark_jobs.frames.uncounted import uncounted_copies
+from spark_jobs.sources.policies import Namespace
 from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
 OUTAGE_SCHEMA = schema("region string, down_ms double, up_ms double")
@@ -61,6 +66,8 @@ class Evidence:
     trimmed: DataFrame
     transactional: bool
     keys: KeyEvidence
+    uncounted: DataFrame
+    quiescence: Quiescence
 
 
 def gather(
@@ -72,11 +79,11 @@ def gather(
     ownership: Ownership,
     keys: KeyEvidence,
     namespaces: Mapping[str, Namespace],
-    end_ms: float = NEVER_MS,
+    end: RunEnd,
     *,
     transactional: bool,
 ) -> Evidence:
-    """Join the logs and the history. `end_ms`: time at which the history ended."""
+    """Join the logs and the history."""
     with parallel() as workers:
         of_clients = workers.submit(_by_place, without_void_acks(events, transactional=transactional), stored)
         joined = join_messages(publishes(events), stored, namespaces)
@@ -85,7 +92,7 @@ def gather(
         of_subscriptions, by_place = of_clients.result()
         delivered = delivered_messages(by_place, of_subscriptions)
         of_each = join_deliveries(messages, subscriptions(of_subscriptions), delivered)
-        subscription_messages = cached(without_expired(of_each, namespaces, end_ms))
+        subscription_messages = cached(without_expired(of_each, namespaces, end.end_ms))
         return Evidence(
             stored=stored,
             events=events,
@@ -99,6 +106,8 @@ def gather(
             trimmed=trimmed,
             transactional=transactional,
             keys=keys,
+            uncounted=cached(uncounted_copies(subscription_messages, claims.cursors)),
+            quiescence=quiescence({region for one in namespaces.values() for region in one.regions}, end),
         )
 
 

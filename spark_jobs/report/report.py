@@ -233,6 +233,7 @@ _WITNESS_TEXTS = (
     ("origin_region", " of {origin_region}"),
     ("origin_position", ", there at {origin_position}"),
     ("position", ", at {position}"),
+    ("other_position", ", in {other_region} at {other_position}"),
     ("owner", ", owner {owner}"),
     ("transaction_key", ", key {transaction_key}"),
     ("epoch", ", epoch {epoch}"),
@@ -281,6 +282,7 @@ _HEADS = {
     "sequence_id": "sequence id",
     "origin_region": "origin",
     "origin_position": "position there",
+    "other_position": "position in the other region",
 }
 
 

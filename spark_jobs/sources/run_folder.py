@@ -34,6 +34,8 @@ class RegionLog:
     """kafka: host:port[,host:port...] as reachable from this machine."""
     options: dict[str, Any] = field(default_factory=dict)
     """kafka: options of the region (TLS, SASL, topic prefix)."""
+    has_other_clock: bool = False
+    """Whether the region's clock was set to another time than that of its machine."""
 
     @property
     def size_bytes(self) -> int:
@@ -240,9 +242,12 @@ def _region_log(
     """Return the location of a region's log. `folder`: folder of the region; `declared_backend`: as in the topology."""
     region, damages = folder.name, []
     log: Mapping[str, Any] = {}
+    has_other_clock = False
     try:
-        read = parse_json((folder / "region.json").read_text())["log"]
+        config = parse_json((folder / "region.json").read_text())
+        read = config["log"]
         backend, log = read["backend"], read
+        has_other_clock = bool(config.get("clock_ahead_ms") or config.get("clock_drift_ppm"))
     except (OSError, ValueError, TypeError, KeyError) as problem:
         reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
         damages.append(EvidenceDamage(f"regions/{region}/region.json {reason}", region))
@@ -258,7 +263,7 @@ def _region_log(
                 EvidenceDamage(f"regions/{region}/{addresses.name} cannot be read: {problem}", region)
             )
     path = str(folder / "log.sqlite")
-    return RegionLog(region, backend, path, servers, log.get("options", {})), damages
+    return RegionLog(region, backend, path, servers, log.get("options", {}), has_other_clock), damages
 
 
 def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[EvidenceDamage]]:

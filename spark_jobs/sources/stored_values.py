@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, schema, small_frame
-from spark_jobs.evidence.cursors import consumed_ranges, cursors_of
+from spark_jobs.evidence.cursors import consumed_ranges, cursors_of, read_position
 from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked, stored_grants
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, JournalRow, rows_of
 from spark_jobs.sources.contract import RegionValue
@@ -26,20 +26,31 @@ LEDGER = 1 << 36
 one of a region is below 10,000,000 (`ledger_id_base`)."""
 
 SNAPSHOT_SCHEMA = schema(
-    "topic string, region string, position string, upto bigint, other_region string, other_upto bigint"
+    "topic string, region string, position string, upto bigint, other_region string, other_upto bigint,"
+    " written_ms double"
 )
 """Everything in `other_region` up to `other_upto` that reaches `region` is stored there at or before `upto`.
-`position`: that of the marker. Places are `place_number`s."""
+`position`: that of the marker. `written_ms`: when the marker was written, by the clock of `region`. Places are
+`place_number`s."""
 
 UPDATE_SCHEMA = schema(
-    "topic string, subscription string, source_region string, position string, region string, upto bigint"
+    "topic string, subscription string, source_region string, position string, region string, upto bigint,"
+    " written_ms double, has_arrived boolean"
 )
-"""The subscription has acknowledged everything up to `upto` in `region`, according to `source_region`."""
+"""The subscription has acknowledged everything up to `upto` in `region`, according to `source_region`. `has_arrived`:
+whether the log of `region` contains the replicated marker."""
 
 CURSOR_SCHEMA = schema(
     "topic string, subscription string, region string, first bigint, last bigint, end bigint"
 )
 """A range of entries from `first` to `last` that counts as consumed; `end`: the newest entry of the log."""
+
+POSITION_SCHEMA = schema(
+    "topic string, subscription string, region string, mark_delete bigint, is_replicated boolean,"
+    " is_ahead boolean, was_moved boolean"
+)
+"""A stored cursor. `mark_delete`: everything up to it is acknowledged. `is_ahead`: consumers of the region acknowledged
+what no update of another region covers. `was_moved`: a seek moved the cursor."""
 
 GRANT_SCHEMA = schema(
     "region string, log_topic string, topic string, epoch bigint, owner string, first_entry bigint, until bigint,"
@@ -68,6 +79,10 @@ class PositionClaims:
     snapshots: DataFrame
     updates: DataFrame
     cursors: DataFrame
+    positions: DataFrame
+    """One row per stored cursor."""
+    has_markers: bool = True
+    """Whether there is any snapshot or update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +116,15 @@ def read_position_claims(
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
 ) -> tuple[PositionClaims, list[EvidenceDamage]]:
-    """Build the frames from rows of `region_log` with a `marker`, without replicated markers, and from the regions'
-    stored values (region, key and value). `ends`: ledger and highest entry id by region and topic."""
+    """Build the frames from rows of `region_log` with a `marker`, and from the regions' stored values (region, key and
+    value). `ends`: ledger and highest entry id by region and topic."""
     damages: list[EvidenceDamage] = []
+    markers = list(markers)
+    arrived = {
+        (row["region"], row["topic"], row["origin_region"], row["source_ledger"], row["source_entry"])
+        for row in markers
+        if row["origin_region"] != row["region"]
+    }
     snapshots: list[Sequence[Any]] = []
     updates: list[Sequence[Any]] = []
     for row in markers:
@@ -115,18 +136,22 @@ def read_position_claims(
         if row["origin_region"] != region:
             continue
         topic = history_topic(row["topic"], history_topics) or row["topic"]
+        written_ms = float(row["publish_time_ms"])
         for other, place in marker.get("positions", ()):
             if "snapshot" in marker:
                 upto = place_number(*marker["local"])
-                snapshots.append((topic, region, position, upto, other, place_number(*place)))
+                snapshots.append((topic, region, position, upto, other, place_number(*place), written_ms))
             else:
-                subscription = marker["subscription"]
-                updates.append((topic, subscription, region, position, other, place_number(*place)))
-    cursors = list(_cursors(values, ends, history_topics, damages))
+                copy = (other, row["topic"], region, row["ledger_id"], row["entry_id"])
+                update = (topic, marker["subscription"], region, position, other, place_number(*place))
+                updates.append((*update, written_ms, copy in arrived))
+    cursors, positions = _cursors(values, ends, history_topics, damages)
     claims = PositionClaims(
         small_frame(snapshots, SNAPSHOT_SCHEMA),
         small_frame(updates, UPDATE_SCHEMA),
         small_frame(cursors, CURSOR_SCHEMA),
+        small_frame(positions, POSITION_SCHEMA),
+        has_markers=bool(snapshots or updates),
     )
     return claims, damages
 
@@ -136,7 +161,10 @@ def _cursors(
     ends: Mapping[tuple[str, str], tuple[int, int]],
     history_topics: Collection[str],
     damages: list[EvidenceDamage],
-) -> Iterable[Sequence[Any]]:
+) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
+    """Return the rows in CURSOR_SCHEMA and in POSITION_SCHEMA."""
+    rows: list[Sequence[Any]] = []
+    positions: list[Sequence[Any]] = []
     by_region: dict[str, list[tuple[str, bytes]]] = {}
     for region, value in values:
         by_region.setdefault(region, []).append(value)
@@ -147,14 +175,17 @@ def _cursors(
             ledger, end = ends[region, key.topic]
             topic = history_topic(key.topic, history_topics) or key.topic
             try:
-                ranges = consumed_ranges(head, parts)
+                ranges, position = consumed_ranges(head, parts), read_position(head)
             except ValueError as problem:
                 what = f"the cursor of {key.subscription} in {region} cannot be read: {problem}"
                 damages.append(EvidenceDamage(what, region))
                 continue
             for first, last in ranges:
                 places = (place_number(ledger, entry) for entry in (first, last, end))
-                yield topic, key.subscription, region, *places
+                rows.append((topic, key.subscription, region, *places))
+            mark_delete = place_number(ledger, position.mark_delete)
+            positions.append((topic, key.subscription, region, mark_delete, *position[1:]))
+    return rows, positions
 
 
 _GRANT_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}

@@ -13,6 +13,7 @@ from spark_jobs.engines.frames import DataFrame, small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.messages import stored_messages
+from spark_jobs.frames.quiescence import RunEnd
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.sources.history_files import full_topic, row_of
@@ -20,6 +21,7 @@ from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.sources.region_log import TRIMMED_SCHEMA
 from spark_jobs.sources.stored_values import (
     CURSOR_SCHEMA,
+    POSITION_SCHEMA,
     SNAPSHOT_SCHEMA,
     UPDATE_SCHEMA,
     PositionClaims,
@@ -189,11 +191,12 @@ def evidence_from(
     snapshots: Iterable[Row] = (),
     updates: Iterable[Row] = (),
     cursors: Iterable[Row] = (),
+    positions: Iterable[Row] = (),
     grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
     epochs: Iterable[tuple[str, str, str, int]] = (),
     coordinators: Iterable[CoordinatorEntry] = (),
     namespaces: Mapping[str, Namespace] = NAMESPACES,
-    end_ms: float = NEVER_MS,
+    end: RunEnd | None = None,
 ) -> Evidence:
     """Return rows, events and stored values as evidence of the bound engine. `events` may contain lists of events."""
     lines = [one for item in events for one in (item if isinstance(item, list) else [item])]
@@ -214,11 +217,12 @@ def evidence_from(
             small_frame(snapshots, SNAPSHOT_SCHEMA),
             small_frame(updates, UPDATE_SCHEMA),
             small_frame(cursors, CURSOR_SCHEMA),
+            small_frame(positions, POSITION_SCHEMA),
         ),
         read_ownership(grants, epochs, published_topics)[0],
         read_keys(coordinators, in_history=any(one.transaction_key for one in lines))[0],
         namespaces,
-        end_ms,
+        end or RunEnd((), NEVER_MS),
         transactional=transactional,
     )
 

@@ -261,6 +261,47 @@ def finished_in_west(path: Path) -> None:
     cursor_at(11, WEST)(path)
 
 
+def converged() -> SampleRun:
+    """Billing acknowledges all messages in us-east. A snapshot there covers them, and its update reached us-west. Then
+    nothing happens for half a minute."""
+    run = small_run()
+    positions = ((WEST, place(WEST, 11)), (EU, place(EU, 11)))
+    run.store(EAST, encode_marker(Snapshot("s", place(EAST, 11), positions), 1, (EAST,))[0])
+    for region in (WEST, EU):
+        run.store(region, with_replication(run.logs[EAST][store_update(run)], EAST, place(EAST, 13)))
+    run.fact(60, "phase", detail="nothing happened for half a minute")
+    return run
+
+
+def store_update(run: SampleRun) -> int:
+    """Store the update of the snapshot in us-east, unless it is there. Returns its entry id."""
+    if len(run.logs[EAST]) == 13:
+        positions = ((WEST, place(WEST, 11)), (EU, place(EU, 11)))
+        run.store(EAST, encode_marker(SubscriptionUpdate("billing", positions), 1, (WEST, EU))[0])
+    return 13
+
+
+def cursors(**changed: int | None) -> Callable[[Path], None]:
+    """Store replicated cursors that count everything. `changed`: region -> other mark-delete; None: no cursor."""
+
+    def change(path: Path) -> None:
+        for region in (EAST, WEST, EU):
+            mark_delete = changed.get(region.replace("-", "_"), 11)
+            if mark_delete is not None:
+                head = {"format": 2, "write": 1, "generation": 0, "mark_delete": mark_delete}
+                state = {"highest_acked": 11, "ahead_of_peers": region == EAST, "replicated": True}
+                value = json.dumps(head | state).encode()
+                edit(
+                    path,
+                    region,
+                    "INSERT INTO key_values VALUES (?, ?, 1)",
+                    CursorKey(TOPIC, "billing").text,
+                    value,
+                )
+
+    return change
+
+
 COMMITTED, ABORTED, OPEN = (0, 1), (0, 2), (1, 0)
 
 
@@ -531,6 +572,36 @@ SABOTAGES = [
         lambda run: (unacknowledged(run), update(run, 11)),
     ),
     invalid(
+        "INV-128",
+        "a cursor moved back behind an update",
+        "not applied",
+        on_disk=cursors(us_west=7),
+        run=converged,
+    ),
+    invalid(
+        "INV-128",
+        "an update removed from the log of its receiver, whose cursor does not count it",
+        "not replicated",
+        lambda run: run.logs[WEST].pop(),
+        cursors(us_west=7),
+        run=converged,
+    ),
+    invalid(
+        "INV-128",
+        "an update removed from all logs",
+        "not sent",
+        lambda run: [run.logs[region].pop() for region in run.regions],
+        cursors(us_west=7, eu_central=7),
+        run=converged,
+    ),
+    unknown(
+        "INV-128",
+        "a cursor deleted in a region that stores an update",
+        "without a cursor",
+        on_disk=cursors(us_west=None),
+        run=converged,
+    ),
+    invalid(
         "INV-5",
         "a subscription of one region skips messages",
         "skipped",
@@ -793,6 +864,7 @@ WITHOUT_TRANSACTIONS = (
         ),
         pytest.param(keyed, coordinator(), ("INV-70", "INV-71", "INV-72"), id="keys"),
         pytest.param(planned, finished_in_west, ("INV-5", "INV-18", "INV-125"), id="plan"),
+        pytest.param(converged, cursors(), ("INV-12", "INV-18", "INV-128"), id="converged"),
     ],
 )
 def test_unchanged_evidence_is_valid(

@@ -20,6 +20,7 @@ from spark_jobs.checks import (
     service_contract,
 )
 from spark_jobs.checks.check import Check, Circumstances
+from spark_jobs.frames.quiescence import RunEnd
 from spark_jobs.sources.policies import Lifetime, Namespace
 from tests.spark_jobs.literal import (
     NAMESPACES,
@@ -283,7 +284,9 @@ class TestConsumed:
         """INV-37: the absence of an expired message proves nothing. A younger skipped message is lost."""
         known = Circumstances({"public/default": replace(NAMESPACES["public/default"], lifetime=lifetime)})
         events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
-        result = expect(verdict, consumed.CHECK, BOTH_0_1, events, circumstances=known, end_ms=1_000.0)
+        result = expect(
+            verdict, consumed.CHECK, BOTH_0_1, events, circumstances=known, end=RunEnd((), 1_000.0)
+        )
         assert ("Not checked: 1 message not received" in result.sentence) == (verdict == "valid")
 
     def test_not_reached_yet_is_not_proven_lost(self) -> None:
