@@ -17,7 +17,7 @@
     transactional   whether the run has any transaction
     keys            transaction keys in the coordinators' journals (`evidence/transaction_journals.py`)
     uncounted       one row per copy of an acknowledged message that its region's cursor does not count
-                    (`frames/uncounted.py`)
+                    (`frames/acknowledgements.py`)
     quiescence      since when regions and links had no fault when the run ended (`frames/quiescence.py`)
 
 A message is identified by its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger,
@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel, schema
+from spark_jobs.frames.acknowledgements import uncounted_copies
 from spark_jobs.frames.deliveries import (
     delivered_messages,
     join_deliveries,
@@ -39,10 +40,9 @@ from spark_jobs.frames.deliveries import (
     with_homes,
     without_expired,
 )
-from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, publishes
+from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, places_of, publishes
 from spark_jobs.frames.quiescence import Quiescence, RunEnd, quiescence
 from spark_jobs.frames.transactions import with_ends, without_void_acks
-from spark_jobs.frames.uncounted import uncounted_copies
 from spark_jobs.sources.policies import Namespace
 from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
@@ -165,5 +165,6 @@ def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
         "acked_ms",
         entry_text(F.col("position")).alias("origin_position"),
         F.size("copies").alias("held"),
+        places_of("copies").alias("places"),
         "absence",
     )

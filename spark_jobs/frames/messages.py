@@ -50,6 +50,22 @@ def place_number(ledger: Column, entry: Column) -> Column:
     return ledger * F.lit(LEDGER) + entry
 
 
+def place_text(place: Column) -> Column:
+    """Return `ledger:entry` of a position that is one number."""
+    ledger = F.floor(place / F.lit(LEDGER))
+    return entry_text(F.struct(ledger.alias("ledger_id"), (place - ledger * F.lit(LEDGER)).alias("entry_id")))
+
+
+def places_of(copies: str) -> Column:
+    """Return region and position, as one number (`at`), of each copy."""
+    return F.transform(
+        copies,
+        lambda copy: F.struct(
+            copy["region"].alias("region"), place_number(copy["ledger_id"], copy["entry_id"]).alias("at")
+        ),
+    )
+
+
 def each_copy(messages: DataFrame) -> DataFrame:
     """Return one row per copy of each message: its `region`, and its position there as a number (`at`)."""
     each = messages.withColumn("copy", F.explode("copies")).withColumn("region", F.col("copy.region"))

@@ -273,6 +273,11 @@ def converged() -> SampleRun:
     return run
 
 
+def other_snapshot(run: SampleRun) -> None:
+    said = Snapshot("s", place(EAST, 11), ((WEST, place(WEST, 10)), (EU, place(EU, 10))))
+    run.logs[EAST][12] = encode_marker(said, 1, (EAST,))[0]
+
+
 def store_update(run: SampleRun) -> int:
     """Store the update of the snapshot in us-east, unless it is there. Returns its entry id."""
     if len(run.logs[EAST]) == 13:
@@ -570,6 +575,21 @@ SABOTAGES = [
         "an update of messages that were not acknowledged",
         "broken update",
         lambda run: (unacknowledged(run), update(run, 11)),
+    ),
+    invalid(
+        "INV-12",
+        "the snapshot of an update changed",
+        "without snapshot",
+        other_snapshot,
+        cursors(),
+        run=converged,
+    ),
+    invalid(
+        "INV-12",
+        "a message removed from the log of a region whose snapshot covers it",
+        "unreceived",
+        lambda run: run.logs[EAST].pop(11),
+        run=converged,
     ),
     invalid(
         "INV-128",

@@ -11,13 +11,14 @@ from emulator.run.service_contract import Contract
 from spark_jobs.checks import (
     consumed,
     converged,
+    cursors_correct,
     measured,
     order,
     phantom_writes,
     places,
-    position_claims,
     replicated,
     service_contract,
+    snapshots_safe,
 )
 from spark_jobs.checks.check import Check, Circumstances
 from spark_jobs.frames.quiescence import RunEnd
@@ -56,8 +57,8 @@ DAMAGED_HISTORY = Circumstances(NAMESPACES, history_damaged=True)
         measured.OUTCOMES,
         measured.REDELIVERED,
         places.CHECK,
-        position_claims.SNAPSHOTS,
-        position_claims.CURSORS,
+        snapshots_safe.CHECK,
+        cursors_correct.CHECK,
     ],
     ids=lambda check: check.name,
 )

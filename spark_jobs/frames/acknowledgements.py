@@ -1,4 +1,4 @@
-"""Acknowledged messages that the stored cursor of a region does not count.
+"""Copies of messages that no consumer acknowledged, and of acknowledged ones that a region's cursor does not count.
 
 A replicated subscription has one cursor in each region. A message that its consumers acknowledged in any region, and
 that the cursor of a region which stores it does not count, would be delivered again there.
@@ -6,8 +6,14 @@ that the cursor of a region which stores it does not count, would be delivered a
 
 from __future__ import annotations
 
-from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.frames.messages import ORIGIN, each_copy, place_number
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.frames.messages import ORIGIN, each_copy, places_of
+
+
+def open_copies(subscription_messages: DataFrame) -> DataFrame:
+    """Return the copies of messages that a subscription had to receive and did not acknowledge, and that policies did
+    not allow to expire."""
+    return each_copy(subscription_messages.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged")))
 
 
 def uncounted_copies(subscription_messages: DataFrame, cursors: DataFrame) -> DataFrame:
@@ -25,7 +31,7 @@ def uncounted_copies(subscription_messages: DataFrame, cursors: DataFrame) -> Da
     behind = (
         copies.join(widest.hint("broadcast"), place, "left")
         .where(F.col("upto").isNull() | (F.col("at") < F.col("since")) | (F.col("at") > F.col("upto")))
-        .select(*carried, "region", "at", _places().alias("places"))
+        .select(*carried, "region", "at", places_of("copies").alias("places"))
     )
     counted = (
         behind.join(cursors.hint("broadcast"), place)
@@ -36,12 +42,3 @@ def uncounted_copies(subscription_messages: DataFrame, cursors: DataFrame) -> Da
     )
     each = ["subscription", *ORIGIN, "region", "at"]
     return behind.join(counted, each, "left").where(F.col("is_counted").isNull()).drop("is_counted")
-
-
-def _places() -> Column:
-    return F.transform(
-        "copies",
-        lambda copy: F.struct(
-            copy["region"].alias("region"), place_number(copy["ledger_id"], copy["entry_id"]).alias("at")
-        ),
-    )
