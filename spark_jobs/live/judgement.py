@@ -16,6 +16,7 @@ from spark_jobs.checks.finding import FindingGroup, all_of, finding, group_findi
 from spark_jobs.engines.frames import DataFrame, F, small_frame
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, missing_copies
 from spark_jobs.frames.messages import position_text
+from spark_jobs.frames.quiescence import Quiescence
 from spark_jobs.live.window import JoinedWindow
 from spark_jobs.sources.stored_values import read_keys, read_ownership, read_position_claims
 from spark_jobs.verdict import CheckResult
@@ -80,6 +81,8 @@ class LiveJudge:
             trimmed=trimmed,
             transactional=False,
             keys=self._keys,
+            uncounted=self._nothing,
+            quiescence=Quiescence(self._nothing, self._nothing),
         )
 
 
