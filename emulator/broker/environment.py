@@ -19,6 +19,7 @@ from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.subscription.blocked_snapshots import BlockedSnapshots
 from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
+from emulator.broker.topic.pending_publish import IssuedAppends
 from emulator.config.region import LinkShape, RegionConfig
 from emulator.net.network import Network
 from emulator.storage.configuration.contract import ConfigurationMedium
@@ -104,6 +105,8 @@ class RegionResources:
         self.protocol_events = ProtocolEvents()
         """Counters of protocol events, for requests that wait for a count."""
         self.blocked_snapshots = BlockedSnapshots()
+        self.appends = IssuedAppends()
+        """What replicators with a backlog let pass."""
 
 
 class PoliciesObserver(Protocol):

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READ_ENTRIES = 500
+LIVE_ENTRIES = 500
+"""Number of entries up to which a backlog is sent at once. A larger one is sent in parts, between the appends of the
+region, so that it delays no client."""
+PART_ENTRIES = 100
+"""Number of entries of a part, beside those that were stored since the part before: about 1 ms of the event loop."""
 READ_BYTES = 4_194_304
 OPEN_SECONDS = 30.0
 """Maximum time that the replicator waits for a producer of the remote region."""
@@ -69,6 +73,8 @@ class Replicator:
         self._retry = RetryTimer(self._retry_due)
         """Timer that runs in the states OPENING and REFUSED only."""
         self.rate = ReplicationRate(topic, self.pump)
+        self._end_of_part = 0
+        """End of the topic's log when the newest part of a backlog was sent."""
 
     @property
     def backlog(self) -> int:
@@ -200,21 +206,31 @@ class Replicator:
                 if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
-            entries = self.topic.reading.recent(start, min(room, READ_ENTRIES))
+            is_live = self.topic.state.replicable_end - start <= LIVE_ENTRIES
+            entries = self.topic.reading.recent(start, min(room, LIVE_ENTRIES)) if is_live else None
             if entries is None:
                 read = self.lifecycle.begin_read()
-                self.topic.region.spawn(self._read_and_send(start, min(room, READ_ENTRIES), read))
+                self.topic.region.spawn(self._read_and_send(start, min(room, self._part()), read))
                 return
             self._send(entries)
             if self.progress.next_entry_id == start:
                 return  # There is no entry, or the next one is too large and waits for receipts.
 
+    def _part(self) -> int:
+        """Return the number of entries of the next part of a backlog. It includes as many as were stored since the part
+        before, so that a backlog shrinks whatever is published meanwhile."""
+        end = self.topic.state.replicable_end
+        stored, self._end_of_part = end - self._end_of_part, end
+        return PART_ENTRIES + min(stored, LIVE_ENTRIES)
+
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
+            await self.topic.region.resources.appends.let_pass()
             entries = await self.topic.reading.read(start, entries_max, READ_BYTES)
             if self.lifecycle.end_read(read):
                 self._send(entries)
-                self.pump()
+                if self.progress.next_entry_id > start:
+                    self.pump()  # otherwise the next entry is too large and waits for receipts
         except Exception as failure:  # any: otherwise the replicator would wait for this read for ever
             self.topic.failed(failure)
             if not isinstance(failure, StorageError):

@@ -1,7 +1,9 @@
-"""A publish between admitted and acknowledged, and the attachment that it belongs to."""
+"""A publish between admitted and acknowledged, the attachment that it belongs to, and the appends of a region that are
+not durable yet."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NewType, Protocol
 
@@ -63,3 +65,27 @@ class PendingPublish:
         self.duplicate = duplicate
         self.entry_id = -1
         """Id of the stored entry once it is durable; -1 for a duplicate."""
+
+
+LET_PASS_SECONDS = 0.1
+"""Maximum time that `IssuedAppends.let_pass` waits, so that work in the background continues on a slow disk."""
+
+
+class IssuedAppends:
+    """The newest append of all topics of a region. Work that may take longer, such as the replication of a backlog,
+    lets it pass: it would otherwise compete with the publishes of clients for the event loop."""
+
+    def __init__(self) -> None:
+        self._newest: asyncio.Future[int] | None = None
+
+    def issued(self, append: asyncio.Future[int]) -> None:
+        self._newest = append
+
+    async def let_pass(self) -> None:
+        """Let the event loop process what has arrived, and wait until the append that was issued last is durable and
+        acknowledged, or has failed; at most `LET_PASS_SECONDS`."""
+        # The first iteration of the loop polls the sockets, the second one processes what they received.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self._newest is not None and not self._newest.done():
+            await asyncio.wait([self._newest], timeout=LET_PASS_SECONDS)

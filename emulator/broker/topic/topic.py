@@ -226,6 +226,7 @@ class Topic:
             self.publishing.issued += 1
             future = self.log.append(fresh)
             self.metrics.storing.observe_append(fresh, future)
+            self.region.resources.appends.issued(future)
         elif self.publishing.issued and self.publishing.last_issued is not None:
             # Acknowledge duplicates only after all entries issued before them.
             self.publishing.issued += 1

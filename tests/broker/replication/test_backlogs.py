@@ -1,0 +1,92 @@
+"""A replicator with a backlog sends it in parts, and lets the appends of its region pass between them."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from emulator.broker.replication.replicator import LIVE_ENTRIES, PART_ENTRIES, Replicator
+from emulator.broker.topic.pending_publish import LET_PASS_SECONDS, IssuedAppends
+from emulator.core.replication.progress import ReplicatorState
+from emulator.simulation.world import World, world
+from tests.broker.replication.test_replicator import TOPIC, replicator_of
+
+__all__ = ["world"]
+
+BACKLOG = 2_000
+
+
+async def interrupted(w: World, messages: int) -> Replicator:
+    """Return a replicator that is disconnected, and has this backlog in the memory of its topic."""
+    producer = await w.client("us").producer(TOPIC)
+    await producer.send(b"0")
+    await w.quiet()
+    replicator = replicator_of(w, "us", "eu")
+    w.cut("us", "eu")
+    await w.simulation.until(lambda: replicator.lifecycle.state is ReplicatorState.DOWN)
+    await asyncio.gather(*(producer.send(b"1") for _ in range(messages)))
+    assert replicator.backlog >= messages
+    return replicator
+
+
+async def hold_appends(w: World, replicator: Replicator) -> None:
+    """Let the region wait for an append that never becomes durable."""
+
+    async def hold() -> None:
+        replicator.topic.region.resources.appends.issued(asyncio.get_running_loop().create_future())
+
+    await w.regions["us"].host.ask(hold())
+
+
+@pytest.mark.world("us", "eu")
+async def test_a_backlog_is_sent_in_parts_between_the_appends_of_clients(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicator = await interrupted(world, BACKLOG)
+    sent: list[tuple[float, int]] = []
+    send = replicator._send
+
+    def counting(entries: list) -> None:  # type: ignore[type-arg]
+        sent.append((world.simulation.now, len(entries)))
+        send(entries)
+
+    monkeypatch.setattr(replicator, "_send", counting)
+    await hold_appends(world, replicator)
+    world.heal("us", "eu")
+    await world.simulation.until(lambda: not replicator.backlog, within_seconds=30)
+    parts = [(at, count) for at, count in sent if count]
+    in_parts = parts[:-1]
+    assert len(in_parts) >= (BACKLOG - 2 * LIVE_ENTRIES) // PART_ENTRIES, "the last one is sent at once"
+    assert max(count for _, count in in_parts[1:]) <= PART_ENTRIES, (
+        "the first part also has what was published"
+    )
+    waits = [later - earlier for (earlier, _), (later, _) in pairwise(in_parts)]
+    assert min(waits) >= LET_PASS_SECONDS * 0.99
+
+
+@pytest.mark.world("us", "eu")
+async def test_a_replicator_that_keeps_up_does_not_wait_for_appends(world: World) -> None:
+    replicator = await interrupted(world, LIVE_ENTRIES - 10)
+    await hold_appends(world, replicator)
+    world.heal("us", "eu")
+    await world.simulation.until(lambda: replicator.lifecycle.is_connected)
+    assert replicator.lifecycle.state is ReplicatorState.STREAMING
+    assert replicator.progress.in_flight >= LIVE_ENTRIES - 10
+
+
+async def test_an_append_passes_when_it_is_acknowledged() -> None:
+    appends, loop = IssuedAppends(), asyncio.get_running_loop()
+    await appends.let_pass()
+    append: asyncio.Future[int] = loop.create_future()
+    order: list[str] = []
+    append.add_done_callback(lambda done: order.append("acknowledged"))
+    appends.issued(append)
+    passed = asyncio.create_task(appends.let_pass())
+    passed.add_done_callback(lambda done: order.append("passed"))
+    loop.call_later(LET_PASS_SECONDS / 10, append.set_exception, OSError("the disk is full"))
+    await passed
+    assert append.done()
+    assert order == ["acknowledged", "passed"]
+    assert append.exception() is not None
