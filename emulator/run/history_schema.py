@@ -270,7 +270,7 @@ class LineCheck:
             if form.repeats:
                 if isinstance(value, str) and value in self._valid_values[name]:
                     continue
-                wrong = self._find_error(name, form, value)
+                wrong = self.value_problem(name, value)
                 if wrong is not None:
                     return wrong
                 self._valid_values[name].add(value)
@@ -278,7 +278,9 @@ class LineCheck:
                 return Wrong(name, f"{form.rule}, not {_shown(value)}")
         return None
 
-    def _find_error(self, name: str, form: Form, value: Any) -> Wrong | None:
+    def value_problem(self, name: str, value: Any) -> Wrong | None:
+        """Return the error of a field's value; None if it is valid."""
+        form = FIELDS[name]
         if not form.accepts(value):
             return Wrong(name, f"{form.rule}, not {_shown(value)}")
         names, rule = self._names.get(name, (None, ""))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -36,10 +36,17 @@ ROW_SCHEMA = schema(
 `damage` is null except in rows for unreadable lines, which set no other column. Topics are in their full form; a
 message id is three columns; digests are numbers, 0 for absent attributes; a plan is JSON."""
 
+if TYPE_CHECKING:
+    from spark_jobs.sources.history_columns import HistoryColumns
+
 _COLUMNS = tuple(ROW_SCHEMA.names)
 BATCH_ROWS = 16_384
 SLICE_BYTES = 16 * 1024 * 1024
 """Approximate size of the slice that one task reads."""
+COLUMNAR_BYTES_MIN = 256 * 1024
+"""Smaller slices are parsed line by line, which takes less time than loading Arrow's functions."""
+BLOCK_BYTES = 1024 * 1024
+"""Approximate size of the lines that are converted to columns together."""
 DAMAGES_MAX = 20
 """Maximum number of damages reported per slice; further ones are only counted."""
 
@@ -50,6 +57,8 @@ INT64_DIGITS = len(str(INT64_MAX))
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 
 _PARTITION = re.compile(r"-partition-\d+$")
+_UNUSUAL = re.compile(rb'\\|\bnull\b|"(?:plan|replicate_to|others)"|"outcome"\s*:\s*"fact"')
+"""Matches in lines that are not converted as a block: escapes, nulls, nested values, and facts."""
 _FRAMING = re.compile(rb'"op"\s*:\s*"(?:head|end|seal|hire)"')
 
 
@@ -185,13 +194,43 @@ def read_rows(
         stream.seek(slice_.start)
         data = stream.read(slice_.stop - slice_.start)
     reader = _Reader(slice_.path, regions, namespaces)
-    for number, line in enumerate(data.split(b"\n")[: data.count(b"\n") + 1], slice_.first_line):
-        if line and number not in slice_.torn:
-            reader.add(number, line)
-            if len(reader.rows) >= BATCH_ROWS:
-                yield reader.take()
+    for first_line, block in _blocks(data, slice_.first_line):
+        if len(data) >= COLUMNAR_BYTES_MIN and not slice_.torn:
+            yield from reader.add_block(first_line, block)
+        else:
+            reader.add_lines(first_line, block, slice_.torn)
+        if len(reader.rows) >= BATCH_ROWS:
+            yield reader.take()
     reader.count_unnamed()
     yield reader.take()
+
+
+def _blocks(data: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines in blocks, each with the number of its first line."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start + BLOCK_BYTES)
+        stop = len(data) if end < 0 else end + 1
+        block = data[start:stop]
+        yield first_line, block
+        first_line += block.count(b"\n")
+        start = stop
+
+
+def _without_unusual(block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Return the usual lines of a block, each with its end, and the others with their numbers from 0."""
+    counted, at = CountedLines(block), 0
+    usual: list[bytes] = []
+    unusual: list[tuple[int, bytes]] = []
+    for found in _UNUSUAL.finditer(block):
+        if found.start() >= at:  # otherwise in the same line as the previous match
+            start, line = _line_around(block, found.start())
+            usual.append(block[at:start])
+            unusual.append((counted.before(start), line))
+            at = start + len(line) + 1
+    usual.append(block[at:])
+    text = b"".join(usual)
+    return (text if not text or text.endswith(b"\n") else text + b"\n"), unusual
 
 
 class _Reader:
@@ -206,6 +245,7 @@ class _Reader:
         self._namespaces = frozenset(namespaces)
         self._topics: dict[str, str | Wrong] = {}
         self._damages = 0
+        self._columns: HistoryColumns | None = None
 
     def take(self) -> pa.RecordBatch:
         rows, self.rows = self.rows, []
@@ -224,6 +264,34 @@ class _Reader:
             topic = fields.get("topic")
             self.rows.append(row_of(fields, None if topic is None else str(self._topics[topic]), self._file))
 
+    def add_block(self, first_line: int, block: bytes) -> Iterator[pa.RecordBatch]:
+        """Yield the usual lines of a block as columns, and add the others one by one; or all, if a usual line may be
+        wrong."""
+        usual, unusual = _without_unusual(block)
+        if usual:
+            columns = self._converter().convert(usual, AT_MS_END)
+            if columns is None:
+                self.add_lines(first_line, block)
+                return
+            yield columns
+        for number, line in unusual:
+            self.add(first_line + number, line)
+
+    def _converter(self) -> HistoryColumns:
+        if self._columns is None:
+            # Imported late: small histories need none of Arrow's functions.
+            from spark_jobs.sources.history_columns import HistoryColumns
+
+            self._columns = HistoryColumns(
+                ROW_SCHEMA, self._file, self._check, self._problem_in_run, self._topic
+            )
+        return self._columns
+
+    def add_lines(self, first_line: int, block: bytes, torn: Collection[int] = ()) -> None:
+        for number, line in enumerate(block.split(b"\n"), first_line):
+            if line and number not in torn:
+                self.add(number, line)
+
     def count_unnamed(self) -> None:
         unnamed = self._damages - DAMAGES_MAX
         if unnamed > 0:
@@ -237,15 +305,11 @@ class _Reader:
     def _add_damage(self, sentence: str) -> None:
         self.rows.append((sentence, *[None] * (len(_COLUMNS) - 1)))
 
-    def _problem_in_run(self, fields: dict[str, Any]) -> Wrong | None:
+    def _problem_in_run(self, fields: Mapping[str, Any]) -> Wrong | None:
         """Return an error that depends on several fields, or on the run; every omission is one."""
         topic = fields.get("topic")
-        if topic is not None:
-            known = self._topics.get(topic)
-            if known is None:
-                known = self._topics[topic] = self._check_topic(topic)
-            if isinstance(known, Wrong):
-                return known
+        if topic is not None and isinstance(known := self._topic(topic), Wrong):
+            return known
         if fields["at_ms"] >= AT_MS_END:
             return Wrong("at_ms", "must be less than 2^53")
         message_id = fields.get("message_id", "")
@@ -264,6 +328,13 @@ class _Reader:
                     "origin_region, producer and sequence_id are required together or not at all",
                 )
         return None
+
+    def _topic(self, topic: str) -> str | Wrong:
+        """Return the full name of a topic, or its error; each is checked once."""
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = self._check_topic(topic)
+        return known
 
     def _check_topic(self, topic: str) -> str | Wrong:
         full = full_topic(topic)
