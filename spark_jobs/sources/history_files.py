@@ -57,8 +57,8 @@ INT64_DIGITS = len(str(INT64_MAX))
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 
 _PARTITION = re.compile(r"-partition-\d+$")
-_UNUSUAL = re.compile(rb'\\|\bnull\b|"(?:plan|replicate_to|others)"|"outcome"\s*:\s*"fact"')
-"""Matches in lines that are not converted as a block: escapes, nulls, nested values, and facts."""
+_UNUSUAL = (b"\\", b"null", b'"fact"', b'"plan"', b'"replicate_to"', b'"others"')
+"""Parts of lines that are not converted as a block: escapes, nulls, facts, and nested values."""
 _FRAMING = re.compile(rb'"op"\s*:\s*"(?:head|end|seal|hire)"')
 
 
@@ -222,15 +222,22 @@ def _without_unusual(block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
     counted, at = CountedLines(block), 0
     usual: list[bytes] = []
     unusual: list[tuple[int, bytes]] = []
-    for found in _UNUSUAL.finditer(block):
-        if found.start() >= at:  # otherwise in the same line as the previous match
-            start, line = _line_around(block, found.start())
+    for found in sorted(found for part in _UNUSUAL for found in _occurrences(block, part)):
+        if found >= at:  # otherwise in the same line as the previous one
+            start, line = _line_around(block, found)
             usual.append(block[at:start])
             unusual.append((counted.before(start), line))
             at = start + len(line) + 1
     usual.append(block[at:])
     text = b"".join(usual)
     return (text if not text or text.endswith(b"\n") else text + b"\n"), unusual
+
+
+def _occurrences(block: bytes, part: bytes) -> Iterator[int]:
+    at = block.find(part)
+    while at >= 0:
+        yield at
+        at = block.find(part, at + len(part))
 
 
 class _Reader:

@@ -22,6 +22,10 @@ LARGE_BYTES = 32 * 1024 * 1024
 MEMORY_LIMIT = "2GB"
 """DuckDB's memory limit for such evidence; rows beyond it stay in the file."""
 
+INSERT_ROWS = 122_880
+"""Number of rows to insert at a time, if there are as many: DuckDB stores rows in groups of this size, and copies
+smaller inserts twice."""
+
 
 @contextlib.contextmanager
 def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
@@ -63,7 +67,7 @@ class EmbeddedEngine:
             return self._store(f"SELECT * FROM {name}", rows.schema.names)
 
     def read(self, source: PartitionedSource) -> Any:
-        """Return a table of all batches, inserted one by one, so that only one Arrow batch exists at a time. This
+        """Return a table of all batches, inserted by INSERT_ROWS, so that only these exist as Arrow batches. This
         thread reads the batches: DuckDB would fetch each one in another thread, and a reader must stay in one."""
         return self._inserted(
             source.schema, (batch for part in source.parts() for batch in source.read(part))
@@ -87,10 +91,14 @@ class EmbeddedEngine:
         on_rows(self, None)
 
     def _inserted(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> QueryFrame:
-        frame: QueryFrame = self.table(schema.empty_table())
-        for batch in batches:
-            with self._registered(pa.Table.from_batches([batch])) as name:
+        frame: QueryFrame | None = None
+        for rows in _gathered(batches, schema):
+            if frame is None:
+                frame = self.table(rows)
+                continue
+            with self._registered(rows) as name:
                 self._database.execute(f"INSERT INTO {frame.table} SELECT * FROM {name}")
+        assert frame is not None, "there is at least one table of rows, which may be empty"
         return frame
 
     def cached(self, frame: Any) -> Any:
@@ -126,3 +134,19 @@ class EmbeddedEngine:
             table = f"stored_{self._tables}"
             self._database.execute(f"CREATE TABLE {table} AS {sql}")
         return QueryFrame(self._fetch, f"FROM {table}", columns, table)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield all rows in tables of about INSERT_ROWS; at least one table."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= INSERT_ROWS:
+            yield pa.Table.from_batches(held, schema)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+    else:
+        yield schema.empty_table()
