@@ -3,7 +3,7 @@
 A message is *complete* if its client received a receipt (or no request of it is known) and every expected region stores
 it as often as its origin region. A step removes the rows of complete messages, except the newest ones of each producer
 and each origin region: later messages are compared with them. So the window grows with what is not replicated, not with
-the length of the run. If more than `OPEN_MAX` messages are incomplete, the oldest half is *left* to the verdict at the
+the length of the run. If more than `OPEN_MAX` messages are incomplete, the older half is *left* to the verdict at the
 end of the run. So are messages whose client received no response within `UNANSWERED_S_MAX`.
 
 A receipt is used one step after it was read: by then the log of its region was read again, and contains the message.
@@ -101,7 +101,8 @@ class MessageWindow:
         left_out = small_frame(sorted(unjudged), _PRODUCER_SCHEMA) if unjudged else None
         publish = operations(lines, "publish").select(*_EVENT)
         is_asked = F.col("outcome") == "asked"
-        events = self._events.union(self._receipts).union(publish.where(is_asked))
+        events = self._events.union(publish.where(is_asked))
+        events = events.union(_of_known(self._receipts, events))
         events = cached(_without(events.withColumn("origin_region", F.col("region")), left_out, _EVENT))
         receipts = cached(publish.where(~is_asked))
         stored = stored_messages(entries, log_topics, history_topics, transactional=False)
@@ -136,10 +137,10 @@ class MessageWindow:
                 F.percentile_approx(F.when(is_open, asked_ms), 0.5, _ACCURACY).alias("half_ms"),
             )
         )
-        limit_ms = now_ms - UNANSWERED_S_MAX * 1000
-        is_left = is_open & F.col("acked_ms").isNull() & (asked_ms < limit_ms)
+        is_unanswered = F.col("asked_ms").isNotNull() & F.col("acked_ms").isNull()
+        is_left = is_open & is_unanswered & (asked_ms < now_ms - UNANSWERED_S_MAX * 1000)
         if open_messages > self._open_max:
-            is_left = is_left | (is_open & (asked_ms <= half_ms))
+            is_left = is_left | (is_open & ~is_unanswered & (asked_ms <= half_ms))
         left, producers = _row(
             joined.messages.where(is_left).agg(
                 F.count("*").alias("left"), F.collect_set(F.struct(*PRODUCER)).alias("producers")
@@ -198,6 +199,13 @@ def _without(frame: DataFrame, left_out: DataFrame | None, columns: Iterable[str
 
 def _not_gone(frame: DataFrame, gone: DataFrame) -> DataFrame:
     return frame.join(gone, list(ORIGIN), "left").where(F.col("is_gone").isNull())
+
+
+def _of_known(receipts: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the receipts of messages whose request is in the window: others belong to messages that were left."""
+    message = ["topic", "region", "producer", "sequence_id"]
+    known = events.select(*message).distinct()
+    return receipts.join(known, message).select(*_EVENT)
 
 
 def _is_complete() -> Column:

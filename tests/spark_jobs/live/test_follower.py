@@ -220,3 +220,20 @@ def test_the_oldest_messages_are_left_to_the_end_if_too_many_wait(
     growing.grow()
     progress = stepper.step(2)
     assert (progress.violations, missing_of(progress)) == ((), {})
+
+
+def test_a_receipt_for_a_message_that_was_left_is_ignored(
+    engine: EmbeddedEngine, growing: GrowingSample
+) -> None:
+    """A request without a response is left to the end after 10 minutes; its late receipt is no lost message."""
+    stepper = Stepper(engine, growing.path)
+    message = growing.sample.ask(EAST, 0, 1.0)
+    growing.sample.fact(700.0, "note", detail="the client waits")
+    growing.grow()
+    progress = stepper.step()
+    assert (progress.open, progress.left) == (0, 1)
+    growing.sample.tell(
+        "orders-us-east", 701.0, "publish", "ok", message_id=f"{place(EAST, 0)}:-1", **message
+    )
+    growing.grow()
+    assert stepper.step(2).violations == ()
