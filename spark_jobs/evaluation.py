@@ -26,6 +26,7 @@ from spark_jobs.figures.journeys import Journey, collect_journeys, follow_messag
 from spark_jobs.figures.limits import LimitResult, check_limits
 from spark_jobs.figures.links import LinkSummary, summarise_links
 from spark_jobs.figures.loss import Loss, loss_result, measure_loss
+from spark_jobs.figures.markers import MarkerCount, count_markers
 from spark_jobs.figures.measures import Measures, take_measures
 from spark_jobs.figures.ownership import Contest, measure_ownership
 from spark_jobs.figures.scenario_run import ScenarioRun, read_scenario_run
@@ -66,6 +67,8 @@ class Evaluation:
     ownership: tuple[Contest, ...] = ()
     """Number of topics of each host before and after faults of hosts."""
     links: tuple[LinkSummary, ...] = ()
+    markers: tuple[MarkerCount, ...] = ()
+    """Markers of replicated subscriptions over time."""
 
     @property
     def headline(self) -> str:
@@ -83,6 +86,7 @@ class Evaluation:
             "curves": [curve.as_json() for curve in self.curves],
             "ownership": [contest.as_json() for contest in self.ownership],
             "links": [link.as_json() for link in self.links],
+            "markers": [marker.as_json() for marker in self.markers],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -104,6 +108,7 @@ class QueryResults:
     curves: Sequence[Curve]
     measures: Measures
     counts: Sequence[TimelineCount]
+    markers: tuple[MarkerCount, ...]
 
 
 def evaluate(
@@ -141,6 +146,7 @@ def evaluate(
         figures=figures,
         timeline=timeline,
         links=summarise_links(folder.latencies_ms, timeline, queried.measures),
+        markers=queried.markers,
         limits=check_limits(limits, figures),
         scenario=read_scenario_run(folder, history.facts, history.start_ms),
         curves=shown(queried.curves),
@@ -166,6 +172,8 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
         plans = workers.submit(compare_plans, evidence, recorded_plans(history.facts))
         metadata = workers.submit(compare_metadata, run.metadata, history.end_ms)
         inconsistencies = workers.submit(find_inconsistencies, normalised.lines)
+        with_markers = [(region, log.markers) for region, log in run.logs.items()]
+        markers = workers.submit(count_markers, run.rows, with_markers, history.start_ms, history.end_ms)
         curves, measures, counts = timed.result()
         return QueryResults(
             {name: found for part in parts for name, found in part.result().items()},
@@ -177,6 +185,7 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
             curves,
             measures,
             counts,
+            markers.result(),
         )
 
 

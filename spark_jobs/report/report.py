@@ -34,6 +34,7 @@ from spark_jobs.report.charts import (
     title_of_contest,
     title_of_curve,
 )
+from spark_jobs.report.marker_drawing import draw_markers
 from spark_jobs.report.picture import visible
 from spark_jobs.report.texts import (
     curves_by_kind,
@@ -137,6 +138,9 @@ def _pictures(evaluation: Evaluation) -> dict[str, Any]:
         "timeline": _twice(lambda width: draw_timeline(timeline, width)),
         "peak": f"{round(full_height_count(timeline) * BINS / max(timeline.seconds, 0.001)):,}",
         "marks": [mark for mark in timeline.marks if mark.op != "phase"],
+        "markers": _twice(lambda width: draw_markers(evaluation.markers, timeline, width, names))
+        if evaluation.markers
+        else None,
         "curves": [
             (heading, _twice(partial(_drawn_curves, of_kind, timeline, names)))
             for heading, of_kind in curves_by_kind(evaluation.curves)

@@ -34,6 +34,8 @@ STOPPED = frozenset({"cut", "hold", "half_open"})
 STATE_WORDS = {"up": "up", "hold": "held", "half_open": "half-open"}
 PERIODS_MAX = 200
 """Maximum number of faults of one region or link that the script of the page knows."""
+LABEL_ROOM_PX = 10
+"""Room for a label below the lowest arrow."""
 _NODE_PX = 42
 _NAME_MAX = 15
 _APART_PX = 9
@@ -70,6 +72,7 @@ def draw_map(timeline: Timeline, links: Sequence[LinkSummary], width: int) -> st
     parts = [_arrow(link, nodes, labelled=labelled) for link in known]
     parts += [_box(lane, nodes[lane.region], timeline.down) for lane in timeline.lanes]
     parts += [_arrow_label(link, nodes) for link in known] if labelled else []
+    height += LABEL_ROOM_PX if labelled else 0
     title = f"Map of {len(nodes)} regions and {len(known)} links; the table lists every link"
     return svg(parts, width, height, title, "timeline map")
 

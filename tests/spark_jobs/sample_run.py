@@ -13,6 +13,7 @@ from pathlib import Path
 
 from emulator.config.region import LinkShape, LogConfig, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
+from emulator.model.markers import Marker
 from emulator.model.values import Position
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import payload_digest, transaction_text
@@ -20,7 +21,7 @@ from emulator.storage.contract import ledger_id_base
 from emulator.storage.sqlite.store import open_sqlite
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication, with_transaction
-from emulator.wire.markers import encode_transaction_end
+from emulator.wire.markers import encode_marker, encode_transaction_end
 
 TOPIC = "persistent://public/default/orders"
 START_MS = 1_763_712_000_000.0
@@ -127,6 +128,13 @@ class SampleRun:
     def store(self, region: str, entry: bytes) -> Position:
         self.logs[region].append(entry)
         return place(region, len(self.logs[region]) - 1)
+
+    def mark(self, region: str, marker: Marker, at_s: float, to: Sequence[str] = ()) -> Position:
+        """Store a marker of a region, and its copies in other regions."""
+        position = self.store(region, encode_marker(marker, int(self.time_ms(at_s)))[0])
+        for other in to:
+            self.logs[other].append(with_replication(self.logs[region][position.entry], region, position))
+        return position
 
     def subscribe(
         self, region: str, at_s: float, subscription: str = "billing", *, replicated: bool = True
