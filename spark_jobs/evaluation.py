@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.run.limits import Limit
+from emulator.run.limits import REPLICATION_LAG, Limit
 from spark_jobs.checks import CHECKS, all_findings, collect_findings
 from spark_jobs.checks.check import Check, circumstances_of
 from spark_jobs.checks.finding import FindingGroup
@@ -29,6 +29,7 @@ from spark_jobs.figures.loss import Loss, loss_result, measure_loss
 from spark_jobs.figures.markers import MarkerCount, count_markers
 from spark_jobs.figures.measures import Measures, take_measures
 from spark_jobs.figures.ownership import Contest, measure_ownership
+from spark_jobs.figures.replication_lag import LinkLag, measure_replication_lag, own_markers
 from spark_jobs.figures.scenario_run import ScenarioRun, read_scenario_run
 from spark_jobs.figures.timeline import Timeline, TimelineCount, actors_shown, collect_counts, make_timeline
 from spark_jobs.frames.evidence import Evidence
@@ -105,6 +106,8 @@ class QueryResults:
     """None: there are no clusters that share metadata."""
     inconsistencies: Sequence[EvidenceDamage]
     """Contradictions in the history, reported after all other damages: missing lines cause contradictions."""
+    lags: Sequence[LinkLag]
+    """Computed only for a limit."""
     curves: Sequence[Curve]
     measures: Measures
     counts: Sequence[TimelineCount]
@@ -122,7 +125,7 @@ def evaluate(
     reported."""
     folder, history, evidence = run.folder, run.history, normalised.evidence
     checks = [*CHECKS, *([check_of(folder.contracts)] if folder.contracts else [])]
-    queried = _query(run, normalised, checks)
+    queried = _query(run, normalised, checks, limits)
     damages = [*_all_damages(run, normalised.damages), *queried.inconsistencies]
     circumstances = circumstances_of(folder, history, damages, run.read_at_ms)
     lost = queried.loss.lost
@@ -156,7 +159,9 @@ def evaluate(
     )
 
 
-def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -> QueryResults:
+def _query(
+    run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check], limits: Sequence[Limit]
+) -> QueryResults:
     """Run all queries, in as few jobs as possible, and concurrently if the engine does. No submitted task uses the
     result of another one."""
     evidence, history, namespaces = normalised.evidence, run.history, run.folder.namespaces
@@ -174,6 +179,7 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
         inconsistencies = workers.submit(find_inconsistencies, normalised.lines)
         with_markers = [(region, log.markers) for region, log in run.logs.items()]
         markers = workers.submit(count_markers, run.rows, with_markers, history.start_ms, history.end_ms)
+        lags = workers.submit(_replication_lags, run, evidence, limits)
         curves, measures, counts = timed.result()
         return QueryResults(
             {name: found for part in parts for name, found in part.result().items()},
@@ -182,11 +188,20 @@ def _query(run: LoadedRun, normalised: NormalisedRun, checks: Sequence[Check]) -
             plans.result(),
             metadata.result(),
             inconsistencies.result(),
+            lags.result(),
             curves,
             measures,
             counts,
             markers.result(),
         )
+
+
+def _replication_lags(run: LoadedRun, evidence: Evidence, limits: Sequence[Limit]) -> Sequence[LinkLag]:
+    if not any(limit.measure in REPLICATION_LAG for limit in limits):
+        return ()
+    history = run.history
+    markers = own_markers(run.rows, evidence)
+    return measure_replication_lag(evidence, markers, history.end_ms, regions_lost(history.facts))
 
 
 def _findings(evidence: Evidence, checks: Sequence[Check]) -> Findings:
@@ -297,6 +312,7 @@ def _figures(run: LoadedRun, queried: QueryResults) -> dict[str, Any]:
         "measures": queried.measures.as_json(),
         "standings": [one.as_json() for one in queried.subscriptions],
         "failover_plans": plan_figures(queried.plans),
+        **({"replication_lag": [lag.as_json() for lag in queried.lags]} if queried.lags else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
     LIMIT      MEASURE [ '[' ACTOR ']' ] OPERATOR VALUE
     MEASURE    unrecovered  redelivered  gap  stall  outage  latency.p50  latency.p99  latency.max  lag
+               replication_lag  replication_lag.p50  replication_lag.p99
     OPERATOR   =  <=  <
     VALUE      a whole number (unrecovered, redelivered), or a duration with its unit
 
@@ -21,11 +22,16 @@ from emulator.model.values import seconds_in
 LIMITS_FILE = "limits"
 """File in a run directory with the limits of the scenario or of `--expect`, in the format of `as_text`."""
 COUNTS = ("unrecovered", "redelivered")
-DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag")
+REPLICATION_LAG = ("replication_lag", "replication_lag.p50", "replication_lag.p99")
+"""Measures of links whose figures are bounds."""
+DURATIONS = (
+    *("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag"),
+    *REPLICATION_LAG,
+)
 MEASURES = (*COUNTS, *DURATIONS)
 RENAMED = {"repeated": "redelivered"}
 """Former names of measures, which the file `limits` of a run directory may contain."""
-_LIMIT = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
+_LIMIT = re.compile(r"\s*([a-z0-9._]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
 def read_limits(text: str) -> tuple[Limit, ...]:
     """Parse the limits in the file of a run directory, also with former names of measures. Raises ValueError."""
     parts = (part.strip() for part in text.split(",") if part.strip())
-    return tuple(parse_limit(re.sub(r"^[a-z0-9.]+", _current_name, part)) for part in parts)
+    return tuple(parse_limit(re.sub(r"^[a-z0-9._]+", _current_name, part)) for part in parts)
 
 
 def _current_name(measure: re.Match[str]) -> str:

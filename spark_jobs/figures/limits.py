@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emulator.run.limits import COUNTS, Limit
+from emulator.run.limits import COUNTS, REPLICATION_LAG, Limit
 from spark_jobs.verdict import EXIT_CODES, Verdict
 from spark_jobs.wording import duration_text
 
@@ -33,7 +33,12 @@ class LimitResult:
 
 def check_limits(limits: Iterable[Limit], figures: Mapping[str, Any]) -> tuple[LimitResult, ...]:
     """Compare limits with figures. `figures`: as in report.json."""
-    return tuple(_check_limit(limit, _figures_of(limit.measure, figures)) for limit in limits)
+    return tuple(
+        _check_replication_lag(limit, figures.get("replication_lag") or [])
+        if limit.measure in REPLICATION_LAG
+        else _check_limit(limit, _figures_of(limit.measure, figures))
+        for limit in limits
+    )
 
 
 def exit_code(verdict: Verdict, limits: Sequence[LimitResult]) -> int:
@@ -58,6 +63,50 @@ def _check_limit(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
     suffix = f" ({actor})" if actor else ""
     outcome: Outcome = "kept" if limit.is_kept_by(worst) else "missed"
     return LimitResult(limit, outcome, f"{limit.measure} was {_figure_text(limit.measure, worst)}{suffix}")
+
+
+def _check_replication_lag(limit: Limit, lags: Sequence[Mapping[str, Any]]) -> LimitResult:
+    """Compare bounds with a limit: it is kept if every upper bound keeps it, missed if a lower bound does not."""
+    if not lags:
+        sentence = f"the logs and the history have no data for {limit.measure}"
+        return LimitResult(limit, "unknown", sentence)
+    shown = [lag for lag in lags if limit.actor in (None, lag["link"])]
+    if not shown:
+        known = ", ".join(sorted({lag["link"] for lag in lags}))
+        return LimitResult(
+            limit, "unknown", f"there is no figure of {limit.actor}; figures exist for: {known}"
+        )
+    statistic = limit.measure.partition(".")[2] or "max"
+    outcomes = [(lag, _bounds_outcome(limit, lag[statistic])) for lag in shown]
+    outcome = min((one for _, one in outcomes), key=("missed", "unknown", "kept").index)
+    deciding = [lag for lag, one in outcomes if one == outcome]
+    # A region's log without traffic has wide bounds: the entry that is certainly the latest is the worst.
+    bound = "at_least" if outcome == "missed" else "at_most"
+    worst = max(deciding, key=lambda lag: _or_forever(lag[statistic][bound]))
+    sentence = f"{limit.measure} was {_bounds_text(worst[statistic])} ({worst['link']}, {worst['topic']})"
+    if outcome == "unknown":
+        sentence += f"; the traffic in {worst['region']} bounds it no closer"
+    return LimitResult(limit, outcome, sentence)
+
+
+def _bounds_outcome(limit: Limit, bounds: Mapping[str, float | None]) -> Outcome:
+    least, most = bounds["at_least"] or 0.0, _or_forever(bounds["at_most"])
+    kept = limit.is_kept_by(least), limit.is_kept_by(most)
+    if all(kept):
+        return "kept"
+    may_be_equal = limit.operator == "=" and least <= limit.value <= most
+    return "unknown" if any(kept) or may_be_equal else "missed"
+
+
+def _bounds_text(bounds: Mapping[str, float | None]) -> str:
+    least, most = bounds["at_least"] or 0.0, bounds["at_most"]
+    if most is None:
+        return f"at least {duration_text(least)}: a message never arrived"
+    return (
+        f"between {duration_text(least)} and {duration_text(most)}"
+        if least
+        else f"at most {duration_text(most)}"
+    )
 
 
 def _without_figures(limit: Limit) -> LimitResult:

@@ -126,6 +126,12 @@ class Expected(FormatModel):
     """The same for the slowest message."""
     lag: Seconds | None = None
     """Maximum time from the acknowledgement of a message in one region to its first delivery in another one."""
+    replication_lag: Seconds | None = None
+    """Maximum time from the acknowledgement of a message in one region until another one stored it."""
+    replication_lag_p50: Seconds | None = Field(default=None, alias="replication_lag.p50")
+    """The same for the median of a link and topic."""
+    replication_lag_p99: Seconds | None = Field(default=None, alias="replication_lag.p99")
+    """The same for the 99th percentile."""
 
     @property
     def limits(self) -> tuple[Limit, ...]:
