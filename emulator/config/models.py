@@ -26,7 +26,7 @@ from emulator.config.link_profiles import LinkProfileName
 from emulator.config.region import BrokerSettings
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
-from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name, seconds_in
+from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name, ms_or_never
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
 HOUR_MS = 3_600_000
@@ -128,11 +128,9 @@ ReplicationRegions = Annotated[
 
 def _check_duration_or_empty(text: str) -> str:
     try:
-        positive = not text or seconds_in(text) > 0
+        ms_or_never(text)
     except ValueError as problem:
         raise rule(str(problem)) from None
-    if not positive:
-        raise rule("must be longer than 0, or empty: never")
     return text
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from emulator.config.compatibility import Compatibility
 from emulator.model.frame_faults import FrameFault
-from emulator.model.values import HEALTHY, DiskCondition, seconds_in
+from emulator.model.values import HEALTHY, DiskCondition
 
 REGION_CONFIG_VERSION = 3
 LINK_PERIOD_MS_MIN = 10
@@ -252,12 +252,6 @@ class BrokerSettings:
     metadata_sync_clock_ahead_ms_max: int = 300_000
     """Maximum time by which a change may be ahead of a cluster's clock. A change from further ahead is applied,
     but any later change of the same path overrides it, and no clock advances to it."""
-
-    @property
-    def partial_snapshots_after_ms(self) -> int:
-        """`partial_snapshots_after` in milliseconds, at least 1; 0: never."""
-        text = self.partial_snapshots_after
-        return max(1, round(seconds_in(text) * 1000)) if text else 0
 
 
 @dataclass(frozen=True, slots=True)

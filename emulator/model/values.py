@@ -138,6 +138,20 @@ def seconds_in(duration: str) -> float:
     return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
 
 
+ABSENCE_SECONDS_MAX: Final = 365 * 24 * 3600
+
+
+def ms_or_never(duration: str) -> int:
+    """Return the milliseconds of a duration, at least 1; 0 for an empty text: never. Raises ValueError for any other
+    text, 0 and more than a year."""
+    if not duration:
+        return 0
+    seconds = seconds_in(duration)
+    if not 0 < seconds <= ABSENCE_SECONDS_MAX:
+        raise ValueError("must be longer than 0 and at most a year, or empty: never")
+    return max(1, round(seconds * 1000))
+
+
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB)/s")
 _BYTES_PER_UNIT = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 UNLIMITED = "unlimited"

@@ -281,7 +281,8 @@ CASES = [
         """
         topology.yaml:3: settings.partial_snapshots_after: 10: must be text
         clusters/americas.yaml:3: regions.us-east.settings.partial_snapshots_after: "soon": must be a duration with its unit, like 500ms, 10s or 2m
-        clusters/americas.yaml:5: regions.us-west.settings.partial_snapshots_after: "0s": must be longer than 0, or empty: never
+        clusters/americas.yaml:5: regions.us-west.settings.partial_snapshots_after: "0s": must be longer than 0 and at most a year, or empty: never
+        clusters/americas.yaml:6: regions.us-north.settings.partial_snapshots_after: "9999999m": must be longer than 0 and at most a year, or empty: never
         """,
         {
             "americas": """
@@ -289,6 +290,7 @@ CASES = [
                   us-east: {settings: {partial_snapshots_after: soon}}
                   us-south: {settings: {partial_snapshots_after: 10m}}
                   us-west: {settings: {partial_snapshots_after: 0s}}
+                  us-north: {settings: {partial_snapshots_after: 9999999m}}
                 """
         },
     ),

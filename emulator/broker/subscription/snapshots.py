@@ -14,6 +14,7 @@ from emulator.broker.topic.view import PublishingTopic
 from emulator.config.compatibility import Compatibility
 from emulator.core.admission import OwnRegion, Publisher, check
 from emulator.core.policies.replicated_subscriptions import (
+    PARTIAL_SNAPSHOTS_AFTER,
     SNAPSHOT_CACHE_SIZE,
     SNAPSHOT_INTERVAL,
     SNAPSHOT_SCHEDULE,
@@ -34,7 +35,7 @@ from emulator.core.replication.subscription_updates import SnapshotCache
 from emulator.core.replication.update_records import SnapshotBases
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason, ReasonRow
-from emulator.model.values import Position
+from emulator.model.values import Position, ms_or_never
 from emulator.wire.markers import encode_marker
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.pending_publish import PendingPublish
 
 OBEYS = (
+    PARTIAL_SNAPSHOTS_AFTER,
     SNAPSHOT_CACHE_SIZE,
     SNAPSHOT_INTERVAL,
     SNAPSHOT_SCHEDULE,
@@ -109,7 +111,9 @@ def settings_of(topic: SnapshotTopic) -> SnapshotSettings:
         interval_ms=policies.or_setting(SNAPSHOT_INTERVAL, of_region),
         timeout_ms=policies.or_setting(SNAPSHOT_TIMEOUT, of_region),
         timeout_growth_max=policies.or_setting(SNAPSHOT_TIMEOUT_GROWTH, of_region) if grows else 1,
-        partial_after_ms=0 if waits_for_all else of_region.partial_snapshots_after_ms,
+        partial_after_ms=0
+        if waits_for_all
+        else ms_or_never(policies.or_setting(PARTIAL_SNAPSHOTS_AFTER, of_region)),
         new_messages_only=waits_for_all,
         adaptive=policies.or_setting(SNAPSHOT_SCHEDULE, of_region) == "adaptive",
     )
@@ -156,12 +160,12 @@ class TopicSnapshots:
         self._closed = False
 
     def policies_changed(self) -> None:
-        """Apply the topic's policies. A shorter interval applies to the next snapshot, even if its timer is set."""
+        """Apply the topic's policies. A shorter interval applies to the next snapshot, even if its timer is set; a time
+        for partial ones to regions that are absent already, for which no timer may be set."""
         self.controller.configure(settings_of(self._topic))
         self._completed.resize(cache_size_of(self._topic))
-        if self._timer is not None:
-            self._stop_timer()
-            self.schedule()
+        self._stop_timer()
+        self.schedule()
 
     @property
     def completed(self) -> tuple[Snapshot, ...]:

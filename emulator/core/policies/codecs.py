@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.policies.declaration import Codec, OutOfRange
-from emulator.model.values import is_valid_name
+from emulator.model.values import is_valid_name, ms_or_never
 
 MILLISECONDS_MAX: Final = 3_600_000
 """Maximum duration, one hour: a larger number was probably meant in another unit."""
@@ -56,6 +56,24 @@ def one_of(*words: str) -> Codec[str]:
         return str(value)
 
     return Codec(decode, str, {"type": "string", "enum": list(words)})
+
+
+def _duration_or_empty(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{value!r} is not a text: it must be a duration with its unit, like 500ms, 10s or 2m"
+        )
+    try:
+        ms_or_never(value)
+    except ValueError as problem:
+        raise ValueError(f"{value[:100]!r} {problem}") from None
+    return value
+
+
+DURATION_OR_EMPTY: Final = Codec(
+    _duration_or_empty, str, {"type": "string", "pattern": r"^(\d+(\.\d+)?\s*(ms|s|m))?$"}
+)
+"""Durations like `10m`, as settings have them; empty: never."""
 
 
 def objects_of(fields: Mapping[str, Codec[Any]]) -> Codec[Mapping[str, Any]]:

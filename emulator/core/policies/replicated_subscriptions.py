@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-from emulator.core.policies.codecs import BOOLEAN, counts, one_of
+from emulator.core.policies.codecs import BOOLEAN, DURATION_OR_EMPTY, counts, one_of
 from emulator.core.policies.declaration import Codec, Policy, Scope
 from emulator.model.values import SNAPSHOT_SCHEDULES, SUBSCRIPTION_REPLICATION_BOUNDS
 
@@ -87,6 +87,14 @@ SNAPSHOT_SCHEDULE = _policy(
     "When snapshots are taken: `periodic`, at the interval while there is traffic; `adaptive`, earlier when traffic "
     "pauses or consumers have caught up, for at most a tenth more entries, and later when no subscription would gain.",
 )
+PARTIAL_SNAPSHOTS_AFTER = _policy(
+    "partial_snapshots_after",
+    "partialSnapshotsAfter",
+    DURATION_OR_EMPTY,
+    _SNAPSHOTS,
+    "Absence of a region after which snapshots continue without it, such as 10m. Its messages then stay unacknowledged "
+    "in other regions. Empty: never.",
+)
 REPLICATE_INDIVIDUAL_ACKS = _policy(
     "replicate_individual_acks",
     "replicateIndividualAcks",
@@ -117,6 +125,7 @@ POLICIES = (
     SNAPSHOT_TIMEOUT_GROWTH,
     SNAPSHOT_CACHE_SIZE,
     SNAPSHOT_SCHEDULE,
+    PARTIAL_SNAPSHOTS_AFTER,
     REPLICATE_INDIVIDUAL_ACKS,
     INDIVIDUAL_ACK_INTERVAL,
     INDIVIDUAL_ACKS_MAX,

@@ -6,6 +6,8 @@ import asyncio
 
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.client import Client, Consumer
+from emulator.core.policies.replicated_subscriptions import PARTIAL_SNAPSHOTS_AFTER
+from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
 from tests.broker.regions import Regions, regions, until
 from tests.broker.replication.test_replication import TOPIC, drained
 from tests.broker.subscription.test_replicated_subscriptions import FROM_THE_START, backlog, consume
@@ -113,6 +115,26 @@ async def test_the_return_of_the_region_resumes_complete_snapshots_in_a_quiet_to
         newest = replicated(world, "us").snapshots.controller.last_completed
         assert newest is not None
         assert [region for region, _ in newest.snapshot.positions] == ["ap", "eu"]
+
+
+async def test_a_policy_applies_to_a_region_that_is_absent_already() -> None:
+    """The topic is quiet, so no timer is set. Without the policy snapshots wait for the region again."""
+    async with regions("us", "eu", "ap") as world, world.client("us") as us:
+        await subscribed_everywhere(world)
+        consumer, producer = await consumer_in(us), await us.producer(TOPIC)
+        await world.crash("ap")
+        await producer.send(b"x")
+        await consume(consumer, 1)
+        snapshots, policies = replicated(world, "us").snapshots, world.running["us"].policies
+        await until(lambda: snapshots.controller.absence.since_ms.keys() == {"ap"} and not snapshots._timer)
+        assert backlog(world, "eu") == 1
+        await policies.set(NamespacePath("public/default"), PARTIAL_SNAPSHOTS_AFTER, "100ms")
+        await until(lambda: backlog(world, "eu") == 0)
+        await policies.set(TopicPoliciesPath(TOPIC), PARTIAL_SNAPSHOTS_AFTER, "")
+        await producer.send(b"y")
+        await consume(consumer, 1)
+        await until(lambda: str(snapshots.why_not()).startswith("no snapshot: link "))
+        assert backlog(world, "eu") == 1
 
 
 async def test_without_the_setting_nothing_is_replicated_while_a_region_is_absent() -> None:

@@ -180,6 +180,10 @@ def test_policies_are_set_read_and_removed_over_http(us: Served) -> None:
     assert us.get(f"{ORDERS}/snapshotInterval?applied=true") == 250
     assert us.ask("POST", f"{ORDERS}/replicateSubscriptionState", b"true").status == 204
     assert us.get(f"{ORDERS}/replicateSubscriptionState") is True
+    assert us.ask("POST", f"{NAMESPACES}/partialSnapshotsAfter", b'"10m"').status == 204
+    assert us.ask("POST", f"{ORDERS}/partialSnapshotsAfter", b'""').status == 204
+    assert us.get(f"{NAMESPACES}/partialSnapshotsAfter") == "10m"
+    assert us.get(f"{ORDERS}/partialSnapshotsAfter?applied=true") == "", "never"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +199,10 @@ def test_policies_are_set_read_and_removed_over_http(us: Served) -> None:
         ("snapshotCacheSize", b"101", 412),
         ("snapshotTimeoutGrowthMax", b"0", 412),
         ("snapshotTimeoutGrowthMax", b"9", 412),
+        ("partialSnapshotsAfter", b"10", 400),
+        ("partialSnapshotsAfter", b'"10"', 400),
+        ("partialSnapshotsAfter", b'"0s"', 400),
+        ("partialSnapshotsAfter", b'"' + b"9" * 400 + b's"', 400),
         ("replicateSubscriptionState", b"1", 400),
         ("replicateSubscriptionState", b"", 400),
     ],
