@@ -53,8 +53,7 @@ def batch(sequence_ids: list[int], payload: bytes | None = None, **fields: objec
 def rows(entries: list[bytes], trimmed_below: int = 0, first_entry_id: int = 0) -> list[dict[str, object]]:
     columns = EntryColumns("here")
     columns.add_group(Group(TOPIC, 3, first_entry_id, trimmed_below, bytes(encode_group(entries))))
-    result: list[dict[str, object]] = columns.take().to_pylist()
-    return result
+    return sorted(columns.take().to_pylist(), key=lambda row: (row["entry_id"] is None, row["entry_id"] or 0))
 
 
 def rows_the_long_way(entries: list[bytes]) -> list[dict[str, object]]:
@@ -99,6 +98,7 @@ KINDS = {
     "batch": batch([4, 5, 6]),
     "batch of one": batch([4]),
     "replicated batch": with_replication(batch([4, 5, 6]), "there", Position(1, 2)),
+    "replicated, at the largest position": with_replication(PLAIN, "there", Position(2**62, 2**63 - 1)),
     "no checksum": PLAIN[6:],
     "broker metadata": b"\x0e\x02\x00\x00\x00\x02\x08\x01" + PLAIN,
 }
@@ -293,8 +293,20 @@ def test_a_garbled_group_is_a_damage() -> None:
 
 def test_an_unreadable_entry_is_a_damage_and_its_neighbours_are_read() -> None:
     found = rows([PLAIN, b"\x0e\x01garbage", PLAIN])
-    assert [row["entry_id"] for row in found] == [0, None, 2]
-    assert "3:1" in str(found[1]["damage"])
+    assert [row["entry_id"] for row in found] == [0, 2, None]
+    assert "3:1" in str(found[2]["damage"])
+
+
+def test_a_source_position_beyond_64_bits_is_a_damage() -> None:
+    digits = "9" * 40
+    for position in (f"{digits}:1", f"1:{digits}", f"{2**63}:0"):
+        data = with_replication(PLAIN, "there", Position(1, 2))
+        copied = entry(
+            replicated_from="there", properties=[pb.KeyValue(key=SOURCE_POSITION_PROPERTY, value=position)]
+        )
+        found = rows([copied, data])
+        assert [row["entry_id"] for row in found] == [1, None]
+        assert "3:0" in str(found[1]["damage"])
 
 
 def test_garbage_is_never_an_exception() -> None:
