@@ -45,7 +45,9 @@ position follow."""
 _SOURCE_PREFIXES = {size: bytes((0x22, len(_SOURCE) + size)) for size in range(1, 20)}
 """Key and size of that property, by the size of the position and its length byte. Larger positions may have numbers of
 more than 64 bits."""
-_NO_SOURCE = (None, None)
+Source = tuple[int | None, int | None]
+"""Ledger and entry of the source position."""
+_NO_SOURCE: Source = (None, None)
 _OTHER = -1
 _OF_A_KIND = (
     "replicated_from",
@@ -55,8 +57,6 @@ _OF_A_KIND = (
     "transaction",
 )
 
-Source = tuple[int | None, int | None]
-"""Ledger and entry of the source position."""
 Bounds = tuple[int, int, int]
 """Id of an entry, offset of its first byte, and of the byte after its last one."""
 
