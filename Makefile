@@ -85,6 +85,7 @@ docs: setup
 	@$(VENV)/python -m scripts.reference
 	@$(VENV)/python -m tests.swarm.workloads_table
 	@$(VENV)/python -m tests.swarm.invariants_table
+	@$(VENV)/python -m tests.spark_jobs.tampering.table
 
 lint: setup
 	@$(VENV)/ruff check .

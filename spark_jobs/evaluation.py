@@ -36,7 +36,7 @@ from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.faults import down_on_purpose, regions_lost, store_outages
 from spark_jobs.frames.metadata import MetadataComparison, compare_metadata
 from spark_jobs.frames.plans import PlanComparison, compare_plans
-from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary
+from spark_jobs.frames.summary import DAMAGES_SHOWN_MAX, HistorySummary, down_at_the_end
 from spark_jobs.loading import LoadedRun, NormalisedRun
 from spark_jobs.sources.plans import recorded_plans
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, forgotten_regions
@@ -176,7 +176,9 @@ def _query(
         )
         plans = workers.submit(compare_plans, evidence, recorded_plans(history.facts))
         metadata = workers.submit(compare_metadata, run.metadata, history.end_ms)
-        inconsistencies = workers.submit(find_inconsistencies, normalised.lines)
+        inconsistencies = workers.submit(
+            find_inconsistencies, normalised.lines, down_at_the_end(history.facts)
+        )
         with_markers = [(region, log.markers) for region, log in run.logs.items()]
         markers = workers.submit(count_markers, run.rows, with_markers, history.start_ms, history.end_ms)
         lags = workers.submit(_replication_lags, run, evidence, limits)

@@ -48,6 +48,10 @@ class ReportNotWritten(Exception):
     """A file of the report cannot be written. The message is a sentence with the verdict and the file."""
 
 
+class LimitsUnreadable(Exception):
+    """The limits stored with a run cannot be read. The message is a sentence without its full stop."""
+
+
 def evaluate_run(
     engine: QueryEngine,
     run: Path,
@@ -110,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
                     warm_up(Interruptible(engine, ready.is_given))
                 ready.wait()
             return _verify(engine, run, options)
-    except (EngineUnavailable, ReportNotWritten, RunVanished) as problem:
+    except (EngineUnavailable, LimitsUnreadable, ReportNotWritten, RunVanished) as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
@@ -151,12 +155,15 @@ def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
 
 
 def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
-    """Return the limits of `--expect`, or else those stored with the run."""
+    """Return the limits of `--expect`, or else those stored with the run. Raises LimitsUnreadable."""
     if options.expect is not None:
         limits: tuple[Limit, ...] = options.expect
         return limits
     file = run / LIMITS_FILE
-    return read_limits(file.read_text()) if file.is_file() else ()
+    try:
+        return read_limits(file.read_text()) if file.is_file() else ()
+    except ValueError as problem:
+        raise LimitsUnreadable(f"the limits in {file} cannot be read: {problem}") from problem
 
 
 def _give_up(sentence: str) -> int:

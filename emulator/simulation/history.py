@@ -3,13 +3,21 @@ the order in which they happened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from emulator.client import Message
 from emulator.run.history_events import HistoryEvent, Outcome
 from emulator.simulation.evidence import DeliveredMessages, Published, Windows, full, note_publish, origin_of
+from emulator.simulation.host import HostState
 from emulator.simulation.virtual_time import EPOCH_MS
+
+if TYPE_CHECKING:
+    from emulator.simulation.region import SimulatedRegion
+
+
+_LINK_OPS = ("cut", "hold", "flap", "heal")
+"""Facts about links without which a link would be recorded as cut until the end."""
 
 
 class SimulatedHistory:
@@ -46,6 +54,19 @@ class SimulatedHistory:
     def fact(self, op: str, **fields: Any) -> None:
         """Add a fact: a fault or another action of the run."""
         self.note("simulation", op, "fact", **fields)
+
+
+def note_repair(history: SimulatedHistory, regions: Iterable[SimulatedRegion]) -> None:
+    """Add the facts that links heal if any was cut, and that these regions start or resume if they are down or
+    paused."""
+    link_facts = [event for event in history.events if event.op in _LINK_OPS and event.outcome == "fact"]
+    if link_facts and (link_facts[-1].op, link_facts[-1].region) != ("heal", None):
+        history.fact("heal")
+    for region in regions:
+        if not region.should_run:
+            history.fact("start", region=region.name)
+        elif region.host.state is HostState.PAUSED:
+            history.fact("resume", region=region.name)
 
 
 def message_id_text(message: Message) -> str:

@@ -1,28 +1,53 @@
 """Find history lines without a line that they require: a response to a publish without the request, a publish in a
 session that no client opened, a delivery or acknowledgement of a subscription without a subscribe. Each is reported as
 damage, because a line is lost or forged; the checks evaluate all lines nevertheless.
+
+So is a response of a region that was down by then, until the end: the record of its outage is forged, or that of its
+restart is missing.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.history import operations
 from spark_jobs.sources.run_folder import EvidenceDamage
+from spark_jobs.wording import count
 
 PUBLISH = ("region", "topic", "producer", "session", "sequence_id")
 SUBSCRIPTION = ("region", "topic", "subscription")
+RESPONSE_MS = 10_000.0
+"""Time after the end of a region in which a client may still record a response of the region: it was on its way, or the
+client was busy."""
+_RESPONSES = (
+    "connect",
+    "publish",
+    "subscribe",
+    "seek",
+    "unsubscribe",
+    "begin_transaction",
+    "end_transaction",
+)
+"""Operations whose response a region sends when it has performed them. Messages may wait in the queue of a client."""
 SHOWN_MAX = 5
 """Maximum number of sentences per kind of contradiction; further ones are only counted."""
 
 
-def find_inconsistencies(events: DataFrame) -> list[EvidenceDamage]:
+def find_inconsistencies(events: DataFrame, down: Mapping[str, float]) -> list[EvidenceDamage]:
     """Return a damage for each of the first SHOWN_MAX contradictions of a kind, and one with the number of the others.
-    `events`: readable lines in ROW_SCHEMA, with the sequence ids that their program wrote."""
+    `events`: readable lines in ROW_SCHEMA, with the sequence ids that their program wrote. `down`: time since when each
+    region was down until the end of the history."""
     used = _used(events)
-    return [*_find_unrequested(events), *_find_unopened(used), *_find_unsubscribed(used)]
+    return [
+        *_find_unrequested(events),
+        *_find_unopened(used),
+        *_find_unsubscribed(used),
+        *_find_responses_of_down(events, down),
+    ]
 
 
 def _find_unrequested(events: DataFrame) -> list[EvidenceDamage]:
@@ -76,6 +101,27 @@ def _find_unsubscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage
         for region, topic, subscription in sorted(delivered - subscribed)
     ]
     return _damages(sentences, len(sentences), "deliveries without a subscribe")
+
+
+def _find_responses_of_down(events: DataFrame, down: Mapping[str, float]) -> list[EvidenceDamage]:
+    """Find regions that are recorded as down until the end, and responded to clients later."""
+    if not down:
+        return []
+    is_late = reduce(
+        operator.or_,
+        (
+            (F.col("region") == region) & (F.col("at_ms") > at_ms + RESPONSE_MS)
+            for region, at_ms in down.items()
+        ),
+    )
+    late = events.where(F.col("op").isin(*_RESPONSES) & (F.col("outcome") == "ok") & is_late)
+    found = late.groupBy("region").agg(F.count("*").alias("n"), F.max("at_ms").alias("last_ms")).collect()
+    sentences = [
+        f"{row['region']} is recorded as down until the end, but clients received {count(row['n'], 'response')} of it"
+        f" up to {(row['last_ms'] - down[row['region']]) / 1000:.1f} s later"
+        for row in sorted(found, key=lambda row: str(row["region"]))
+    ]
+    return _damages(sentences, len(sentences), "regions that responded while they were down")
 
 
 def _subscription(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ def find(evidence: Evidence) -> DataFrame:
             _other(stored, "attributes_digest", "asked_attributes", "other attributes"),
             _corrupt(evidence.messages),
             _restricted(stored),
+            _excluded(stored),
         ]
     )
 
@@ -91,6 +92,20 @@ def _restricted(stored: DataFrame) -> DataFrame:
     return _first(named, F.element_at("copies", 1), "restricted")
 
 
+def _excluded(stored: DataFrame) -> DataFrame:
+    """Find messages with a copy outside of the regions to which their client restricted them."""
+    is_outside = F.filter(
+        "copies",
+        lambda copy: (
+            (copy["region"] != F.col("origin_region")) & ~F.array_contains(F.col("asked_to"), copy["region"])
+        ),
+    )
+    # Several sessions under one sequence id may have requested different regions.
+    restricted = stored.where((F.size("asked_to") > 0) & (F.col("sessions") == 1))
+    named = restricted.withColumn("outside", is_outside).where(F.size("outside") > 0)
+    return _first(named, F.element_at("outside", 1), "excluded")
+
+
 _VIOLATIONS = {
     "never published": ("message", "stored that no client published"),
     "refused": ("message", "stored although the client received an error that excludes it"),
@@ -101,6 +116,7 @@ _VIOLATIONS = {
     ),
     "corrupt": ("message", "stored that do not match their checksum"),
     "restricted": ("message", "restricted to regions although the client did not request it"),
+    "excluded": ("message", "stored in a region from which the client excluded it"),
 }
 
 

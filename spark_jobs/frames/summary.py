@@ -124,3 +124,13 @@ def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float 
                 for where, since, until in found
             ]
     return found
+
+
+def down_at_the_end(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return each region that was down when the history ended -> time since when it was down. `facts`: sorted by
+    time."""
+    down: dict[str, float] = {}
+    for region, since_ms, until_ms in outages(facts):
+        if until_ms is None:
+            down.setdefault(region, since_ms)
+    return down

@@ -124,7 +124,7 @@ class EntryColumns:
         if info.is_chunk and info.chunk_id != info.num_chunks - 1:
             return  # a message has the position of its last chunk
         payload = data[info.payload_offset :]
-        marker = _marker_text(data, info) if info.marker_type is not None else None
+        marker = _marker_text(data, info, is_sound=is_sound) if info.marker_type is not None else None
         at_ms = signed(info.publish_time_ms)
         source = info.source_position or (None, None)
         for batch_index, sequence_id, size, stored, opened, attributes in _messages(
@@ -212,8 +212,10 @@ def _metadata_start(data: bytes) -> tuple[int, bool]:
     return at + 10, int.from_bytes(data[at + 2 : at + 6], "big") == crc32c(data[at + 6 :])
 
 
-def _marker_text(data: bytes, info: EntryInfo) -> str | None:
+def _marker_text(data: bytes, info: EntryInfo, *, is_sound: bool) -> str | None:
     """Return a snapshot, an update, or the problem of an unreadable marker as JSON; None for other markers."""
+    if not is_sound:
+        return json.dumps({"unreadable": "its checksum does not match its bytes"})
     try:
         marker = decode_marker(data, info)
     except ProtocolError as problem:

@@ -32,6 +32,7 @@ from emulator.model.stored_keys import (
 from emulator.model.values import TopicName
 from emulator.run.json_text import readable
 from emulator.storage.group import decode_group
+from emulator.wire.entry_layout import metadata_bounds
 from emulator.wire.message_metadata import read_entry
 from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.evidence.metadata_events import (
@@ -271,9 +272,13 @@ def _elements(path: str, stored: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _in_group(group: Group, region: str, clusters: Mapping[str, str]) -> Iterator[tuple[int, MetadataEvent]]:
-    """Yield the entry id and each event of the messages in a group."""
+    """Yield the entry id and each event of the messages in a group. Raises StorageError for a wrong checksum."""
     place = f"the event topic in {region}"
     for entry, data in enumerate(decode_group(group.data, place), group.first_entry_id):
+        try:
+            metadata_bounds(data, verify=True)
+        except ProtocolError as problem:
+            raise StorageError(f"entry {entry} of {place} is damaged: {problem}", definite=True) from problem
         info = read_entry(data)
         if info.marker_type is None:
             cluster = clusters.get(info.replicated_from or region, "")

@@ -117,6 +117,19 @@ def declared_namespaces(entries: Iterable[Mapping[str, Any]]) -> dict[str, Names
     }
 
 
+def declared_otherwise(config: Mapping[str, Any], declared: Mapping[str, Namespace]) -> list[str]:
+    """Return the names of the namespaces that a region's configuration declares with other policies than the topology,
+    or that only one of them declares; the configuration adds the namespace of the event topic. Raises
+    AttributeError, KeyError, TypeError or ValueError for a configuration of another shape."""
+    if "namespaces" not in config:
+        return []
+    own = declared_namespaces(config["namespaces"])
+    events = config["settings"].get("configuration_metadata_sync_event_topic")
+    added = {str(TopicName.parse(events).full_namespace)} if events else set()
+    differing = {name for name in {*own, *declared} if own.get(name) != declared.get(name)}
+    return sorted(differing - (added - set(declared)))
+
+
 def read_namespaces(run: Path, declared: Mapping[str, Namespace]) -> tuple[dict[str, Namespace], list[str]]:
     """Return the namespaces by name, as the regions received them, else as the topology declares them; and a sentence
     for each unreadable file."""

@@ -6,6 +6,7 @@ permission may raise PermissionError.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,8 +15,15 @@ from typing import Any
 
 from emulator.model.values import TopicName
 from emulator.run.json_text import is_unicode, parse_json, readable
+from emulator.run.manifest import MADE_BY_FILE, read_made_by
 from emulator.run.service_contract import Contract, read_answers
-from spark_jobs.sources.policies import KEPT, Namespace, declared_namespaces, read_namespaces
+from spark_jobs.sources.policies import (
+    KEPT,
+    Namespace,
+    declared_namespaces,
+    declared_otherwise,
+    read_namespaces,
+)
 
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Optional file next to region.json: the region's `bootstrap_servers` for readers outside of the regions' network."""
@@ -142,6 +150,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     namespaces, unreadable = read_namespaces(path, topology.namespaces)
     damages += map(EvidenceDamage, unreadable)
     damages += forgotten_regions("topology.json", _named_regions(topology, namespaces), regions)
+    damages += _namespace_damages(path, [log.region for log in logs], topology)
+    damages += _manifest_damages(path)
     contracts, contract_damages = _read_contracts(path)
     damages += contract_damages
     history, problems = _history_files(path / "history")
@@ -196,6 +206,13 @@ def _read_contracts(path: Path) -> tuple[tuple[Contract, ...], list[EvidenceDama
         return read_answers(path), []
     except (OSError, ValueError) as problem:
         return (), [EvidenceDamage(f"the service's contract cannot be read: {problem}")]
+
+
+def _manifest_damages(path: Path) -> list[EvidenceDamage]:
+    """Return a damage if the manifest, which is optional, is present and unreadable."""
+    if (path / MADE_BY_FILE).exists() and read_made_by(path) is None:
+        return [EvidenceDamage(f"{MADE_BY_FILE} cannot be read: the scenario and its steps are unknown")]
+    return []
 
 
 def _size_of(files: Iterable[Path]) -> int:
@@ -264,6 +281,26 @@ def _region_log(
             )
     path = str(folder / "log.sqlite")
     return RegionLog(region, backend, path, servers, log.get("options", {}), has_other_clock), damages
+
+
+def _namespace_damages(path: Path, with_folder: Iterable[str], topology: _Topology) -> list[EvidenceDamage]:
+    """Return a damage for each namespace that topology.json and the configurations of regions declare differently. All
+    of them were written from the same topology."""
+    if not topology.clusters:
+        return []
+    differing: dict[str, list[str]] = {}
+    for region in with_folder:
+        # Unreadable files are reported with the log.
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            config = parse_json((path / "regions" / region / "region.json").read_text())
+            for name in declared_otherwise(config, topology.namespaces):
+                differing.setdefault(name, []).append(region)
+    return [
+        EvidenceDamage(
+            f"topology.json and region.json of {' and '.join(regions)} declare namespace {name} differently"
+        )
+        for name, regions in sorted(differing.items())
+    ]
 
 
 def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[EvidenceDamage]]:

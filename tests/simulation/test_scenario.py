@@ -400,3 +400,21 @@ def test_topics_of_one_subscription_name_share_its_figures() -> None:
             "billing: received again (messages)": 3,
             "billing: fail-over gap after kill of us (s)": 2.0,
         }
+
+
+def test_the_repair_of_links_and_regions_is_recorded(tmp_path: Path) -> None:
+    """Without these facts a verdict on the run would regard the region and the link as down until the end."""
+    scenario = scenario_of(
+        tmp_path,
+        """
+        begin: all
+        wait: 1s
+        cut: {between: [us-west, eu-central]}
+        kill: us-west
+        wait: 1s
+        """,
+        rate=10,
+    )
+    outcome = run_scenario(scenario, 1)
+    assert outcome.violation is None
+    assert facts(outcome)[-2:] == [("heal", None), ("start", "us-west")]

@@ -7,7 +7,9 @@ records each operation. Tests may change logs and history before `write` creates
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -245,6 +247,12 @@ async def store_entries(
     for start in range(0, len(entries), group):
         await log.append(entries[start : start + group])
     await store.close()
+
+
+def put_value(run: Path, region: str, key: str, value: bytes) -> None:
+    """Store a value in the key-value table of a region's log."""
+    with closing(sqlite3.connect(run / "regions" / region / "log.sqlite")) as database, database:
+        database.execute("INSERT OR REPLACE INTO key_values VALUES (?, ?, 1)", (key, value))
 
 
 def failover_drill(seconds: float = 14.0, per_second: int = 200) -> SampleRun:

@@ -15,7 +15,7 @@ import pytest
 
 from spark_jobs.engines.starting import Interrupted, Interruptible, choose, started, why_not
 from spark_jobs.verdict import EXIT_CODES
-from spark_jobs.verify import warm_up
+from spark_jobs.verify import main, warm_up
 
 pytestmark = pytest.mark.long
 
@@ -174,3 +174,13 @@ def test_help_has_an_example() -> None:
     assert told.returncode == 0
     assert "example:" in told.stdout
     assert "--master" in told.stdout
+
+
+@pytest.mark.parametrize("limits", [b"gap<<5s", b"\xff\xfe", b"gap"])
+def test_limits_that_cannot_be_read_give_no_verdict(
+    drill_template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limits: bytes
+) -> None:
+    target = shutil.copytree(drill_template, tmp_path / "run")
+    (target / "limits").write_bytes(limits)
+    assert main([str(target), "--engine", "embedded"]) == EXIT_CODES["unknown"]
+    assert f"the limits in {target / 'limits'} cannot be read: " in capsys.readouterr().err

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from emulator.simulation.checkers import InvariantResult, first_violation, run_checks
 from emulator.simulation.evidence import Disks, full, have_converged, seconds_of
+from emulator.simulation.history import note_repair
 from emulator.simulation.outcome import (
     SimulationOutcome,
     configurations_of,
@@ -224,6 +225,7 @@ class _Run:
         self.record.fact("phase", detail="heal")
         world.healing = True
         world.heal()
+        note_repair(self.record, world.regions.values())
         for name in world.regions:
             world.regions[name].medium.repair()
             world.resume(name)

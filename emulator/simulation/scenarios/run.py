@@ -33,7 +33,7 @@ from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.simulation.checkers import CHECKS, InvariantResult, Violation, first_violation, run_checks
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, have_converged
-from emulator.simulation.history import SimulatedHistory
+from emulator.simulation.history import SimulatedHistory, note_repair
 from emulator.simulation.outcome import (
     SimulationOutcome,
     run_to_the_end,
@@ -243,6 +243,7 @@ class _Run:
         self.history.fact("phase", detail="everything is repaired")
         self.world.heal()
         lost = regions_lost(self.history.events)
+        note_repair(self.history, (region for name, region in self.world.regions.items() if name not in lost))
         for name in self.world.regions:
             if name not in lost:
                 self.world.resume(name)

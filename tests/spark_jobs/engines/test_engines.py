@@ -33,7 +33,8 @@ from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.figures.test_loss import lossy_run
 from tests.spark_jobs.sample_run import SampleRun, failover_drill
-from tests.spark_jobs.test_sabotage import SABOTAGES, Sabotage, cursor_at, small_run, two_producers, untouched
+from tests.spark_jobs.tampering.runs import cursor_at, small_run, two_producers
+from tests.spark_jobs.test_tampering import untouched
 
 PLACE = pa.struct({"a": pa.int64(), "b": pa.int64()})
 SCHEMA = pa.schema(
@@ -268,18 +269,6 @@ def test_both_engines_evaluate_a_run_alike(
     if make is untouched:
         cursor_at(11)(path)
     embedded, on_spark = judgements(spark, path)
-    assert embedded == on_spark
-
-
-FEW = [one for number, one in enumerate(SABOTAGES) if number % 4 == 0]
-REST = [pytest.param(one, marks=pytest.mark.slow) for one in SABOTAGES if one not in FEW]
-
-
-@pytest.mark.parametrize("sabotage", [*FEW, *REST], ids=lambda one: one.name)
-def test_both_engines_evaluate_tampered_evidence_alike(
-    spark: SparkEngine, tmp_path: Path, sabotage: Sabotage
-) -> None:
-    embedded, on_spark = judgements(spark, sabotage.write(tmp_path / "run"))
     assert embedded == on_spark
 
 

@@ -209,6 +209,6 @@ def test_bytes_that_are_not_utf_8_are_damage(run: Path) -> None:
 )
 def test_files_that_are_nested_too_deeply_are_unreadable(run: Path, name: str) -> None:
     (run / name).write_text("[" * 200_000 + "\n")
-    is_unreadable = name not in ("made_by.json", "run.json")  # nothing is checked against them
+    is_unreadable = name != "run.json"  # its name of the run is compared with the heads of histories
     assert is_unreadable == bool(open_run_folder(run).damages)
     evaluate_run(EmbeddedEngine(), run)

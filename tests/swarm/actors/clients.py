@@ -23,7 +23,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
-from emulator.run.history_events import payload_digest
+from emulator.run.history_events import attributes_digest, payload_digest
 from emulator.simulation.evidence import full
 from emulator.simulation.history import message_id_text, text_of
 from emulator.simulation.host import HostState
@@ -144,9 +144,13 @@ class ProducerActor(Actor):
     ) -> asyncio.Future[MessageId]:
         self._outbox[number] = (text, regions)
         payload, session = text.encode().ljust(self.plan.payload_bytes, b" "), self._session
-        request = {"payload_digest": payload_digest(payload), "replicate_to": list(regions) or None}
-        self._note(number, text, session, "asked", **request)
         key = self.plan.key
+        request = {
+            "payload_digest": payload_digest(payload),
+            "attributes_digest": attributes_digest(key),
+            "replicate_to": list(regions) or None,
+        }
+        self._note(number, text, session, "asked", **request)
         future = producer.send_nowait(payload, key=key, sequence_id=number, replicate_to=regions)
         future.add_done_callback(partial(self._answered, number, text, session))
         if self.plan.repeats and self.random.random() < self.plan.repeats:
