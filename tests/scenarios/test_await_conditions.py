@@ -15,7 +15,7 @@ from emulator.broker.explain.delivery import delivery_state
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import Client, Consumer, InitialPosition
 from emulator.errors import Refused
-from emulator.model.conditions import CONDITIONS
+from emulator.model.conditions import CONDITIONS, ConditionState
 from emulator.model.values import TopicName
 from emulator.runtimes.contract import RegionStatus
 from emulator.scenarios.await_conditions import ConditionWait
@@ -257,6 +257,34 @@ async def test_quiet_lasts_until_a_client_acts() -> None:
         started = loop.time()
         await until(lambda: loop.time() > started + 0.5)
         assert ends == {name: end_in(world, name) for name in world.running}, "no client acted"
+
+
+async def test_a_wait_for_quiet_loads_each_topic_once() -> None:
+    """Each request loaded every topic again, so none was unloaded for as long as a wait lasted."""
+    async with regions("us") as world, world.client("us") as us:
+        await publish(us, 1)
+        directory = world.running["us"].directory
+        await until(lambda: not directory.serving[TOPIC].publishing.issued)
+
+        async def ask(goal: dict[str, Any]) -> ConditionState:
+            return await state_of(world.running["us"], "quiet", WaitScope(None, None, frozenset(), goal))
+
+        first = await ask({})
+        assert (first.topics, first.missing) == ((TOPIC,), ())
+        await directory.unload(TOPIC, "unused")
+        again = await ask(dict(first.goal))
+        assert TOPIC not in directory.serving
+        assert again == first
+        await us.producer(TOPIC)
+        await publish(us, 1)
+        later = await ask(dict(again.goal))
+        assert later.activity > again.activity
+        await directory.unload(TOPIC, "unused")
+        for nonsense in ({}, 5, None, {"settled": "x"}, {"settled": True}, {"settled": -1.5}):
+            found = await ask({TOPIC: nonsense, "nowhere": {"settled": 1}})
+            assert found.topics == (TOPIC,)
+            assert TOPIC in directory.serving, "a region loads a topic of which it knows nothing"
+            await directory.unload(TOPIC, "unused")
 
 
 async def test_a_run_with_a_region_that_is_down_is_not_quiet_until_the_region_is_lost() -> None:

@@ -70,41 +70,66 @@ class WaitScope:
 
 async def state_of(region: Region, condition: str, wait: WaitScope) -> ConditionState:
     """Return the region's part of a condition of `CONDITIONS`."""
-    topics = await _topics(region, wait.topic)
     here = region.config.region
-    goal: dict[str, Any] = {}
+    goal: dict[str, Any] = _settled(region, wait) if condition == "quiet" else {}
+    topics = await _topics(region, wait.topic, goal)
     missing: list[str] = []
     for topic in topics:
         before = wait.goal.get(topic.full_name)
         current = _GOALS[condition](topic, wait, before if isinstance(before, Mapping) else {})
-        goal[topic.full_name] = current
-        missing += (f"{here}: {one}" for one in _MISSING[condition](region, topic, wait, current))
+        found = [f"{here}: {one}" for one in _MISSING[condition](region, topic, wait, current)]
+        goal[topic.full_name] = current if condition != "quiet" or found else {_SETTLED: _activity(topic)}
+        missing += found
         if condition == "replicated" and wait.target is not None:
             missing += [f"{here}: {one}" async for one in _redelivered(topic, wait, wait.target, current)]
     if condition == "quiet" and wait.topic is None:
         missing += (f"{here}: {one}" for one in _unquiet_region(region, wait.lost))
-    activity = sum(topic.state.stored_end + _versions(topic) for topic in topics)
+    loaded = {topic.full_name for topic in topics}
+    activity = sum(map(_activity, topics)) + sum(goal[name][_SETTLED] for name in goal.keys() - loaded)
     has_subscription = wait.subscription is None or any(_subscriptions(topic, wait) for topic in topics)
-    names = tuple(topic.full_name for topic in topics)
+    names = tuple(goal)
     return ConditionState(here, names, has_subscription, tuple(missing), goal, activity)
 
 
-async def _topics(region: Region, name: TopicName | None) -> list[Topic]:
-    """Load and return the topic, or its partitions; None: all topics. Topics that the region does not have, or cannot
-    load now, are omitted."""
+async def _topics(region: Region, name: TopicName | None, settled: Collection[str]) -> list[Topic]:
+    """Load and return the topic, or its partitions; None: all topics except `settled`. Topics that the region does not
+    have, or cannot load now, are omitted."""
     if name is None:
-        return await region.every_topic()
-    found = region.partitioned.get(name)
-    names = [str(name)] if found is None else partition_names(name, found.count)
+        names = [one for one in region.directory.all_names() if one not in settled]
+    else:
+        found = region.partitioned.get(name)
+        names = [str(name)] if found is None else partition_names(name, found.count)
     topics = []
     for one in names:
+        if name is None and (loaded := region.directory.serving.get(one)) is not None:
+            topics.append(loaded)  # to request it would keep it loaded for as long as the wait lasts
+            continue
         with suppress(ProtocolError, StorageError):
             topics.append(await region.directory.acquire(one, OpenMode.EXISTING))
     return topics
 
 
-def _versions(topic: Topic) -> int:
-    return sum(one.cursor.version for one in topic.subscriptions.values())
+_SETTLED = "settled"
+"""Key of the activity of a quiet topic in a goal."""
+
+
+def _settled(region: Region, wait: WaitScope) -> dict[str, Any]:
+    """Return the part of the goal before for topics that were quiet, and are not loaded: they cannot change. To load
+    them with each request would keep all topics of the region in memory for as long as the wait lasts."""
+    if wait.topic is not None:
+        return {}
+    names = set(region.directory.all_names()) - region.directory.serving.keys()
+    before = {name: wait.goal[name] for name in names & wait.goal.keys()}
+    return {
+        name: state
+        for name, state in before.items()
+        if isinstance(state, Mapping) and type(state.get(_SETTLED)) is int
+    }
+
+
+def _activity(topic: Topic) -> int:
+    """Return a number that grows with each entry of a topic and each change of its cursors."""
+    return topic.state.stored_end + sum(one.cursor.version for one in topic.subscriptions.values())
 
 
 def _subscriptions(topic: Topic, wait: WaitScope) -> list[Subscription]:
