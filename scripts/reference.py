@@ -31,6 +31,8 @@ from emulator.model.reasons import Question, rows_of
 from emulator.runtimes.fault_table import FAULTS, RUNTIME_NAMES
 from emulator.simulation.world import World, simple_topology
 from scripts import scenario_table
+from spark_jobs.sources.export_folder import SCHEMA_VERSION
+from spark_jobs.tables.schema import TABLES
 
 ROOT: Final = Path(__file__).parent.parent
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -59,6 +61,7 @@ def pages() -> dict[str, str]:
         "faults.md": _page("Faults", _faults()),
         "reasons.md": _page("Reasons", _reasons()),
         "errors.md": _page("Error codes of the binary protocol", _errors()),
+        "tables.md": _page("Tables of a run", _tables()),
     }
 
 
@@ -250,6 +253,23 @@ def _range(schema: Mapping[str, Any]) -> str:
 
 
 # The rest.
+
+
+def _tables() -> Iterator[str]:
+    yield from [
+        "The tables of the Spark data source `geoemu` and of `geoemu export` ([SPARK.md](../SPARK.md#tables-of-a-run))."
+        f" Version of the schema: {SCHEMA_VERSION}. Any column may be null where its meaning does not apply.",
+        "",
+    ]
+    for table in TABLES.values():
+        yield from [
+            f"## {table.name}",
+            "",
+            f"A row is {table.rows}. Divided by `{table.partitioned_by}`.",
+            "",
+        ]
+        rows = ((f"`{one.name}`", f"`{one.type}`", one.meaning) for one in table.columns)
+        yield from _table("column", "type", "meaning", rows=rows)
 
 
 def _admin_api() -> Iterator[str]:

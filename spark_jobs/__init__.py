@@ -1,6 +1,7 @@
 """The verdict: the stored logs of the regions, compared with the requests of clients and the responses to them.
 
 verify.py      `python -m spark_jobs.verify RUN_DIR`: load, normalise, evaluate, render
+sweep.py       `python -m spark_jobs.sweep DIR…`: the verdicts on many runs
 loading.py     reads a run directory into frames
 evaluation.py  runs checks and figures on them
 verdict.py     valid, invalid, unknown; the result of a check
@@ -11,7 +12,22 @@ checks/        a module for one or two invariants: a query for findings, then a 
 figures/       loss, lateness, ownership, timeline, journeys, limits, the headline
 report/        report.json, report.html and its pictures, JUnit and Markdown for continuous integration
 wording.py     texts of counts, durations and hints
+tables/        the public tables of a run, as a Spark data source
 engines/       Spark, or DuckDB in this process; tiny_run.py writes the run that warms an engine up
 
 Imports follow the layers: checks and figures import frames, frames import sources, sources import an engine.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the tables of runs available in a Spark session as the format `geoemu` (docs/SPARK.md)."""
+    from spark_jobs.tables.data_source import register as register_format
+
+    register_format(spark)

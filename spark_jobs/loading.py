@@ -80,7 +80,7 @@ def load(folder: RunFolder) -> LoadedRun:
         loading = worker.submit(_load_logs, folder)
         history = summarise_history(lines)
         rows, logs = loading.result()
-    read_at_ms = time.time() * 1000
+    read_at_ms = time.time() * 1000 if folder.export is None else folder.export.read_at_ms
     trimmed, trim_damages = read_trimmed(folder, history.topics)
     ends = read_ends(folder)
     values, value_damages = read_values(folder)

@@ -36,6 +36,7 @@ from spark_jobs.live.output import JsonOutput, TextOutput, verdict_event
 from spark_jobs.loading import load, normalise
 from spark_jobs.report.ci_report import junit, markdown
 from spark_jobs.report.report import summary, write_report
+from spark_jobs.sources.export_folder import ExportUnreadable
 from spark_jobs.sources.growing import RunVanished
 from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
 from spark_jobs.tiny_run import tiny_run
@@ -114,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
                     warm_up(Interruptible(engine, ready.is_given))
                 ready.wait()
             return _verify(engine, run, options)
-    except (EngineUnavailable, LimitsUnreadable, ReportNotWritten, RunVanished) as problem:
+    except (EngineUnavailable, ExportUnreadable, LimitsUnreadable, ReportNotWritten, RunVanished) as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
@@ -136,7 +137,11 @@ def _follow(
 
 def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
     evaluation = evaluate_run(
-        engine, run, in_network=options.in_network, limits=_limits(run, options), follow=options.message
+        engine,
+        run,
+        in_network=options.in_network,
+        limits=limits_of(run, options.expect),
+        follow=options.message,
     )
     if options.called is not None:
         evaluation = dataclasses.replace(evaluation, run=options.called)
@@ -154,11 +159,10 @@ def _verify(engine: QueryEngine, run: Path, options: argparse.Namespace) -> int:
     return exit_code(evaluation.verdict, evaluation.limits)
 
 
-def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
-    """Return the limits of `--expect`, or else those stored with the run. Raises LimitsUnreadable."""
-    if options.expect is not None:
-        limits: tuple[Limit, ...] = options.expect
-        return limits
+def limits_of(run: Path, expect: tuple[Limit, ...] | None) -> tuple[Limit, ...]:
+    """Return the given limits, or else those stored with the run. Raises LimitsUnreadable."""
+    if expect is not None:
+        return expect
     file = run / LIMITS_FILE
     try:
         return read_limits(file.read_text()) if file.is_file() else ()
@@ -171,7 +175,8 @@ def _give_up(sentence: str) -> int:
     return EXIT_CODES["unknown"]
 
 
-def _parsed_limits(text: str) -> tuple[Limit, ...]:
+def parsed_limits(text: str) -> tuple[Limit, ...]:
+    """Parse the value of `--expect`. Raises argparse.ArgumentTypeError."""
     try:
         return parse_limits(text)
     except ValueError as problem:
@@ -193,7 +198,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         description="Check the stored logs of a run against its clients' histories, and write a report.",
         epilog="example: python -m spark_jobs.verify runs/latest --json",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="directory of the run")
+    parser.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="directory of the run, or of an export of it"
+    )
     parser.add_argument(
         "--master",
         help=f"use this Spark cluster, which must see RUN_DIR under the same path (default: {LOCAL_MASTER})",
@@ -214,7 +221,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--expect",
         metavar="LIMITS",
-        type=_parsed_limits,
+        type=parsed_limits,
         help="check these limits, such as unrecovered=0,gap<=5s (default: those stored with the run)",
     )
     parser.add_argument(

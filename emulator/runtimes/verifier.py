@@ -70,6 +70,21 @@ def verify_command(
     return command + ["--json"] * as_json + ["--wait"] * wait + ["--follow"] * follow
 
 
+def sweep_command(
+    directories: Sequence[Path],
+    *,
+    master: str | None = None,
+    engine: str | None = None,
+    as_json: bool = False,
+    expect: str | None = None,
+) -> list[str]:
+    """Return the command that computes the verdicts on several runs."""
+    options = {"--master": master, "--engine": engine, "--expect": expect}
+    given = [word for option, value in options.items() if value is not None for word in (option, value)]
+    names = [str(directory) for directory in directories]
+    return [sys.executable, "-m", "spark_jobs.sweep", *given, *["--json"] * as_json, "--", *names]
+
+
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     """Return the command that runs the verifier in a container in the network of a run's regions; warn of an outdated
     image. Raises Refused if the run is not in containers, or a local image, Docker or Compose is missing."""

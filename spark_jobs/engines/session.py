@@ -126,7 +126,7 @@ def spark_session(
         scratch = Path(folder)
         session = _start(master, scratch, _java_options(evidence_bytes, archive_to))
         try:
-            with contextlib.nullcontext() if _is_local(master) else _cancel_without_executor(session, master):
+            with contextlib.nullcontext() if is_local(master) else _cancel_without_executor(session, master):
                 yield session
         finally:
             with _output_to(scratch / "spark.log"):
@@ -264,7 +264,7 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
     builder = SparkSession.Builder().appName("geoemu verify").master(master)
     settings = {**_ALWAYS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()} {driver_java_options}"
-    if _is_local(master):
+    if is_local(master):
         os.environ["PYTHONPATH"] = os.pathsep.join(
             [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
@@ -272,12 +272,12 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
         settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
         java_options += f" {_INITIAL_HEAP}"
     else:
-        settings["spark.submit.pyFiles"] = str(_pack_code(scratch))
+        settings["spark.submit.pyFiles"] = str(pack_code(scratch))
     settings["spark.driver.extraJavaOptions"] = java_options
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _output_to(log), _lean_spark() if _is_local(master) else contextlib.nullcontext():
+        with _output_to(log), _lean_spark() if is_local(master) else contextlib.nullcontext():
             session = builder.getOrCreate()
     except Exception as problem:  # any error of Java, Spark or the network
         raise SparkUnavailable(
@@ -322,7 +322,7 @@ def _lean_spark() -> Iterator[None]:
         del os.environ["SPARK_HOME"]
 
 
-def _is_local(master: str) -> bool:
+def is_local(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
@@ -347,7 +347,7 @@ def _logging_file(scratch: Path) -> Path:
     return path
 
 
-def _pack_code(scratch: Path) -> Path:
+def pack_code(scratch: Path) -> Path:
     """Pack the code that runs in tasks, for machines that do not have it. Spark adds the .zip to their import path."""
     archive = scratch / "geoemu.zip"
     with zipfile.ZipFile(archive, "w") as packed:

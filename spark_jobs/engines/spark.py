@@ -144,4 +144,8 @@ class PartReader(DataSourceReader):
         return [SourcePartition(part) for part in self._source.parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from self._source.read(partition.value)
+        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value."""
+        if partition.value is None:
+            yield pa.RecordBatch.from_pylist([], schema=self._source.schema)
+        else:
+            yield from self._source.read(partition.value)

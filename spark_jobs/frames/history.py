@@ -18,16 +18,26 @@ import pyarrow as pa
 
 from emulator.run.history import run_name
 from spark_jobs.engines.frames import DataFrame, F, read
+from spark_jobs.sources.export_folder import ExportedRows
 from spark_jobs.sources.history_files import ROW_SCHEMA, Slice, inspect_file, read_rows
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
 
 
 def read_history(folder: RunFolder) -> tuple[DataFrame, list[EvidenceDamage]]:
     """Return every line as a row in ROW_SCHEMA, and the damages of the files."""
+    if folder.export is not None:
+        damages = [EvidenceDamage(sentence) for sentence in folder.export.damages]
+        return read(ExportedRows(folder.path, folder.export.of("history"), ROW_SCHEMA, {})), damages
+    lines, damages = history_lines(folder)
+    return read(lines), damages
+
+
+def history_lines(folder: RunFolder) -> tuple[HistoryLines, list[EvidenceDamage]]:
+    """Return the source of all lines, and the damages of the files."""
     present, run = {file.stem for file in folder.history}, run_name(folder.path)
     files = [inspect_file(file, run, present) for file in folder.history]
     slices = tuple(part for file in files for part in file.slices)
-    lines = read(HistoryLines(slices, folder.regions, tuple(folder.namespaces)))
+    lines = HistoryLines(slices, folder.regions, tuple(folder.namespaces))
     return lines, [damage for file in files for damage in file.damages]
 
 

@@ -6,9 +6,10 @@ Each raises LogDamaged for unreadable data; groups yielded before the error rema
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from spark_jobs.sources.run_folder import RegionLog
+if TYPE_CHECKING:
+    from spark_jobs.sources.run_folder import RegionLog
 
 
 class LogDamaged(Exception):
@@ -49,28 +50,11 @@ RegionValue = tuple[str, tuple[str, StoredValue]]
 """A region, and a key with its value that the region stores besides its logs."""
 
 
-class LogReader(Protocol):
-    """The functions of a backend's module."""
-
-    def plan(self, log: RegionLog) -> list[RowRange]:
-        """Divide the log into ranges, one per task."""
-        ...
-
-    def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]:
-        """Yield the entries of a range, in any task on any machine."""
-        ...
+class StoredReader(Protocol):
+    """The functions of a module that reads what a region stores besides the entries of its topics."""
 
     def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]:
         """Yield all entries of one topic."""
-        ...
-
-    def next_entries(self, log: RegionLog) -> dict[str, int]:
-        """Return the id after the newest durable entry of each topic; topics without an entry may be left out."""
-        ...
-
-    def read_between(self, log: RegionLog, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Group]:
-        """Yield the entries whose ids are in these ranges (topic -> first id, and the id after the last). The bounds
-        are results of `next_entries`, or 0."""
         ...
 
     def read_heads(self, log: RegionLog) -> list[LogHead]:
@@ -83,4 +67,25 @@ class LogReader(Protocol):
 
     def read_values(self, log: RegionLog) -> list[tuple[str, StoredValue]]:
         """Return the cursors and grants that a region stores besides logs, with their keys."""
+        ...
+
+
+class LogReader(StoredReader, Protocol):
+    """The functions of a backend's module."""
+
+    def plan(self, log: RegionLog) -> list[RowRange]:
+        """Divide the log into ranges, one per task."""
+        ...
+
+    def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]:
+        """Yield the entries of a range, in any task on any machine."""
+        ...
+
+    def next_entries(self, log: RegionLog) -> dict[str, int]:
+        """Return the id after the newest durable entry of each topic; topics without an entry may be left out."""
+        ...
+
+    def read_between(self, log: RegionLog, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Group]:
+        """Yield the entries whose ids are in these ranges (topic -> first id, and the id after the last). The bounds
+        are results of `next_entries`, or 0."""
         ...

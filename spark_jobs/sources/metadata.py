@@ -48,7 +48,7 @@ from spark_jobs.evidence.metadata_events import (
     read_record,
 )
 from spark_jobs.sources.contract import Group, LogDamaged
-from spark_jobs.sources.region_log import READERS
+from spark_jobs.sources.region_log import STORED_READERS
 from spark_jobs.sources.run_folder import RegionLog, RunFolder
 from spark_jobs.sources.sqlite import connect_read_only
 
@@ -172,7 +172,7 @@ class MetadataEvents:
         yield from _in_batches(self._rows(part), EVENT_SCHEMA)
 
     def _rows(self, log: RegionLog) -> Iterator[Sequence[Any]]:
-        reader = READERS.get(log.backend)
+        reader = STORED_READERS.get(log.backend)
         if reader is None:
             yield self._damage(log, f"the log of {log.region} cannot be read: its backend is {log.backend}")
             return

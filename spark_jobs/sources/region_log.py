@@ -17,9 +17,10 @@ from emulator.errors import StorageError
 from emulator.storage.group import decode_group
 from spark_jobs.engines.frames import DataFrame, read, schema, small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
-from spark_jobs.sources import kafka, sqlite
-from spark_jobs.sources.contract import LogDamaged, LogReader, RegionValue, RowRange
+from spark_jobs.sources import export_log, kafka, sqlite
+from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RegionValue, RowRange, StoredReader
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
+from spark_jobs.sources.export_folder import EXPORT_BACKEND, ExportedRows
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
 
@@ -36,6 +37,8 @@ TRIMMED_SCHEMA = schema("region string, topic string, below map<bigint, bigint>"
 T = TypeVar("T")
 READERS: dict[str, LogReader] = {"sqlite": sqlite, "kafka": kafka}
 """The reader of each backend."""
+STORED_READERS: dict[str, StoredReader] = {**READERS, EXPORT_BACKEND: export_log}
+"""The reader of what regions store besides the entries of topics, of each backend and of exports."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class RegionLogs:
     schema = ROW_SCHEMA
 
     def parts(self) -> Sequence[LogSlice]:
-        return [part for log in self.logs for part in _slices(log)]
+        return [part for log in self.logs for part in slices_of(log)]
 
     def size_bytes(self) -> int | None:
         """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
@@ -64,23 +67,31 @@ class RegionLogs:
         return sum(log.size_bytes for log in self.logs)
 
     def read(self, part: LogSlice) -> Iterator[pa.RecordBatch]:
-        columns = EntryColumns(part.log.region)
-        if part.damage is not None:
-            columns.add_damage(part.damage)
-        if part.rows is not None:
-            try:
-                for group in READERS[part.log.backend].read_groups(part.log, part.rows):
-                    if group.topic.startswith(MESSAGES):
-                        columns.add_group(group)
-                    if len(columns) >= BATCH_ROWS:
-                        yield columns.take()
-            except LogDamaged as damage:
-                columns.add_damage(str(damage))
-        # Also an empty batch: Spark detects from the first one that the source yields columns and not rows.
-        yield columns.take()
+        yield from row_batches(part)
 
 
-def _slices(log: RegionLog) -> list[LogSlice]:
+def row_batches(
+    part: LogSlice, is_wanted: Callable[[Group], bool] = lambda _: True
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a slice, without those of unwanted group commits, which are not decoded."""
+    columns = EntryColumns(part.log.region)
+    if part.damage is not None:
+        columns.add_damage(part.damage)
+    if part.rows is not None:
+        try:
+            for group in READERS[part.log.backend].read_groups(part.log, part.rows):
+                if group.topic.startswith(MESSAGES) and is_wanted(group):
+                    columns.add_group(group)
+                if len(columns) >= BATCH_ROWS:
+                    yield columns.take()
+        except LogDamaged as damage:
+            columns.add_damage(str(damage))
+    # Also an empty batch: Spark detects from the first one that the source yields columns and not rows.
+    yield columns.take()
+
+
+def slices_of(log: RegionLog) -> list[LogSlice]:
+    """Divide a log into slices, one per task; an unreadable log is one slice with the reason."""
     reader = READERS.get(log.backend)
     if reader is None:
         return [LogSlice(log, None, f"the log of {log.region} cannot be read: its backend is {log.backend}")]
@@ -92,18 +103,21 @@ def _slices(log: RegionLog) -> list[LogSlice]:
 
 def read_region_logs(folder: RunFolder) -> DataFrame:
     """Return all rows of all regions of a run."""
+    if folder.export is not None:
+        files = folder.export.of("messages", "markers")
+        return read(ExportedRows(folder.path, files, ROW_SCHEMA, {"producer_name": "producer"}))
     return read(RegionLogs(folder.logs))
 
 
 def _read_each(
-    folder: RunFolder, read: Callable[[RegionLog, LogReader], Iterable[T]]
+    folder: RunFolder, read: Callable[[RegionLog, StoredReader], Iterable[T]]
 ) -> tuple[list[T], list[EvidenceDamage]]:
     """Return the results of `read` for all logs, and a damage for each unreadable one. Logs without a reader are
-    skipped: `_slices` reports them."""
+    skipped: `slices_of` reports them."""
     found: list[T] = []
     damages = []
     for log in folder.logs:
-        reader = READERS.get(log.backend)
+        reader = STORED_READERS.get(log.backend)
         if reader is None:
             continue
         try:
@@ -121,7 +135,7 @@ def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDama
 def read_coordinators(folder: RunFolder) -> tuple[list[CoordinatorEntry], list[EvidenceDamage]]:
     """Return the entries in the journals of all regions' transaction coordinators."""
 
-    def entries(log: RegionLog, reader: LogReader) -> Iterator[CoordinatorEntry]:
+    def entries(log: RegionLog, reader: StoredReader) -> Iterator[CoordinatorEntry]:
         for head in reader.read_heads(log):
             if head.topic.startswith(COORDINATORS):
                 for group in reader.read_topic(log, head.topic):

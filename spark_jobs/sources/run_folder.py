@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from emulator.model.values import TopicName
 from emulator.run.json_text import is_unicode, parse_json, readable
 from emulator.run.manifest import MADE_BY_FILE, read_made_by
 from emulator.run.service_contract import Contract, read_answers
+from spark_jobs.sources.export_folder import EXPORT_BACKEND, MANIFEST, TABLES, Export, read_export
 from spark_jobs.sources.policies import (
     KEPT,
     Namespace,
@@ -35,9 +36,9 @@ class RegionLog:
 
     region: str
     backend: str
-    """Backend: sqlite, kafka or memory."""
+    """Backend: sqlite, kafka or memory; export: an export contains the log."""
     path: str
-    """sqlite: path of the file on this machine."""
+    """Path on this machine; sqlite: of the file; export: of its directory."""
     bootstrap_servers: str = ""
     """kafka: host:port[,host:port...] as reachable from this machine."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +89,8 @@ class RunFolder:
     """Link (from, to) -> the links over which it is routed, in order, if it is not direct."""
     latencies_ms: Mapping[Link, float] = field(default_factory=dict)
     """Each declared link -> its one-way latency."""
+    export: Export | None = None
+    """The export of a run that the directory contains; None: the directory is that of the run."""
 
     def trims(self, topic: str) -> bool:
         """Return whether a policy of the topic or of its namespace trims old entries of the topic."""
@@ -100,6 +103,8 @@ class RunFolder:
     @property
     def size_bytes(self) -> int:
         """Approximate size of logs and histories."""
+        if self.export is not None:
+            return self.export.size_bytes
         return sum(log.size_bytes for log in self.logs) + _size_of(self.history)
 
 
@@ -123,14 +128,16 @@ class _Topology:
 
 
 def looks_like_a_run(path: Path) -> bool:
-    """Return whether the directory contains any file of a run, even a damaged one."""
-    return any((path / part).exists() for part in ("run.json", "topology.json", "regions", "history"))
+    """Return whether the directory contains any file of a run or of an export, even a damaged one."""
+    parts = ("run.json", "topology.json", "regions", "history", MANIFEST, TABLES)
+    return any((path / part).exists() for part in parts)
 
 
 def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
-    """Find the files of a run directory. An absent directory counts as an empty one. `in_network`: this process is in
-    the network of the regions, and connects to Kafka at their addresses."""
+    """Find the files of a run directory, or of its export. An absent directory counts as an empty one. `in_network`:
+    this process is in the network of the regions, and connects to Kafka at their addresses. Raises ExportUnreadable."""
     path = path.absolute()
+    export = read_export(path)
     damages = [] if (path / "run.json").is_file() else [EvidenceDamage(f"run.json is missing from {path}")]
     topology, problems = _read_topology(path / "topology.json")
     damages += problems
@@ -145,7 +152,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
             continue
         backend = topology.backends.get(region, "sqlite")
         log, problems = _region_log(path / "regions" / region, backend, in_network)
-        logs.append(log)
+        logs.append(log if export is None else replace(log, backend=EXPORT_BACKEND, path=str(path)))
         damages += problems
     namespaces, unreadable = read_namespaces(path, topology.namespaces)
     damages += map(EvidenceDamage, unreadable)
@@ -154,7 +161,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     damages += _manifest_damages(path)
     contracts, contract_damages = _read_contracts(path)
     damages += contract_damages
-    history, problems = _history_files(path / "history")
+    history, problems = _history_files(path / "history") if export is None else ((), [])
     if not regions:
         damages.append(EvidenceDamage(f"no log of a region is in {path / 'regions'}"))
     return RunFolder(
@@ -170,6 +177,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         contracts=contracts,
         routes=topology.routes,
         latencies_ms=topology.latencies_ms,
+        export=export,
     )
 
 

@@ -1,0 +1,204 @@
+"""The Spark data source `geoemu`: the public tables of a run as DataFrames.
+
+    import spark_jobs
+    spark_jobs.register(spark)
+    spark.read.format("geoemu").option("run", ".geoemu/runs/1").option("table", "messages").load()
+
+docs/SPARK.md lists the options.
+
+Filters of queries are pushed down on request only (option `pushdown`). Spark 4.3 stores what was pushed down with the
+DataFrame and not with the query (`PythonScanBuilder.pushFilters`, `ds.setReadInfo`): a second query on the same
+DataFrame, or a join of it with itself, may get the rows of the first one's filter.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource as spark_api
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_jobs.engines.frames import record_batch
+from spark_jobs.engines.session import is_local, pack_code
+from spark_jobs.sources.history_files import full_topic
+from spark_jobs.sources.run_folder import RunFolder, looks_like_a_run, open_run_folder
+from spark_jobs.tables.filters import Condition, Operator, RowFilter
+from spark_jobs.tables.readers import OnDamage, table_source
+from spark_jobs.tables.schema import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+FORMAT = "geoemu"
+ON_DAMAGE: Mapping[str, OnDamage] = {"fail": "fail", "rows": "rows"}
+LISTED = ("region", "topic", "history_file")
+"""Options that name the wanted values of a column, separated by commas."""
+OPTIONS = ("run", "table", *LISTED, "entries", "damage", "network", "pushdown")
+
+_OPERATORS: Mapping[type[Filter], Operator] = {
+    spark_api.EqualTo: "=",
+    spark_api.LessThan: "<",
+    spark_api.LessThanOrEqual: "<=",
+    spark_api.GreaterThan: ">",
+    spark_api.GreaterThanOrEqual: ">=",
+    spark_api.In: "in",
+    spark_api.StringStartsWith: "starts with",
+    spark_api.IsNull: "is null",
+}
+
+
+class OptionInvalid(ValueError):
+    """An option of the data source is missing or invalid; the message names it, its value and the rule."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `geoemu` available in a session. On a cluster, the code of the readers is sent to the executors,
+    which need the packages that docs/SPARK.md lists."""
+    spark.dataSource.register(GeoemuSource)
+    if not is_local(spark.conf.get("spark.master") or "local"):
+        folder = Path(tempfile.mkdtemp(prefix="geoemu-code-"))
+        spark.sparkContext.addPyFile(str(pack_code(folder)))
+
+
+class GeoemuSource(DataSource):
+    """The tables of one run."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(TABLES[self._table].schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        kind = PushdownScan if self._choice("pushdown", ("false", "true"), "false") == "true" else TableScan
+        folder = self._folder
+        return kind(folder, self._table, self._on_damage, self._conditions(folder))
+
+    @property
+    def _table(self) -> str:
+        self._refuse_unknown()
+        return self._choice("table", TABLES)
+
+    @property
+    def _on_damage(self) -> OnDamage:
+        return ON_DAMAGE[self._choice("damage", ON_DAMAGE, "fail")]
+
+    @property
+    def _folder(self) -> RunFolder:
+        if "run" not in self.options:
+            raise OptionInvalid('option "run" is missing: .option("run", RUN_DIR)')
+        path = Path(self.options["run"]).absolute()
+        if not looks_like_a_run(path):
+            raise OptionInvalid(f'option "run": {path} is neither a run directory nor an export')
+        return open_run_folder(
+            path, in_network=self._choice("network", ("host", "regions"), "host") == "regions"
+        )
+
+    def _conditions(self, folder: RunFolder) -> list[Condition]:
+        """Return the conditions that options state."""
+        found = []
+        for name in LISTED:
+            if name in self.options:
+                self._require_column(name, name)
+                values = tuple(filter(None, (one.strip() for one in self.options[name].split(","))))
+                values = tuple(map(full_topic, values)) if name == "topic" else values
+                if name == "region" and (unknown := [one for one in values if one not in folder.regions]):
+                    known = ", ".join(folder.regions)
+                    raise OptionInvalid(f'option "region": the run has no region {unknown[0]}, but {known}')
+                found.append(Condition(name, "in", values))
+        if "entries" in self.options:
+            self._require_column("entries", "entry_id")
+            first, colon, last = self.options["entries"].partition(":")
+            if not colon or not all(end == "" or end.isdecimal() for end in (first, last)):
+                raise OptionInvalid(
+                    f'option "entries": must be FIRST:LAST, two entry ids, not {self.options["entries"]!r}'
+                )
+            found += [Condition("entry_id", ">=", int(first))] if first else []
+            found += [Condition("entry_id", "<=", int(last))] if last else []
+        return found
+
+    def _require_column(self, option: str, column: str) -> None:
+        if column not in TABLES[self._table].schema.names:
+            raise OptionInvalid(f'option "{option}": the table {self._table} has no column {column}')
+
+    def _choice(self, option: str, values: Iterable[str], default: str | None = None) -> str:
+        value = self.options.get(option, default)
+        names = ", ".join(values)
+        if value is None:
+            raise OptionInvalid(f'option "{option}" is missing: one of {names}')
+        if value not in values:
+            raise OptionInvalid(f'option "{option}": must be one of {names}, not {value!r}')
+        return str(value)
+
+    def _refuse_unknown(self) -> None:
+        for name in self.options:
+            if name.lower() not in OPTIONS:
+                raise OptionInvalid(f'option "{name}" is unknown; known are {", ".join(OPTIONS)}')
+
+
+class TablePart(InputPartition):
+    """The part of a table that one task reads."""
+
+
+class TableScan(DataSourceReader):
+    """Lists the parts on the driver, and reads each in a task."""
+
+    def __init__(
+        self, folder: RunFolder, table: str, on_damage: OnDamage, conditions: Sequence[Condition]
+    ) -> None:
+        self._folder = folder
+        self._table = table
+        self._on_damage = on_damage
+        self._conditions = tuple(conditions)
+        self._open()
+
+    def _open(self) -> None:
+        self._source = table_source(self._folder, self._table, RowFilter(self._conditions), self._on_damage)
+
+    def partitions(self) -> list[InputPartition]:
+        return [TablePart(part) for part in self._source.parts()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value."""
+        if partition.value is None:
+            yield record_batch([], self._source.schema)
+        else:
+            yield from self._source.read(partition.value)
+
+
+class PushdownScan(TableScan):
+    """A reader that also applies the filters of the query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        schema = TABLES[self._table].schema
+        left = []
+        for one in filters:
+            condition = condition_of(one)
+            if condition is not None and condition.is_applicable(schema):
+                self._conditions += (condition,)
+            else:
+                left.append(one)
+        self._open()
+        return left
+
+
+def condition_of(given: Filter) -> Condition | None:
+    """Translate a filter of Spark; None if it has no equivalent."""
+    negated = isinstance(given, spark_api.Not)
+    inner: Any = given.child if isinstance(given, spark_api.Not) else given
+    if isinstance(inner, spark_api.IsNotNull):
+        operator: Operator | None = "is null"
+        negated = not negated
+    else:
+        operator = _OPERATORS.get(type(inner))
+    if operator is None or len(inner.attribute) != 1:
+        return None
+    value: Any = getattr(inner, "value", None)
+    return Condition(inner.attribute[0], operator, tuple(value) if operator == "in" else value, negated)
