@@ -117,7 +117,8 @@ class MessageWindow:
         kept = _without(before, left_out, before.columns).union(fresh.select(*before.columns))
         self._stored = cached(kept)
         joined = join_messages(publishes(events), self._stored, namespaces)
-        messages = with_ends(joined, events, transactional=False).withColumn("complete", _is_complete())
+        joined = with_ends(joined, events, transactional=False).withColumn("complete", _is_complete())
+        messages = cached(joined)  # its plan is long, and used three times
         release(self._events, self._receipts, before)
         self._events, self._receipts = events, receipts
         return JoinedWindow(
@@ -125,7 +126,7 @@ class MessageWindow:
             cached(_with_dropped(messages)),
             again,
             late,
-            tuple(one for one in (stored, left_out, left) if one is not None),
+            tuple(one for one in (stored, messages, left_out, left) if one is not None),
         )
 
     def leave_old(self, joined: JoinedWindow, now_ms: float) -> WindowSize:
