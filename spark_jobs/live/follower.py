@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from pathlib import Path
@@ -23,6 +23,10 @@ from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, open_run_fo
 LOG_LOST = ("lose", "power_loss")
 """Facts after which a region's log may lack messages that it had: its copies are checked at the end."""
 Link = tuple[str, str]
+MARKER_COLUMNS = (
+    *("region", "topic", "origin_region", "ledger_id", "entry_id"),
+    *("source_ledger", "source_entry", "publish_time_ms", "marker"),
+)
 _NO_MESSAGES = {"acknowledged": 0, "stored": 0, "oldest_ms": None, "complete": 0, "left": 0, "left_ms": None}
 
 
@@ -125,6 +129,7 @@ class RunFollower:
         entries, lines = cached(entries_of(grown)), cached(lines_of(grown))
         logs, events = summarise_logs(entries), events_of(lines)
         self._add_lines(summarise_history(lines), events)
+        with_markers = any(log.markers for log in logs.values())
         for region, log in logs.items():
             self._totals.stored[region] = self._totals.stored.get(region, 0) + log.messages
         joined = self._window.add(
@@ -136,7 +141,7 @@ class RunFollower:
             self._unjudged,
             self._judged_regions(folder),
         )
-        self._judge_messages(folder, joined)
+        self._judge_messages(folder, joined, _markers(entries) if with_markers else [])
         size = self._window.leave_old(joined, self._totals.end_ms)
         self._open, self._left = size.open, self._left + size.left
         self._measure_links(folder, joined, size.is_left)
@@ -201,10 +206,12 @@ class RunFollower:
         lost = {fact["region"] for fact in self._totals.facts if fact["op"] in LOG_LOST}
         return set(folder.regions) - lost
 
-    def _judge_messages(self, folder: RunFolder, joined: JoinedWindow) -> None:
+    def _judge_messages(
+        self, folder: RunFolder, joined: JoinedWindow, markers: Sequence[Mapping[str, Any]]
+    ) -> None:
         trims = any(folder.trims(topic) for topic in self._totals.topics)
         trimmed = read_trimmed(folder, self._totals.topics)[0] if trims else self._untrimmed
-        findings = self._judge.find_violations(joined, trimmed)
+        findings = self._judge.find_violations(joined, trimmed, markers, self._totals.topics)
         if trims:
             release(trimmed)
         if not findings:
@@ -245,6 +252,12 @@ class RunFollower:
         lag_s = 0.0 if oldest_ms is None else max(_seconds(now_ms - oldest_ms), 0.0)
         highest = self._totals.lag_max_s[link] = max(self._totals.lag_max_s.get(link, 0.0), lag_s)
         return LinkLag(*link, acknowledged, stored, lag_s, highest)
+
+
+def _markers(entries: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of snapshots and updates, as `read_position_claims` requires them."""
+    rows = entries.where(F.col("marker").isNotNull()).select(*MARKER_COLUMNS)
+    return [row.asDict() for row in rows.collect()]
 
 
 def _seconds(milliseconds: float) -> float:

@@ -2,23 +2,31 @@
 
 Only findings that no later evidence can undo are used. A copy that is missing although its region stores a later
 message of the same origin region is lost: replication keeps the order. A copy that is merely not there yet is lag.
-What consumers skipped, cursors, transactions, ownership and metadata are checked when the run has ended.
+A message that an update counts as acknowledged, and that no client asked to acknowledge, is skipped: clients record the
+request first. What else consumers skipped, cursors, transactions, ownership and metadata are checked when the run has
+ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from spark_jobs.checks import collect_findings, converged, order, phantom_writes, replicated
+from spark_jobs.checks import collect_findings, converged, order, phantom_writes, replicated, snapshots_safe
 from spark_jobs.checks.check import CHECKED, Check, Circumstances
 from spark_jobs.checks.finding import FindingGroup, all_of, finding, group_findings
-from spark_jobs.engines.frames import DataFrame, F, small_frame
+from spark_jobs.engines.frames import DataFrame, F, release, small_frame
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, missing_copies
 from spark_jobs.frames.messages import position_text
 from spark_jobs.frames.quiescence import Quiescence
 from spark_jobs.live.window import JoinedWindow
-from spark_jobs.sources.stored_values import read_keys, read_ownership, read_position_claims
+from spark_jobs.sources.stored_values import (
+    PositionClaims,
+    read_keys,
+    read_ownership,
+    read_position_claims,
+)
 from spark_jobs.verdict import CheckResult
 
 
@@ -41,23 +49,41 @@ LIVE_CHECKS: Sequence[LiveCheck] = (
     ),
     LiveCheck(order.CHECK, frozenset({"out of order", "out of the origin's order", "wrong source"})),
     LiveCheck(converged.CHECK, frozenset({"differs"})),
+    LiveCheck(snapshots_safe.CHECK, frozenset({"broken snapshot", "broken update"})),
 )
+MARKER_STEPS = 3
+"""Number of steps in which a marker is compared: the copies of messages before it may be read later than the marker."""
 
 
 class LiveJudge:
     """Evaluates `LIVE_CHECKS`, with empty frames for evidence that they do not use."""
 
     def __init__(self) -> None:
+        self._markers: list[Sequence[Mapping[str, Any]]] = []
+        """Markers of the latest steps."""
         self._nothing = small_frame([], OUTAGE_SCHEMA)
         self._claims, _ = read_position_claims([], [], {}, ())
         self._ownership, _ = read_ownership([], [], ())
         self._keys, _ = read_keys([], in_history=False)
 
     def find_violations(
-        self, joined: JoinedWindow, trimmed: DataFrame
+        self,
+        joined: JoinedWindow,
+        trimmed: DataFrame,
+        markers: Sequence[Mapping[str, Any]],
+        history_topics: Collection[str],
     ) -> Mapping[str, Sequence[FindingGroup]]:
-        """Return the final findings of a step, by the name of their check."""
-        evidence = self._evidence(joined, trimmed)
+        """Return the final findings of a step, by the name of their check. `markers`: new rows with a marker."""
+        self._markers = [*self._markers[1 - MARKER_STEPS :], markers]
+        recent = [marker for of_step in self._markers for marker in of_step]
+        claims = read_position_claims(recent, [], {}, history_topics)[0] if recent else self._claims
+        evidence = self._evidence(joined, trimmed, claims)
+        findings = self._find(evidence, joined)
+        if recent:
+            release(claims.snapshots, claims.updates, claims.cursors, claims.positions)
+        return findings
+
+    def _find(self, evidence: Evidence, joined: JoinedWindow) -> Mapping[str, Sequence[FindingGroup]]:
         frames = [(replicated.REPLICATED.name, _stored_again(joined.again))]
         for live in LIVE_CHECKS:
             found = live.check.find(evidence) if live.check.find is not None else None
@@ -67,15 +93,15 @@ class LiveJudge:
         named = [frame.withColumn("check", F.lit(name)) for name, frame in frames]
         return collect_findings(group_findings(all_of(named)))
 
-    def _evidence(self, joined: JoinedWindow, trimmed: DataFrame) -> Evidence:
+    def _evidence(self, joined: JoinedWindow, trimmed: DataFrame, claims: PositionClaims) -> Evidence:
         return Evidence(
             stored=joined.stored,
             events=self._nothing,
             messages=joined.messages,
             missing=missing_copies(joined.messages, trimmed),
-            subscription_messages=self._nothing,
+            subscription_messages=joined.unacknowledged,
             strays=self._nothing,
-            claims=self._claims,
+            claims=claims,
             ownership=self._ownership,
             outages=self._nothing,
             trimmed=trimmed,

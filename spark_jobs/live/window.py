@@ -1,10 +1,11 @@
 """The window: messages of a growing run that are not complete yet, as frames.
 
-A message is *complete* if its client received a receipt (or no request of it is known) and every expected region stores
-it as often as its origin region. A step removes the rows of complete messages, except the newest ones of each producer
-and each origin region: later messages are compared with them. So the window grows with what is not replicated, not with
-the length of the run. If more than `OPEN_MAX` messages are incomplete, the older half is *left* to the verdict at the
-end of the run. So are messages whose client received no response within `UNANSWERED_S_MAX`.
+A message is *complete* if its client received a receipt (or no request of it is known), every expected region stores
+it as often as its origin region, and every replicated subscription that must receive it has acknowledged it. A step
+removes the rows of complete messages, except the newest ones of each producer and each origin region: later messages
+are compared with them. So the window grows with what is not replicated and not consumed, not with the length of the
+run. If more than `OPEN_MAX` messages are incomplete, the older half is *left* to the verdict at the end of the run. So
+are messages whose client received no response within `UNANSWERED_S_MAX`.
 
 A receipt is used one step after it was read: by then the log of its region was read again, and contains the message.
 """
@@ -19,11 +20,12 @@ from spark_jobs.engines.frames import Column, DataFrame, F, cached, fields_of, r
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN, join_messages, publishes, stored_messages
 from spark_jobs.frames.transactions import with_ends
+from spark_jobs.live.subscriptions import OpenAcknowledgements
 from spark_jobs.sources.entry_columns import ROW_SCHEMA as ENTRY_SCHEMA
 from spark_jobs.sources.history_files import ROW_SCHEMA as LINE_SCHEMA
 from spark_jobs.sources.policies import Namespace
 
-OPEN_MAX = 1_000_000
+OPEN_MAX = 200_000
 """Maximum number of messages in the window."""
 UNANSWERED_S_MAX = 600.0
 """Time by the history after which a request without a response is left to the end, in seconds."""
@@ -50,6 +52,8 @@ class JoinedWindow:
     """Copies of the messages in the window."""
     messages: DataFrame
     """Messages in the window. `complete`: see the module. `dropped`: the step removes it."""
+    unacknowledged: DataFrame
+    """Messages that replicated subscriptions must still acknowledge (`subscriptions.py`)."""
     again: DataFrame
     """New copies of messages that were complete before."""
     late: DataFrame | None
@@ -84,6 +88,7 @@ class MessageWindow:
         self._receipts = cached(nothing)
         """Outcomes that the previous step read."""
         self._stored = cached(_empty_stored())
+        self._acknowledgements = OpenAcknowledgements()
         self._highest = cached(small_frame([], _HIGHEST_SCHEMA))
         """Highest sequence id that was dropped, by producer."""
 
@@ -118,15 +123,18 @@ class MessageWindow:
         self._stored = cached(kept)
         joined = join_messages(publishes(events), self._stored, namespaces)
         joined = with_ends(joined, events, transactional=False).withColumn("complete", _is_complete())
-        messages = cached(joined)  # its plan is long, and used three times
+        messages = cached(joined)  # its plan is long, and used several times
+        self._acknowledgements.add(lines)
+        unacknowledged = cached(self._acknowledgements.open_messages(messages, self._stored))
         release(self._events, self._receipts, before)
         self._events, self._receipts = events, receipts
         return JoinedWindow(
             self._stored,
-            cached(_with_dropped(messages)),
+            cached(_with_dropped(_with_consumed(messages, unacknowledged))),
+            unacknowledged,
             again,
             late,
-            tuple(one for one in (stored, messages, left_out, left) if one is not None),
+            tuple(one for one in (stored, messages, unacknowledged, left_out, left) if one is not None),
         )
 
     def leave_old(self, joined: JoinedWindow, now_ms: float) -> WindowSize:
@@ -169,6 +177,7 @@ class MessageWindow:
         )
         release(self._events, self._stored, self._highest, joined.messages, gone, *joined.scratch)
         self._events, self._stored, self._highest = events, stored, highest
+        self._acknowledgements.drop(stored)
 
     def _with_known(self, stored: DataFrame, events: DataFrame) -> DataFrame:
         """Add `is_known`, whether the window contains the message, and `highest` of the producer."""
@@ -216,6 +225,17 @@ def _is_complete() -> Column:
     is_answered = F.col("acked_ms").isNotNull() | F.col("asked_ms").isNull()
     is_everywhere = F.size(F.array_except("expected", fields_of("copies", "region"))) == 0
     return is_answered & is_everywhere & (F.size("copies") == regions * times)
+
+
+def _with_consumed(messages: DataFrame, unacknowledged: DataFrame) -> DataFrame:
+    """Change `complete` to false for messages that a subscription must still acknowledge."""
+    waiting = unacknowledged.select(*ORIGIN).distinct().withColumn("is_waiting", F.lit(True))
+    is_consumed = F.col("is_waiting").isNull()
+    return (
+        messages.join(waiting, list(ORIGIN), "left")
+        .withColumn("complete", F.col("complete") & is_consumed)
+        .drop("is_waiting")
+    )
 
 
 def _with_dropped(messages: DataFrame) -> DataFrame:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from emulator.model.markers import SubscriptionUpdate
 from emulator.wire.entry import build_entry, with_replication
+from emulator.wire.markers import encode_marker
 from emulator.wire.message_metadata import read_metadata
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.live.progress import RunProgress
@@ -237,3 +239,26 @@ def test_a_receipt_for_a_message_that_was_left_is_ignored(
     )
     growing.grow()
     assert stepper.step(2).violations == ()
+
+
+@pytest.mark.parametrize(("acknowledged", "is_found"), [(4, False), (3, True)])
+def test_an_update_of_a_message_that_no_consumer_acknowledged_is_reported(
+    engine: EmbeddedEngine, growing: GrowingSample, acknowledged: int, is_found: bool
+) -> None:
+    """The update moves the subscription in us-west behind a message that it would skip."""
+    stepper = Stepper(engine, growing.path)
+    growing.sample.subscribe(EAST, 0.5)
+    publish(growing, *range(4))
+    growing.grow()
+    assert stepper.step(2).open == 4  # stored everywhere, and not consumed
+    for entry in range(acknowledged):
+        growing.sample.acknowledge(EAST, entry, 5.0 + entry)
+    update = SubscriptionUpdate("billing", ((WEST, place(WEST, 3)),))
+    growing.sample.store(EAST, encode_marker(update, 1, (WEST, EU))[0])
+    growing.grow()
+    progress = stepper.step()
+    assert progress.open == 4 - acknowledged
+    assert ("INV-12" in names_of(progress)) == is_found
+    if is_found:
+        assert "no consumer acknowledged it" in names_of(progress)["INV-12"]
+        assert progress.violations[0].witness["sequence_id"] == 3
