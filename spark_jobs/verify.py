@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -121,6 +122,16 @@ def main(arguments: list[str] | None = None) -> int:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader of the output has ended: Python would report the same error when it flushes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES["unknown"]
+    except Exception:
+        if not options.follow:
+            raise
+        # Python would exit with 1, the code of an invalid verdict, and the caller cannot see that there was no output.
+        traceback.print_exc()
+        return EXIT_CODES["unknown"]
 
 
 def _follow(

@@ -100,6 +100,54 @@ def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> N
     assert (verdict.output, verdict.exit_code) == ("x" * 200_000 + "\n", 1)
 
 
+def test_lines_of_a_verifier_that_follows_are_passed_on_when_they_are_complete() -> None:
+    """The program waits for the line that the caller writes after it received the first one."""
+    long_line = "y" * 200_000
+
+    async def scenario() -> tuple[list[str], VerifierResult]:
+        lines: list[str] = []
+        first = asyncio.Event()
+        verifier = await WaitingVerifier.start(
+            program(
+                "print('first', flush=True); sys.stdin.readline(); print('y' * 200_000); print('x', end='')"
+            ),
+            lambda line: (lines.append(line), first.set())[0],
+        )
+        await asyncio.wait_for(first.wait(), 60)
+        return lines, await verifier.verify()
+
+    lines, result = asyncio.run(scenario())
+    assert lines == ["first", long_line, "x"]
+    assert (result.output, result.exit_code) == (f"first\n{long_line}\nx", 0)
+
+
+def test_the_first_ctrl_c_makes_a_followed_run_print_its_verdict(tmp_path: Path) -> None:
+    begun, output = tmp_path / "begun", tmp_path / "output"
+    inner = f"""
+import pathlib, sys, time
+pathlib.Path({str(begun)!r}).touch()
+try:
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("VALID")
+    sys.exit(1)
+"""
+    outer = (
+        "import sys; from emulator.runtimes.verifier import follow_now; sys.exit(follow_now(sys.argv[1:]))"
+    )
+    with output.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-c", outer, sys.executable, "-c", inner], stdout=stream, start_new_session=True
+        )
+    deadline = time.monotonic() + 60
+    while not begun.exists():
+        assert time.monotonic() < deadline, "it has not begun"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 1
+    assert output.read_text() == "VALID\n"
+
+
 def test_the_output_of_a_verifier_that_ended_early_is_reported() -> None:
     async def scenario() -> VerifierResult:
         return await (await WaitingVerifier.start(program("sys.exit('no Java')"))).verify()

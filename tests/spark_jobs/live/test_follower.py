@@ -14,7 +14,7 @@ from emulator.wire.message_metadata import read_metadata
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.live.progress import RunProgress
 
-from ..sample_run import SampleRun, place
+from ..sample_run import SampleRun, failover_drill, place
 from .growing_run import GrowingSample, Stepper, names_of
 
 EAST, WEST, EU = "us-east", "us-west", "eu-central"
@@ -262,3 +262,28 @@ def test_an_update_of_a_message_that_no_consumer_acknowledged_is_reported(
     if is_found:
         assert "no consumer acknowledged it" in names_of(progress)["INV-12"]
         assert progress.violations[0].witness["sequence_id"] == 3
+
+
+@pytest.mark.long
+def test_an_honest_failover_is_followed_without_an_alarm(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    """The logs of two regions are read up to an earlier moment than the others, in each step another one."""
+    whole = failover_drill(4.0, 25)
+    events = sorted(whole.events, key=lambda event: event[1])
+    sample = SampleRun()
+    growing = GrowingSample(tmp_path / "run", sample)
+    stepper = Stepper(engine, growing.path)
+    for step in range(1, 8):
+        until_ms = sample.time_ms(step * 4.0 / 7)
+        sample.events = [event for event in events if event[1] <= until_ms]
+        for number, region in enumerate(sample.regions):
+            lag_ms = 150.0 * ((step + number) % 3)
+            entries = whole.logs[region]
+            visible = [data for data in entries if read_metadata(data).publish_time <= until_ms - lag_ms]
+            sample.logs[region] = entries[: max(len(visible), len(sample.logs[region]))]
+        growing.grow()
+        assert stepper.step().violations == ()
+    sample.events, sample.logs = events, whole.logs
+    growing.grow()
+    progress = stepper.step(2)
+    assert (progress.violations, progress.has_converged) == ((), True)
+    assert progress.acknowledged == sum(event[2:4] == ("publish", "ok") for event in events)

@@ -192,3 +192,40 @@ def test_when_a_run_has_ended(growing: GrowingSample) -> None:
     assert not has_ended(growing.path)
     growing.close()
     assert has_ended(growing.path)
+
+
+@pytest.mark.long
+def test_a_reader_that_ends_ends_following_without_a_stack_trace(growing: GrowingSample) -> None:
+    command = [sys.executable, "-m", "spark_jobs.verify", str(growing.path), "--follow", "--json"]
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [*command, "--engine", "embedded"], cwd=HOME, stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    with open(reader) as output:
+        assert json.loads(output.readline())["event"] == "started"
+    growing.sample.publish(EAST, 0, 1.0)
+    growing.grow()
+    _, complaint = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, complaint) == (2, "")
+
+
+@pytest.mark.long
+def test_an_error_of_the_verifier_is_no_invalid_verdict(tmp_path: Path) -> None:
+    growing = GrowingSample(tmp_path / "run", SampleRun())
+    program = (
+        "import sys, spark_jobs.verify as v\n"
+        "def fail(*_, **__): raise ZeroDivisionError\n"
+        "v.follow_run = fail\n"
+        "sys.exit(v.main([sys.argv[1], '--follow', '--engine', 'embedded']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(growing.path)],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "ZeroDivisionError" in done.stderr
