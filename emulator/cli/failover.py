@@ -13,13 +13,18 @@ import typer
 
 from emulator.cli.application import app, open_run_of
 from emulator.cli.options import AsJson, RunDir, complete_region
-from emulator.model.failover_plans import FailoverPlan, Translation
+from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
 
 COLUMNS = 80
 LABEL = 15
 
 Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="A topic, or one partition of a topic.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="A topic, or one partition of a topic. A plan is also made of all partitions of a topic.",
+        show_default=False,
+    ),
 ]
 Subscription = Annotated[
     str, typer.Argument(metavar="SUBSCRIPTION", help="A subscription of the topic.", show_default=False)
@@ -60,22 +65,39 @@ def failover_plan(
     """Show what happens if the consumers of a subscription continue in another region now: messages that
     are redelivered, skipped or missing there, and what to wait for."""
     from emulator.runtimes.opening import operator_history
-    from emulator.scenarios.failover_plans import plan_in_run, record_plan
+    from emulator.scenarios.failover_plans import plan_topic_in_run, record_plan
 
     run = open_run_of(run_dir)
-    plan = asyncio.run(plan_in_run(run, topic, subscription, source, target))
+    plan = asyncio.run(plan_topic_in_run(run, topic, subscription, source, target))
     with closing(operator_history(run)) as history:
-        record_plan(history, plan)
+        for one in plan.partitions if isinstance(plan, PartitionedPlan) else (plan,):
+            record_plan(history, one)
     print(json.dumps(plan.to_json(), indent=1) if as_json else plan_as_text(plan))
 
 
-def plan_as_text(plan: FailoverPlan) -> str:
-    """Return a plan in lines of at most 80 columns."""
+def plan_as_text(plan: FailoverPlan | PartitionedPlan) -> str:
+    """Return a plan in lines of at most 80 columns. Of a partitioned topic: the sums, and a line for each partition."""
+    if isinstance(plan, FailoverPlan):
+        return _plan_as_text(plan)
+    whole = _plan_as_text(plan.whole, has_position=False)
+    rows = (
+        line
+        for number, one in enumerate(plan.partitions)
+        for line in entry(
+            f"partition {number}",
+            f"{_redelivered(one)}; resumes at {one.resume or 'the next message'}",
+        )
+    )
+    return "\n".join([whole, *rows])
+
+
+def _plan_as_text(plan: FailoverPlan, *, has_position: bool = True) -> str:
+    resume = plan.resume or f"the next message that {plan.target} stores"
     return "\n".join(
         [
             f"{plan.subscription} of {_short(plan.topic)}: {plan.source} -> {plan.target}",
             *entry("redelivered", _redelivered(plan)),
-            *entry("resumes at", plan.resume or f"the next message that {plan.target} stores"),
+            *(entry("resumes at", resume) if has_position else ()),
             *entry("skipped", _count(plan.skipped_messages, plan.source)),
             *(line for one in plan.skipped_because for line in entry("", one)),
             *entry("missing", _missing(plan)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -70,6 +70,67 @@ class FailoverPlan:
             known[name] = tuple(known[name])
         known["source_acknowledged"] = tuple((first, last) for first, last in known["source_acknowledged"])
         return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedPlan:
+    """The plans of all partitions of a topic, at least one, and their sums."""
+
+    topic: str
+    partitions: tuple[FailoverPlan, ...]
+
+    @property
+    def redelivered_messages(self) -> int:
+        return sum(one.redelivered_messages for one in self.partitions)
+
+    @property
+    def skipped_messages(self) -> int | None:
+        """None: the number of a partition is unknown."""
+        return _sum(one.skipped_messages for one in self.partitions)
+
+    @property
+    def missing_messages(self) -> int | None:
+        """None: the number of a partition is unknown."""
+        return _sum(one.missing_messages for one in self.partitions)
+
+    @property
+    def whole(self) -> FailoverPlan:
+        """The sums and the worst values of all partitions as one plan, without positions."""
+        parts = self.partitions
+        ages = [one.oldest_redelivered_age_ms for one in parts if one.oldest_redelivered_age_ms is not None]
+        informed = [one.information_age_ms for one in parts if one.information_age_ms is not None]
+        return FailoverPlan(
+            topic=self.topic,
+            subscription=parts[0].subscription,
+            source=parts[0].source,
+            target=parts[0].target,
+            redelivered_messages=self.redelivered_messages,
+            exact=all(one.exact for one in parts),
+            quiet=all(one.quiet for one in parts),
+            begun_at_ms=min(one.begun_at_ms for one in parts),
+            complete=all(one.complete for one in parts),
+            oldest_redelivered_age_ms=max(ages, default=None),
+            skipped_messages=self.skipped_messages,
+            skipped_because=_distinct(one.skipped_because for one in parts),
+            missing_messages=self.missing_messages,
+            information_age_ms=max(informed) if len(informed) == len(parts) else None,
+            wait_for=_distinct(one.wait_for for one in parts),
+            why=_distinct(one.why for one in parts),
+            causes=_distinct(one.causes for one in parts),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of `whole`, and `partitions`: the plans."""
+        return {**self.whole.to_json(), "partitions": [one.to_json() for one in self.partitions]}
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = [*numbers]
+    return None if None in known else sum(one for one in known if one is not None)
+
+
+def _distinct(sentences: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for some in sentences for one in some))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.failover_plans import FailoverPlan
+from emulator.model.failover_plans import FailoverPlan, PartitionedPlan
 from emulator.model.reasons import Cause
 from emulator.model.values import TopicName
 from emulator.run.directory import refuse_unknown
 from emulator.run.history import Writes
 from emulator.run.plan_record import FIELDS
 from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.scenarios.actors.specs import logs_of
 from emulator.scenarios.await_conditions import ConditionWait
 from emulator.scenarios.region_queries import CallRegion, call_over_http
 
@@ -234,3 +235,43 @@ async def plan_in_run(run: Runtime, topic: str, subscription: str, source: str, 
     """Return the plan of a fail-over in a run. Raises as `plan_failover`."""
     regions = {region.name: region for region in (await run.status()).regions}
     return await plan_failover(regions, topic, subscription, source, target)
+
+
+async def plan_topic(
+    regions: Mapping[str, RegionStatus],
+    topic: str,
+    subscription: str,
+    source: str,
+    target: str,
+    call_region: CallRegion | None = None,
+) -> FailoverPlan | PartitionedPlan:
+    """As `plan_failover`, also of a partitioned topic: then of all its partitions."""
+    name, call = checked_name(topic), call_region or partial(call_over_http, seconds=PLAN_SECONDS)
+    for region in (source, target):
+        refuse_unknown("region", region, regions)
+    counts = [await _partition_count(call, regions[region], name) for region in (source, target)]
+    if not max(counts):
+        return await plan_failover(regions, topic, subscription, source, target, call)
+    names = logs_of(str(name), max(counts))
+    plans = [await plan_failover(regions, one, subscription, source, target, call) for one in names]
+    return PartitionedPlan(str(name), tuple(plans))
+
+
+async def _partition_count(call_region: CallRegion, region: RegionStatus, topic: TopicName) -> int:
+    """Return the number of partitions of a topic; 0 if it has none, or the region does not state it."""
+    words = (topic.tenant, topic.namespace, topic.topic)
+    path = f"/admin/v2/persistent/{'/'.join(quote(word, safe='') for word in words)}/partitions"
+    try:
+        _, raw = await ask_region(call_region, region, "GET", path, None)
+    except NoRegionResponse:
+        return 0
+    count = raw.get("partitions") if isinstance(raw, dict) else None
+    return count if type(count) is int and count > 0 else 0
+
+
+async def plan_topic_in_run(
+    run: Runtime, topic: str, subscription: str, source: str, target: str
+) -> FailoverPlan | PartitionedPlan:
+    """Return the plan of a fail-over in a run. Raises as `plan_failover`."""
+    regions = {region.name: region for region in (await run.status()).regions}
+    return await plan_topic(regions, topic, subscription, source, target)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.cli.failover import plan_as_text, translation_as_text
-from emulator.model.failover_plans import FailoverPlan, Translation
+from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
 
 PLAN = FailoverPlan(
     topic="persistent://public/default/orders",
@@ -61,6 +61,24 @@ def test_a_plan_states_what_is_a_bound_or_unknown(change: dict[str, object], lin
     text = plan_as_text(replace(PLAN, **change))  # type: ignore[arg-type]
     assert line in text.splitlines()
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_plan_of_partitions_has_sums_and_a_row_for_each() -> None:
+    other = replace(PLAN, redelivered_messages=2, exact=False, resume=None, missing_messages=None)
+    lines = plan_as_text(PartitionedPlan(PLAN.topic, (PLAN, other))).splitlines()
+    assert lines[:4] == [
+        "billing of orders: us-east -> eu-central",
+        "  redelivered  at most 1,240 messages; the oldest was published 12.1 s ago",
+        "  skipped      0 messages",
+        "  missing      unknown: us-east does not respond",
+    ]
+    assert lines[-4:] == [
+        "  partition 0  1,238 messages; the oldest was published 12.1 s ago; resumes at",
+        "               3413002:67",
+        "  partition 1  at most 2 messages; the oldest was published 12.1 s ago; resumes",
+        "               at the next message",
+    ]
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_translation_is_exact_or_has_bounds() -> None:

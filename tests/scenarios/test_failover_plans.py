@@ -16,11 +16,11 @@ import pytest
 from emulator.broker.admin.server import Admin
 from emulator.client import Client, ConsumerType, InitialPosition, Message
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.failover_plans import FailoverPlan, Translation
+from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
 from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.failover_plans import plan_failover, record_plan
+from emulator.scenarios.failover_plans import plan_failover, plan_topic, record_plan
 from emulator.scenarios.region_queries import call_over_http
 from emulator.scenarios.translations import translate
 from tests.broker.regions import Regions, regions, until
@@ -191,6 +191,31 @@ async def test_of_a_partitioned_topic_one_partition_is_planned() -> None:
                 await query
         found = await plan_failover(world.statuses, "parts-partition-0", "s", "us", "eu")
         assert found.topic == "persistent://public/default/parts-partition-0"
+
+
+async def test_the_plan_of_a_partitioned_topic_has_the_sums_of_its_partitions() -> None:
+    async with served("us", "eu") as (world, us):
+        path = "/admin/v2/persistent/public/default/parts/partitions"
+        assert (await call_over_http(world.statuses["us"], "PUT", path, 3))[0] == 204
+        consumer = await us.subscribe("parts", "s", initial_position=InitialPosition.EARLIEST)
+        producer = await us.producer("parts")
+        for _ in range(9):
+            await producer.send(b"x")
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        found = await plan_topic(world.statuses, "parts", "s", "us", "eu")
+        assert isinstance(found, PartitionedPlan)
+        assert [one.topic[-1] for one in found.partitions] == ["0", "1", "2"]
+        assert found.redelivered_messages == sum(one.redelivered_messages for one in found.partitions) == 9
+        assert found.to_json()["redelivered_messages"] == 9
+        assert len(found.to_json()["partitions"]) == 3
+        one = await plan_topic(world.statuses, "parts-partition-1", "s", "us", "eu")
+        assert isinstance(one, FailoverPlan)
+        assert one.redelivered_messages == found.partitions[1].redelivered_messages
+        killed = await plan_topic(world.killed("us"), "parts", "s", "us", "eu")
+        assert isinstance(killed, PartitionedPlan)
+        assert (killed.skipped_messages, killed.missing_messages, killed.whole.exact) == (None, None, False)
+        with pytest.raises(Refused, match="nowhere"):
+            await plan_topic(world.statuses, "nowhere", "s", "us", "eu")
 
 
 async def test_claims_that_make_no_sense_get_one_error_and_change_nothing() -> None:
