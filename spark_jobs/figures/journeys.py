@@ -79,6 +79,9 @@ class Journey:
         return dataclasses.asdict(self)
 
 
+_PLACE = ("ledger_id", "entry_id", "batch_index")
+
+
 def origin_of(witness: Witness) -> Origin | None:
     """Return the origin of the message that a witness names; None if it names none."""
     values = tuple(witness.get(name) for name in ORIGIN)
@@ -178,14 +181,19 @@ def _first_cumulative(events: DataFrame, at_positions: DataFrame) -> DataFrame:
     )
 
 
+def _order(event: JourneyEvent) -> tuple[Any, ...]:
+    """Return a key by which no two different events are equal, so that the order does not depend on the engine."""
+    fields = (value if isinstance(value, str) else "" for value in dataclasses.astuple(event))
+    return event.at_ms, event.outcome != "asked", event.region, event.subscription or "", *fields
+
+
 def _journey(origin: Origin, message: Mapping[str, Any] | None, stops: list[JourneyEvent]) -> Journey:
-    stops.sort(
-        key=lambda event: (event.at_ms, event.outcome != "asked", event.region, event.subscription or "")
-    )
+    stops.sort(key=_order)
     message = message or {"copies": [], "asked_ms": None, "acked_ms": None, "expected": None}
     own, stored = origin[1], []
     for copy in sorted(
-        message["copies"], key=lambda copy: (copy["region"] != own, copy["region"], copy["entry_id"])
+        message["copies"],
+        key=lambda copy: (copy["region"] != own, copy["region"], *(copy[name] for name in _PLACE)),
     ):
         region = copy["region"]
         seen = [event.at_ms for event in stops if event.op == "receive" and event.region == region]

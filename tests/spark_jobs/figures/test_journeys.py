@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.figures.journeys import Journey, follow_messages, origin_of
+from spark_jobs.figures.journeys import Journey, JourneyEvent, _journey, follow_messages, origin_of
 from spark_jobs.report.report import render_page, summary
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.literal import acknowledged, evidence_from, published, received, stored, subscribed
@@ -82,3 +82,20 @@ def test_any_message_can_be_followed_by_its_producer_and_number(engine: QueryEng
     assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
     assert "orders-us-east publishes it to us-east" in text
     assert "Requested messages" in render_page(evaluation)
+
+
+def test_events_at_the_same_time_have_one_order() -> None:
+    """Engines return rows in different orders."""
+    events = [
+        JourneyEvent(1.0, "publish", outcome, "us", error=error)
+        for outcome in ("unknown", "failed", "ok")
+        for error in (None, "refused", "timeout")
+    ]
+    there = [_journey(("t", "us", "p", 1), None, list(order)) for order in (events, reversed(events))]
+    assert there[0] == there[1]
+    copies = [{"region": "eu", "ledger_id": 1, "entry_id": 2, "batch_index": index} for index in (0, 1)]
+    message = {"asked_ms": None, "acked_ms": None, "expected": []}
+    there = [
+        _journey(("t", "us", "p", 1), {**message, "copies": order}, []) for order in (copies, copies[::-1])
+    ]
+    assert there[0] == there[1]
