@@ -94,7 +94,7 @@ def _chaos(seed: int, profile: str) -> SimulationOutcome:
 
 def _swarm(seed: int, kind: str) -> SimulationOutcome:
     plan = draw(kind, seed)
-    if any("/" in topic.rpartition("/default/")[2] for topic in plan.topics):
+    if any("/" in one.topic.rpartition("/default/")[2] for one in (*plan.producers, *plan.consumers)):
         plan = draw("failover", seed)  # histories cannot name such topics
     return run_plan(plan if kind == "metadata-sync" else replace(plan, acts=()))
 
