@@ -141,8 +141,8 @@ def read_namespaces(run: Path, declared: Mapping[str, Namespace]) -> tuple[dict[
         region = file.parent.name
         try:
             received[region] = list(_read(file))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            unreadable.append(f"regions/{region}/{DELIVERIES_FILE} cannot be read: {problem!r}")
+        except (OSError, ValueError) as problem:
+            unreadable.append(f"regions/{region}/{DELIVERIES_FILE} cannot be read: {problem}")
     keys = {key for of_region in received.values() for key, _ in of_region}
     for name in sorted(key.name for key in keys if isinstance(key, NamespacePath)):
         before = namespaces[name].regions if name in namespaces else ()
@@ -160,23 +160,40 @@ def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
 
 def _read(file: Path) -> Iterable[tuple[StoredKey, Received]]:
     """Return the changes that a region received, by revision, each at its first receipt: a restarted region receives
-    all of them again."""
+    all of them again. Raises ValueError with the number and the problem of the first invalid line."""
     first: dict[int, tuple[StoredKey, Received]] = {}
     text = file.read_text()
     # The region did not apply the change of a torn last line.
-    for line in text[: text.rfind("\n") + 1].splitlines():
-        change = parse_json(line)
-        if "away" in change:
-            continue  # an outage of the store, not a change
-        key = parse_path(change["path"])
-        if key is not None and change["revision"] not in first:
-            value = {} if change["value"] is None else json.loads(change["value"])
-            # The value of a path of another kind may be a list.
-            policies = value.get("policies", {}) if isinstance(value, dict) else {}
-            if isinstance(policies, dict):  # the frames have no other texts of a document
-                require_unicode(policies.get(CLUSTERS))
-            first[change["revision"]] = key, (float(change["at_ms"]), policies)
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            revision, change = _parsed(parse_json(line))
+        except KeyError as problem:
+            raise ValueError(f"line {number} has no {problem.args[0]}") from problem
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
+            raise ValueError(f"line {number}: {problem}") from problem
+        if change is not None and revision not in first:
+            first[revision] = change
     return [first[revision] for revision in sorted(first)]
+
+
+def _parsed(change: Any) -> tuple[int, tuple[StoredKey, Received] | None]:
+    """Return the revision and the change of a line; None if the line is no change of a path that the verdict uses."""
+    if "away" in change:
+        return 0, None  # an outage of the store
+    key, revision = parse_path(change["path"]), int(change["revision"])
+    value = {} if change["value"] is None else json.loads(change["value"])
+    if key is None:
+        return revision, None
+    # The value of a path of another kind may be a list.
+    policies = value.get("policies", {}) if isinstance(value, dict) else {}
+    if not isinstance(policies, dict):
+        policies = {}
+    clusters = policies.get(CLUSTERS, [])
+    if not isinstance(clusters, list) or not all(isinstance(one, str) for one in clusters):
+        raise ValueError(f"{CLUSTERS} must be a list of names, not {clusters!r}")
+    require_unicode(clusters)  # the frames have no other texts of a document
+    lifetime_of(policies)
+    return revision, (key, (float(change["at_ms"]), policies))
 
 
 def _changed(

@@ -6,7 +6,6 @@ permission may raise PermissionError.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -297,13 +296,21 @@ def _namespace_damages(path: Path, with_folder: Iterable[str], topology: _Topolo
     if not topology.clusters:
         return []
     differing: dict[str, list[str]] = {}
+    damages = []
     for region in with_folder:
-        # Unreadable files are reported with the log.
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        try:
             config = parse_json((path / "regions" / region / "region.json").read_text())
+        except (OSError, ValueError):
+            continue  # reported with the log
+        try:
             for name in declared_otherwise(config, topology.namespaces):
                 differing.setdefault(name, []).append(region)
-    return [
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            sentence = (
+                f"the namespaces or settings in regions/{region}/region.json cannot be read: {problem!r}"
+            )
+            damages.append(EvidenceDamage(sentence, region))
+    return damages + [
         EvidenceDamage(
             f"topology.json and region.json of {' and '.join(regions)} declare namespace {name} differently"
         )

@@ -267,3 +267,26 @@ def test_what_a_policy_ever_trimmed_or_expired_proves_nothing(tmp_path: Path) ->
     assert changes(tmp_path).own_lifetimes == {}
     set_policies(6, TopicPoliciesPath(TOPIC), {"backlog_quotas": {"destination_storage": evict}})
     assert changes(tmp_path).own_lifetimes == {TOPIC: Lifetime(expires_after_ms=0.0)}
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        {"retention": {}},
+        {"retention": 5},
+        {"message_ttl": "x"},
+        {"message_ttl": 10**400},
+        {"message_ttl": [1]},
+        {"replication_clusters": 5},
+        {"replication_clusters": None},
+        {"replication_clusters": [1]},
+        {"backlog_quotas": 5},
+        {"backlog_quotas": {"message_age": {}}},
+    ],
+    ids=lambda policies: str(policies)[:40],
+)
+def test_invalid_policies_are_named_with_their_line(tmp_path: Path, policies: dict[str, object]) -> None:
+    receive(tmp_path, "us-east", 1.0, 1, SPACE, json.dumps({"policies": {}}))
+    receive(tmp_path, "us-east", 2.0, 2, SPACE, json.dumps({"policies": policies}))
+    _, (sentence,) = read_namespaces(tmp_path, {})
+    assert sentence.startswith("regions/us-east/metadata.jsonl cannot be read: line 2")

@@ -77,6 +77,12 @@ def _with_other_value(entry: bytes) -> bytes:
     return build_entry(read_metadata(entry), json.dumps(pack).encode())
 
 
+def policy_change(**policies: object) -> str:
+    """Return a line of metadata.jsonl with policies of the namespace."""
+    value = json.dumps({"policies": policies})
+    return json.dumps({"at_ms": 1, "region": WEST, "revision": 1, "path": NAMESPACE, "value": value}) + "\n"
+
+
 def declared_in(cluster: str, region: str) -> Callable[[Path], None]:
     """Name the store of the cluster in region.json, as runs of processes do."""
 
@@ -185,15 +191,25 @@ _DIFFERENTLY = (
 POLICIES = [
     incomplete(
         "received policy changes that cannot be parsed",
-        "regions/us-west/metadata.jsonl cannot be read: ",
+        "regions/us-west/metadata.jsonl cannot be read: line 1: Expecting value",
         on_disk=overwritten(f"regions/{WEST}/metadata.jsonl", "none\n"),
     ),
     incomplete(
         "a received policy change without its revision",
-        "regions/us-west/metadata.jsonl cannot be read: KeyError('revision')",
+        "regions/us-west/metadata.jsonl cannot be read: line 1 has no revision",
         on_disk=overwritten(
             f"regions/{WEST}/metadata.jsonl", '{"at_ms": 1, "path": "tenant/a", "value": "{}"}\n'
         ),
+    ),
+    incomplete(
+        "received replication clusters that are no list",
+        "regions/us-west/metadata.jsonl cannot be read: line 1: replication_clusters must be a list of names, not 5",
+        on_disk=overwritten(f"regions/{WEST}/metadata.jsonl", policy_change(replication_clusters=5)),
+    ),
+    incomplete(
+        "a received retention without its time",
+        "regions/us-west/metadata.jsonl cannot be read: line 1 has no retentionTimeInMinutes",
+        on_disk=overwritten(f"regions/{WEST}/metadata.jsonl", policy_change(retention={})),
     ),
     incomplete(
         "a namespace removed from the topology",
