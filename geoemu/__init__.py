@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from emulator.recording import recorded
     from emulator.run.service_contract import Contract
     from geoemu.run import Geo, attach, up
+    from geoemu.simulated import SimulatedRun, simulate
     from geoemu.verdict import Finding, Verdict
 
 __all__ = [
@@ -37,10 +38,12 @@ __all__ = [
     "Geo",
     "GeoemuError",
     "RuntimeFailure",
+    "SimulatedRun",
     "Translation",
     "Verdict",
     "attach",
     "recorded",
+    "simulate",
     "up",
 ]
 
@@ -52,10 +55,12 @@ _MODULES = {
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",
     "RuntimeFailure": "emulator.errors",
+    "SimulatedRun": "geoemu.simulated",
     "Translation": "emulator.model.failover_plans",
     "Verdict": "geoemu.verdict",
     "attach": "geoemu.run",
     "recorded": "emulator.recording",
+    "simulate": "geoemu.simulated",
     "up": "geoemu.run",
 }
 

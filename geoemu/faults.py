@@ -32,6 +32,8 @@ class LinkFaults:
         self._runtime = runtime
         self._background = Background()
         self._active = ActiveLinkFaults()
+        self._skewed: set[str] = set()
+        """Regions whose clock this program has set."""
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> FaultScope:
         """Drop all traffic from `a` to `b`, and back unless `one_way`. New connections fail; open ones stall."""
@@ -219,8 +221,27 @@ class Faults(LinkFaults):
     def skew(self, region: str, ahead_ms: int, *, drift: str | None = None) -> FaultScope:
         """Offset a region's wall clock by milliseconds, ahead or (negative) behind; 0 corrects it. `drift`: what it
         gains from now on, such as `200ppm`. Timers are unaffected. Raises ValueError if the drift is invalid."""
+        self._skewed.add(region)
         fault = ClockFault(region, ahead_ms, 0.0 if drift is None else ppm_in(drift))
         return self._begin_on_machine(fault, ClockFault(region, 0))
+
+    def repair(self) -> None:
+        """End all faults: resume and start regions, also lost ones, correct disks and clocks, heal links. Wait until
+        the regions are ready and linked. Has no effect if there is no fault, or the run has ended."""
+        status = self._background.run(self._runtime.status())
+        if status.ended:
+            return
+        names = [one.name for one in status.regions]
+        self._end_in_regions(names, "resume")
+        self._end_in_regions(names, "start")
+        for region in status.regions:
+            if region.disk != HEALTHY:
+                self._begin(DiskFault(region.name, HEALTHY))
+        for name in sorted(self._skewed):
+            self._begin(ClockFault(name, 0))
+        self._skewed.clear()
+        if any(link.shape != link.declared for link in status.links):
+            self.heal()
 
     def _begin_on_machine(self, fault: Fault, none: Fault) -> FaultScope:
         """Begin a fault of a region's machine. `none`: the value that ends it."""
@@ -257,11 +278,13 @@ class Faults(LinkFaults):
         return selected
 
 
-async def all_of(works: Iterable[object]) -> None:
-    outcomes = await asyncio.gather(*works, return_exceptions=True)  # type: ignore[call-overload]
+async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines concurrently and return their results. If one fails, its error is raised when all have ended."""
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
     for failure in outcomes:
         if isinstance(failure, BaseException):
             raise failure
+    return [one for one in outcomes if not isinstance(one, BaseException)]
 
 
 class Background:

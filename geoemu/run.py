@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
+from urllib.parse import quote
+from uuid import uuid4
 
 from emulator.config.loading import load_topology
 from emulator.config.renamed import renamed_arguments
@@ -21,6 +23,7 @@ from emulator.recording.journal import end_journals, seal_actors
 from emulator.recording.tap.tap import Tap, open_tap_history
 from emulator.run.history import HistoryWriter
 from emulator.run.service_contract import Contract, write_contract
+from emulator.runtimes.admin_client import NoHttpResponse, call_url, describe
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run, operator_history, select_regions
@@ -43,6 +46,7 @@ def up(
     run_dir: str | Path | None = None,
     listen: str | None = None,
     insecure: bool = False,
+    detached: bool = False,
 ) -> Geo:
     """Start every region of a topology and wait until all are ready. Leaving its `with` block ends the run.
 
@@ -50,14 +54,15 @@ def up(
     directory of the new run, which must be empty; None: a new one in `.geoemu/runs`.
     `listen`: the address of this machine that all regions listen on; None: that of the topology, or 127.0.0.1.
     `insecure`: allow an address that other machines can reach, although regions do not authenticate clients.
+    `detached`: the regions keep running after the block and the end of this program, until `geoemu down`.
 
     Raises ConfigurationError with every error in the files, and RuntimeFailure if the run cannot be created or a region
     does not become ready.
     """
     declared = listening_on(load_topology(Path(topology)), listen)
     directory = None if run_dir is None else Path(run_dir)
-    run = create_run(runtime or declared.runtime, declared, directory, insecure=insecure)
-    geo = Geo(run, ends=True)
+    run = create_run(runtime or declared.runtime, declared, directory, insecure=insecure, detached=detached)
+    geo = Geo(run, ends=not detached)
     geo._bring_up()
     return geo
 
@@ -125,6 +130,18 @@ class Geo(Waits):
         """Return the environment variables for a program that works in a region: GEOEMU_SERVICE_URL and others
         (docs/OWN_SERVICE.md). `actor` is the name under which the program is recorded."""
         return environment_variables(self.run_dir, actor, self._region(region).name, self._regions())
+
+    def create_namespace(self, name: str | None = None) -> str:
+        """Create a namespace with deduplication that is replicated between all regions, and return its name,
+        `tenant/name`. None: a new name in the first tenant of the topology.
+
+        Raises RuntimeFailure if it exists, or if a region does not respond or rejects it; other regions may have it.
+        """
+        name = name or f"{self._runtime.topology.tenants[0]}/{uuid4().hex[:12]}"
+        created = (_create_namespace(one, name, self.regions) for one in self._regions())
+        if not any(self._background.run(all_of(created))):
+            raise RuntimeFailure(f"namespace {name} exists")
+        return name
 
     # --- results ------------------------------------------------------------------------------------------
 
@@ -240,7 +257,8 @@ class Geo(Waits):
 
     def _bring_up(self) -> None:
         self._background.run(self._runtime.up())
-        atexit.register(self.down)
+        if self._ends:
+            atexit.register(self.down)
 
     def _regions(self) -> tuple[RegionStatus, ...]:
         return self._background.run(self._runtime.status()).regions
@@ -248,6 +266,20 @@ class Geo(Waits):
     def _region(self, region: str) -> RegionStatus:
         select_regions(self._runtime.topology, [region], None)  # raises Refused for an unknown region
         return next(one for one in self._regions() if one.name == region)
+
+
+async def _create_namespace(region: RegionStatus, name: str, clusters: Iterable[str]) -> bool:
+    """Create a namespace in a region. Return False if it exists, as it does when another region of the same cluster
+    created it. Raises RuntimeFailure."""
+    policies = {"replication_clusters": list(clusters), "deduplicationEnabled": True}
+    target = f"/admin/v2/namespaces/{quote(name)}"
+    try:
+        answer = await call_url(region.admin_url, "PUT", target, policies)
+    except NoHttpResponse as problem:
+        raise RuntimeFailure(f"{region.name} does not respond: {problem}") from None
+    if answer.status not in (204, 409):
+        raise RuntimeFailure(f"{region.name} did not create namespace {name}: {describe(answer)}")
+    return answer.status == 204
 
 
 class Tapped:

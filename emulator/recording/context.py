@@ -28,12 +28,13 @@ def run_directory(run: str | Path | None) -> RunDirectory:
 
 
 def actor_name() -> str:
-    """Return the actor name of this program: GEOEMU_ACTOR, or the name of its file."""
+    """Return the actor name of this program: GEOEMU_ACTOR, or the name of its file or package."""
     configured = os.environ.get(ACTOR_VARIABLE)
     if configured:
         return configured
-    program = Path(sys.argv[0] if sys.argv else "").stem
-    return re.sub(r"[^-.\w]+", "-", program).strip("-.") or "program"
+    file = Path(sys.argv[0] if sys.argv else "")
+    program = file.parent.name if file.stem == "__main__" else file.stem  # of `python -m package`
+    return re.sub(r"[^-.\w]+", "-", program).strip("-._") or "program"
 
 
 @dataclass(frozen=True, slots=True)

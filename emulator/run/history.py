@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from emulator.errors import Refused
 from emulator.run.history_events import Outcome, as_line, attributes_digest, payload_digest, transaction_text
 from emulator.run.history_schema import FORMAT_VERSION, FRAME, LineCheck
+from emulator.run.json_text import is_unicode
 
 LOCK_POLL_SECONDS = 0.02
 """Interval at which a writer that waits for the lock of a file tries again."""
@@ -78,7 +80,10 @@ class HistoryWriter:
 
     @classmethod
     def in_run(cls, run_dir: Path, actor: str, *, program: str = "") -> HistoryWriter:
-        """Open the history of a user's program: `history/<actor>.jsonl` of a run."""
+        """Open the history of a user's program: `history/<actor>.jsonl` of a run. Raises Refused if a verdict cannot
+        read a file of that name."""
+        if not actor or actor[0] in "_." or set(actor) & {"/", "\0"} or not is_unicode(actor):
+            raise Refused(f"actor {actor!r}: a name has no '/' and does not start with '_' or '.'")
         return cls(run_dir / "history" / f"{actor}.jsonl", actor, program=program)
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:

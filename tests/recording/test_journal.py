@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from emulator.errors import Refused
+from emulator.recording.context import actor_name
 from emulator.recording.journal import ActorJournal, end_journals, open_journal
 from emulator.run.directory import RunDirectory
 
@@ -64,3 +67,28 @@ def test_an_omission_that_cannot_be_written_is_not_raised(
     journal.stop_recording("its client switched to pulsar://127.0.0.1:1 by itself")
     assert not journal.is_open
     journal.release()
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("/app/billing.py", "billing"),
+        ("/lib/site-packages/pytest/__main__.py", "pytest"),
+        ("/app/_private.v2.py", "private.v2"),
+        ("-c", "c"),
+        ("", "program"),
+    ],
+)
+def test_an_actor_has_the_name_of_its_file_or_package(
+    monkeypatch: pytest.MonkeyPatch, program: str, name: str
+) -> None:
+    monkeypatch.delenv("GEOEMU_ACTOR", raising=False)
+    monkeypatch.setattr(sys, "argv", [program])
+    assert actor_name() == name
+
+
+@pytest.mark.parametrize("actor", ["", "_shop", ".shop", "a/b", "\udc80"])
+def test_an_actor_whose_history_a_verdict_could_not_read_is_refused(tmp_path: Path, actor: str) -> None:
+    with pytest.raises(Refused, match=r"a name has no '/' and does not start with '_' or '\.'"):
+        open_journal(RunDirectory(tmp_path), actor, named=True)
+    assert not (tmp_path / "history").exists()
