@@ -13,6 +13,8 @@ not sent         the cursor of a region has passed its newest snapshot (P; b: X)
                  must send: another one follows updates, and these went to all regions. A region leads if no consumer
                  of a third region acknowledged anything, or if its cursor states it.
 
+With individual acknowledgements both cursors must count the same messages: `not claimed` (`checks/unclaimed.py`).
+
 Not compared is what was sent less than REST_MS before the end, or before the receiver's last start: it repeats when the
 next snapshot is passed.
 """
@@ -33,6 +35,7 @@ from spark_jobs.checks.check import (
 )
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.checks.snapshots_safe import with_named
+from spark_jobs.checks.unclaimed import find_unclaimed
 from spark_jobs.engines.frames import Column, DataFrame, F, cached
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
@@ -51,6 +54,7 @@ KINDS = {
     ),
     "not replicated": ("acknowledged message", "covered by an update that another region never received"),
     "not sent": ("acknowledged message", "before a snapshot that the subscription passed without an update"),
+    "not claimed": ("acknowledged message", "which individual acknowledgements had to replicate"),
 }
 UNEXPECTED = "without a cursor"
 """An update creates the subscription, so that without a recorded deletion its cursor is missing evidence."""
@@ -77,7 +81,9 @@ def find(evidence: Evidence) -> DataFrame | None:
     )
     reasons = finding(owed.where(F.col("upto").isNull()), F.col("state"), other_region="source_region")
     checked = finding(owed.where(F.col("upto").isNotNull()), CHECKED, other_region="source_region")
-    return all_of([_uncounted(evidence, owed.where(F.col("upto").isNotNull())), reasons, checked])
+    unclaimed = find_unclaimed(evidence, _acknowledgements(evidence))
+    uncounted = _uncounted(evidence, owed.where(F.col("upto").isNotNull()))
+    return all_of(filter(None, [uncounted, unclaimed, reasons, checked]))
 
 
 def _uncounted(evidence: Evidence, owed: DataFrame) -> DataFrame:

@@ -15,6 +15,9 @@ from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, pars
 from emulator.run.json_text import parse_json
 
 PART_IDS = 4096
+CLAIMS = -1
+"""Number of the part with acknowledgements of other regions for entries that were not read yet."""
+_CLAIMS_NAME = "claims"
 _PART = struct.Struct(">BQqBB")
 """Header of a part: format, number of the write, highest entry id, a flag, encoding of the ids."""
 _BITMAP = 1
@@ -69,17 +72,22 @@ class StoredPosition(NamedTuple):
     """Whether consumers of the region acknowledged what no update of another region covers."""
     was_moved: bool
     """Whether a seek moved the cursor."""
+    has_claims: bool
+    """Whether it has acknowledgements of other regions that it did not apply yet."""
 
 
-def read_position(head: bytes) -> StoredPosition:
-    """Decode the head of a cursor whose ranges `consumed_ranges` has read."""
+def read_position(head: bytes, parts: Parts) -> StoredPosition:
+    """Decode the head of a cursor whose ranges `consumed_ranges` has read. ValueError if it is not a cursor."""
     state = parse_json(head)
+    if not isinstance(state.get("generation", 0), int):
+        raise ValueError(f"generation {state['generation']!r} is no number")
     is_ahead = state.get("ahead_of_peers", state.get("leads"))
     return StoredPosition(
         int(state["mark_delete"]),
         bool(state.get("replicated")),
         bool(is_ahead),
         bool(state.get("generation")),
+        (state.get("generation", 0), CLAIMS) in parts,
     )
 
 
@@ -101,9 +109,9 @@ def _grouped(rows: Iterable[tuple[StoredKey | None, bytes]]) -> list[tuple[Curso
             heads[key] = value
         elif isinstance(key, CursorPartKey):
             generation, _, number = key.part.partition("-")
-            if generation.isdecimal() and number.isdecimal():
+            if generation.isdecimal() and (number.isdecimal() or number == _CLAIMS_NAME):
                 of_cursor = parts.setdefault(CursorKey(key.topic, key.subscription), {})
-                of_cursor[int(generation), int(number)] = value
+                of_cursor[int(generation), CLAIMS if number == _CLAIMS_NAME else int(number)] = value
     return [(key, head, parts.get(key, {})) for key, head in heads.items()]
 
 
@@ -115,7 +123,7 @@ def read_cursor(head: bytes, parts: Parts) -> DecodedCursor:
     acked: dict[int, int] = {}
     open_messages: dict[int, int] = {}
     for (generation, number), data in parts.items():
-        if generation == state["generation"]:
+        if generation == state["generation"] and number != CLAIMS:
             acked[number], end = _acked_bits(data)
             open_messages |= _open_messages(data, end, number * PART_IDS)
     return DecodedCursor(state["mark_delete"], acked, open_messages)
@@ -132,7 +140,7 @@ def consumed_ranges(head: bytes, parts: Parts) -> list[Range]:
                 ranges += [(int(first), int(last)) for first, last in state["ranges"]]
             case 2:
                 for (generation, number), data in sorted(parts.items()):
-                    if generation == state["generation"]:
+                    if generation == state["generation"] and number != CLAIMS:
                         ranges += _ranges_in(_acked_bits(data)[0], number * PART_IDS)
             case other:
                 raise ValueError(f"format {other!r}; known are 1 and 2")

@@ -25,7 +25,7 @@ def uncounted_copies(subscription_messages: DataFrame, cursors: DataFrame) -> Da
     widest = cursors.groupBy(*place).agg(
         F.min("first").alias("since"), F.min_by("last", "first").alias("upto")
     )
-    carried = ["subscription", *ORIGIN, "namespace", "acked_ms", "aged", "sought"]
+    carried = ["subscription", *ORIGIN, "namespace", "asked_ms", "acked_ms", "aged", "sought"]
     copies = each_copy(acknowledged.select(*carried, "copies"))
     # Most messages are before the mark-delete position: only the others are compared with each range.
     behind = (

@@ -28,7 +28,7 @@ message of the same origin region has skipped every earlier one that it does not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel, schema
 from spark_jobs.frames.acknowledgements import uncounted_copies
@@ -43,7 +43,7 @@ from spark_jobs.frames.deliveries import (
 from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, places_of, publishes
 from spark_jobs.frames.quiescence import Quiescence, RunEnd, quiescence
 from spark_jobs.frames.transactions import with_ends, without_void_acks
-from spark_jobs.sources.policies import Namespace
+from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
 OUTAGE_SCHEMA = schema("region string, down_ms double, up_ms double")
@@ -68,6 +68,8 @@ class Evidence:
     keys: KeyEvidence
     uncounted: DataFrame
     quiescence: Quiescence
+    individual_acks: Mapping[str, float] = field(default_factory=dict)
+    """Namespace -> since when all regions replicate individual acknowledgements, where they do."""
 
 
 def gather(
@@ -108,6 +110,11 @@ def gather(
             keys=keys,
             uncounted=cached(uncounted_copies(subscription_messages, claims.cursors)),
             quiescence=quiescence({region for one in namespaces.values() for region in one.regions}, end),
+            individual_acks={
+                name: one.individual_acks_since_ms
+                for name, one in namespaces.items()
+                if one.individual_acks_since_ms < NEVER_MS
+            },
         )
 
 

@@ -33,6 +33,7 @@ from emulator.run.json_text import parse_json, require_unicode
 DELIVERIES_FILE = "metadata.jsonl"
 CLUSTERS = "replication_clusters"
 EVICTION = "consumer_backlog_eviction"
+INDIVIDUAL_ACKS = "replicate_individual_acks"
 NEVER_MS = 1e300
 SETTLING_MS = 1_000.0
 """Time between a region's receipt of a change and its effect; a publish meanwhile is checked against neither policy."""
@@ -101,6 +102,9 @@ class Namespace:
     """(origin, other region) -> messages published from then on must be replicated; for other pairs all."""
     own_topics: Mapping[str, ReplicationPolicy] = field(default_factory=dict)
     """Policies of topics that had replication clusters of their own at any time."""
+    individual_acks_since_ms: float = NEVER_MS
+    """Since when all regions replicate individual acknowledgements by a policy of the namespace; NEVER_MS: they do not
+    at the end, or a topic has a policy of its own."""
 
 
 Received = tuple[float, Mapping[str, Any]]
@@ -208,6 +212,9 @@ def _changed(
     places: dict[str, set[StoredKey]] = {}
     """Topic of the namespace -> paths of its own policies: for all regions of a cluster, or for one region."""
     own_topics: set[str] = set()
+    claimed_since_ms = max((_claimed_since(of_region) for of_region in by_region), default=NEVER_MS)
+    if len(by_region) < len({*before, *replication.regions}):
+        claimed_since_ms = NEVER_MS  # the policies of a region are unknown
     for of_region in received.values():
         for key, (_, policies) in of_region:
             if not isinstance(key, TopicPoliciesPath | RegionTopicPoliciesPath):
@@ -216,6 +223,8 @@ def _changed(
                 places.setdefault(key.topic, set()).add(key)
                 if CLUSTERS in policies:
                     own_topics.add(key.topic)
+                if INDIVIDUAL_ACKS in policies:
+                    claimed_since_ms = NEVER_MS
     lifetimes = {topic: _lifetime(received.values(), keys) for topic, keys in sorted(places.items())}
     return Namespace(
         (*before, *sorted(replication.regions - set(before))),
@@ -231,6 +240,7 @@ def _changed(
             )
             for topic in sorted(own_topics)
         },
+        claimed_since_ms,
     )
 
 
@@ -293,4 +303,15 @@ def _member_since(received: Iterable[Received], region: str) -> float:
         elif since == NEVER_MS:
             since = 0.0 if is_first else at_ms
         is_first = False
+    return since
+
+
+def _claimed_since(received: Iterable[Received]) -> float:
+    """Return since when a region replicates individual acknowledgements; NEVER_MS: not at the end."""
+    since = NEVER_MS
+    for at_ms, policies in received:
+        if policies.get(INDIVIDUAL_ACKS) is not True:
+            since = NEVER_MS
+        elif since == NEVER_MS:
+            since = at_ms
     return since

@@ -47,10 +47,11 @@ CURSOR_SCHEMA = schema(
 
 POSITION_SCHEMA = schema(
     "topic string, subscription string, region string, mark_delete bigint, is_replicated boolean,"
-    " is_ahead boolean, was_moved boolean"
+    " is_ahead boolean, was_moved boolean, has_claims boolean"
 )
 """A stored cursor. `mark_delete`: everything up to it is acknowledged. `is_ahead`: consumers of the region acknowledged
-what no update of another region covers. `was_moved`: a seek moved the cursor."""
+what no update of another region covers. `was_moved`: a seek moved the cursor. `has_claims`: other regions acknowledged
+entries which the region has not read yet."""
 
 GRANT_SCHEMA = schema(
     "region string, log_topic string, topic string, epoch bigint, owner string, first_entry bigint, until bigint,"
@@ -110,6 +111,11 @@ def place_number(ledger: int, entry: int) -> int:
     return ledger * LEDGER + entry
 
 
+def is_place(ledger: int, entry: int) -> bool:
+    """Whether `place_number` is defined; entry -1 is the position before the first entry of a ledger."""
+    return 0 <= ledger < 1 << 27 and -1 <= entry < LEDGER
+
+
 def read_position_claims(
     markers: Iterable[Mapping[str, Any]],
     values: Iterable[RegionValue],
@@ -134,6 +140,13 @@ def read_position_claims(
             text = f"the marker at {row['topic']} {position} in {region}: {marker['unreadable']}"
             damages.append(EvidenceDamage(text, region))
         if row["origin_region"] != region:
+            continue
+        places = [place for _, place in marker.get("positions", ())] + [marker.get("local", (0, 0))]
+        if wrong := next((place for place in places if not is_place(*place)), None):
+            text = (
+                f"the marker at {row['topic']} {position} in {region} has the position {wrong[0]}:{wrong[1]}"
+            )
+            damages.append(EvidenceDamage(f"{text}, which no log can have", region))
             continue
         topic = history_topic(row["topic"], history_topics) or row["topic"]
         written_ms = float(row["publish_time_ms"])
@@ -175,7 +188,10 @@ def _cursors(
             ledger, end = ends[region, key.topic]
             topic = history_topic(key.topic, history_topics) or key.topic
             try:
-                ranges, position = consumed_ranges(head, parts), read_position(head)
+                ranges, position = consumed_ranges(head, parts), read_position(head, parts)
+                ids = (position.mark_delete, *(entry for one in ranges for entry in one))
+                if wrong := next((entry for entry in ids if not is_place(ledger, entry)), None):
+                    raise ValueError(f"{wrong} is no entry id")
             except ValueError as problem:
                 what = f"the cursor of {key.subscription} in {region} cannot be read: {problem}"
                 damages.append(EvidenceDamage(what, region))

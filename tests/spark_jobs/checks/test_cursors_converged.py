@@ -64,8 +64,9 @@ def position(
     ahead: bool = True,
     moved: bool = False,
     ledger: int = 1,
+    claims: bool = False,
 ) -> Row:
-    return (TOPIC, "s", region, at(mark_delete, ledger), replicated, ahead, moved)
+    return (TOPIC, "s", region, at(mark_delete, ledger), replicated, ahead, moved, claims)
 
 
 def fact(
@@ -253,3 +254,68 @@ def test_damaged_evidence_makes_a_violation_unknown(damage: dict[str, Any]) -> N
 
 def test_a_run_without_replicated_subscriptions_is_not_applicable() -> None:
     assert result(counted={}).verdict == "not applicable"
+
+
+CLAIMING = {"public/default": Namespace(("a", "b"), deduplication=True, individual_acks_since_ms=-5_000.0)}
+A_BEHIND = [(TOPIC, "s", "b", at(0), at(2), at(LAST)), (TOPIC, "s", "b", at(5), at(LAST), at(LAST))]
+"""A cursor of b that counts neither message 3 nor message 4."""
+
+
+def individually(
+    *,
+    positions: Sequence[Row] = (position("a", LAST), position("b", 2)),
+    namespaces: Mapping[str, Namespace] = CLAIMING,
+    events: Sequence[HistoryEvent] = (),
+    facts: Sequence[Mapping[str, Any]] = (),
+    end_ms: float = END_MS,
+) -> CheckResult:
+    """Check ten messages of a, all acknowledged there; the cursor of b is A_BEHIND, and an update arrived."""
+    rows = [stored(region, number, number) for region in "ab" for number in range(LAST + 1)]
+    lines: list[HistoryEvent | list[HistoryEvent]] = [subscribed("a"), *events]
+    for number in range(LAST + 1):
+        lines += [published(number), received(number, "a"), acknowledged("a", number, 60.0 + number)]
+    return result_of(
+        CHECK,
+        rows,
+        lines,
+        circumstances=Circumstances(namespaces),
+        updates=[update(1)],
+        cursors=[counts("a", LAST), *A_BEHIND],
+        positions=positions,
+        end=RunEnd(facts, end_ms, last_client_ms=500.0),
+    )
+
+
+def test_with_individual_acknowledgements_the_cursors_count_the_same_messages() -> None:
+    found = individually()
+    assert found.verdict == "invalid", found.sentence
+    assert [
+        (one["kind"], one["sequence_id"], one["region"], one["other_region"]) for one in found.witness
+    ] == [
+        ("not claimed", 3, "b", "a"),
+        ("not claimed", 4, "b", "a"),
+    ]
+    assert (found.witness[0]["position"], found.witness[0]["other_position"]) == ("1:3", "1:3")
+
+
+@pytest.mark.parametrize(
+    "circumstances",
+    [
+        pytest.param({"namespaces": NAMESPACES}, id="the policy is off"),
+        pytest.param(
+            {"namespaces": {"public/default": Namespace(("a", "b"), True, individual_acks_since_ms=0.0)}},
+            id="published before the policy",
+        ),
+        pytest.param({"positions": [position("a", LAST), position("b", 2, claims=True)]}, id="not read yet"),
+        pytest.param({"positions": [position("a", LAST), position("b", 2, moved=True)]}, id="moved"),
+        pytest.param({"events": [acknowledged("c", 9, 90.0)]}, id="a third region acknowledged"),
+        pytest.param({"facts": [fact(95_000, "cut", "a", "b", "both ways")]}, id="a cut link"),
+        pytest.param({"end_ms": 1_500.0}, id="not at rest"),
+        pytest.param(
+            {"events": [event(5.0, "unsubscribe", "ok", region="b", subscription="s")]}, id="deleted"
+        ),
+    ],
+)
+def test_individual_acknowledgements_that_need_not_be_there(circumstances: dict[str, Any]) -> None:
+    found = individually(**circumstances)
+    assert found.verdict in ("valid", "not applicable"), found.sentence

@@ -290,3 +290,46 @@ def test_invalid_policies_are_named_with_their_line(tmp_path: Path, policies: di
     receive(tmp_path, "us-east", 2.0, 2, SPACE, json.dumps({"policies": policies}))
     _, (sentence,) = read_namespaces(tmp_path, {})
     assert sentence.startswith("regions/us-east/metadata.jsonl cannot be read: line 2")
+
+
+def claiming(
+    run: Path, region: str, at_ms: float, revision: int, value: object, key: StoredKey = SPACE
+) -> None:
+    """Write that the region received a policy on individual acknowledgements; None: without a value."""
+    policies: dict[str, object] = {"replication_clusters": TWO}
+    if value is not None:
+        policies["replicate_individual_acks"] = value
+    receive(run, region, at_ms, revision, key, json.dumps({"policies": policies}))
+
+
+@pytest.mark.parametrize(
+    ("east", "west", "since_ms"),
+    [
+        ([(10.0, True)], [(20.0, True)], 20.0),
+        ([(10.0, None), (30.0, True)], [(20.0, True)], 30.0),
+        ([(10.0, True), (30.0, False), (40.0, True)], [(20.0, True)], 40.0),
+        ([(10.0, True), (30.0, False)], [(20.0, True)], NEVER_MS),
+        ([(10.0, True)], [(20.0, None)], NEVER_MS),
+        ([(10.0, True)], [], NEVER_MS),
+        ([(10.0, "yes")], [(20.0, True)], NEVER_MS),
+    ],
+)
+def test_individual_acknowledgements_are_replicated_once_every_region_has_the_policy(
+    tmp_path: Path,
+    east: Sequence[tuple[float, object]],
+    west: Sequence[tuple[float, object]],
+    since_ms: float,
+) -> None:
+    for region, received in (("us-east", east), ("us-west", west)):
+        for revision, (at_ms, value) in enumerate(received, 2):
+            claiming(tmp_path, region, at_ms, revision, value)
+    assert changes(tmp_path).individual_acks_since_ms == since_ms
+
+
+def test_a_topic_with_a_policy_of_its_own_on_individual_acknowledgements_excludes_its_namespace(
+    tmp_path: Path,
+) -> None:
+    for region in TWO:
+        claiming(tmp_path, region, 10.0, 2, True)
+    claiming(tmp_path, "us-east", 20.0, 3, False, TopicPoliciesPath(TOPIC))
+    assert changes(tmp_path).individual_acks_since_ms == NEVER_MS
