@@ -50,7 +50,10 @@ class EmbeddedEngine:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._database = duckdb.connect(":memory:" if folder is None else str(folder / "evidence.duckdb"))
-        if folder is not None:
+        if folder is None:
+            # Small evidence is one group of rows per table, which one thread computes; others only wait for it.
+            self._database.execute("SET threads = 1")
+        else:
             self._database.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self._database.execute("CREATE MACRO size(one) AS len(one)")
         self._tables = 0
