@@ -34,7 +34,7 @@ from spark_jobs.sources.entry_digests import (
     metadata_digests,
     signed,
 )
-from spark_jobs.sources.plain_entries import NO_BATCH, VARINT, Kind, PlainEntries, varint
+from spark_jobs.sources.plain_entries import NO_BATCH, VARINT, EntryKind, PlainEntries, varint
 
 ROW_SCHEMA = schema(
     "region string, damage string, topic string, ledger_id bigint, entry_id bigint, batch_index int,"
@@ -61,7 +61,7 @@ class EntryColumns:
         self._region = region
         self._rows: list[tuple[Any, ...]] = []
         self._kind_of = lru_cache(maxsize=4096)(self._read_kind)
-        """Kind by remaining metadata; computed at the first entry of each kind."""
+        """EntryKind by remaining metadata; computed at the first entry of each kind."""
         self._plain = PlainEntries(region, ROW_SCHEMA, self._kind_of)
 
     def __len__(self) -> int:
@@ -96,17 +96,17 @@ class EntryColumns:
             except ProtocolError as damage:
                 self.add_damage(f"{place}:{entry_id}: {damage}")
 
-    def _read_kind(self, rest: bytes) -> Kind:
+    def _read_kind(self, rest: bytes) -> EntryKind:
         """Parse the optional fields, in an entry with dummy values for the required ones."""
         metadata = b"\x0a\x01p\x10\x01\x18\x01" + rest
         try:
             return self._kind(read_entry(len(metadata).to_bytes(4, "big") + metadata), metadata)
         except ProtocolError:
-            return Kind(False, None, "", None, None, 0, 0)
+            return EntryKind(False, None, "", None, None, 0, 0)
 
-    def _kind(self, info: EntryDetails, metadata: bytes) -> Kind:
+    def _kind(self, info: EntryDetails, metadata: bytes) -> EntryKind:
         is_open = not (info.is_batch or info.is_chunk or info.is_encrypted or info.compression)
-        return Kind(
+        return EntryKind(
             is_open and info.marker_type is None and info.source_position is None,
             info.replicated_from,
             info.replicated_from or self._region,

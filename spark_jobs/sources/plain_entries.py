@@ -61,7 +61,7 @@ Bounds = tuple[int, int, int]
 """Id of an entry, offset of its first byte, and of the byte after its last one."""
 
 
-class Kind(NamedTuple):
+class EntryKind(NamedTuple):
     """Values that are equal for all entries with equal remaining metadata."""
 
     is_plain: bool
@@ -79,7 +79,7 @@ class Kind(NamedTuple):
 class PlainEntries:
     """Collects the columns of plain entries of one region. `kind_of` parses the remaining metadata."""
 
-    def __init__(self, region: str, schema: pa.Schema, kind_of: Callable[[bytes], Kind]) -> None:
+    def __init__(self, region: str, schema: pa.Schema, kind_of: Callable[[bytes], EntryKind]) -> None:
         self._region = region
         self._schema = schema
         self._kind_of = kind_of
@@ -96,7 +96,7 @@ class PlainEntries:
         self._name_codes, self._kind_codes = array("i"), array("i")
         self._names: dict[bytes, int] = {}
         """The code of each producer name, from 0 in the order of insertion."""
-        self._kinds: list[Kind] = []
+        self._kinds: list[EntryKind] = []
         self._codes: dict[bytes, int] = {}
         """The code of each kind by the remaining metadata; _OTHER if the entry is not plain."""
         self._replicated_codes: dict[bytes, int] = {}
