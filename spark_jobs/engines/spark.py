@@ -62,7 +62,7 @@ class SparkEngine:
         """Return a frame from columns, because for rows Spark must start a Python worker. For small evidence one task
         is faster than two and their exchange."""
         # A column without chunks has no type.
-        rows = rows if rows.num_rows else rows.schema.empty_table()
+        rows = _without_empty_batches(rows) if rows.num_rows else rows.schema.empty_table()
         frame = self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
         return frame.coalesce(1) if self._is_small else frame
 
@@ -149,3 +149,8 @@ class PartReader(DataSourceReader):
             yield pa.RecordBatch.from_pylist([], schema=self._source.schema)
         else:
             yield from self._source.read(partition.value)
+
+
+def _without_empty_batches(rows: pa.Table) -> pa.Table:
+    """Return the table without batches of no rows: Spark ends reading at the first of them."""
+    return pa.Table.from_batches([batch for batch in rows.to_batches() if batch.num_rows], rows.schema)

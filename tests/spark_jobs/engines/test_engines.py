@@ -257,6 +257,16 @@ def judgements(spark: SparkEngine, path: Path) -> list[dict[str, Any]]:
     return [evaluate_run(engine, path).as_json() for engine in (EmbeddedEngine(), spark)]
 
 
+@pytest.mark.parametrize("name", ["spark", "embedded"])
+def test_rows_after_an_empty_batch_are_read(spark: SparkEngine, name: str) -> None:
+    first, nothing, last = (
+        pa.Table.from_pylist(rows, pa.schema({"n": pa.int64()})) for rows in ([{"n": 1}], [], [{"n": 2}])
+    )
+    engine = spark if name == "spark" else EmbeddedEngine()
+    frame = engine.table(pa.concat_tables([first, nothing, last, nothing]))
+    assert sorted(row["n"] for row in frame.collect()) == [1, 2]
+
+
 @pytest.mark.parametrize(
     "make",
     [untouched, two_producers, lossy_run, lambda: failover_drill(seconds=4.0, per_second=20), SampleRun],
