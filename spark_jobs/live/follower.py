@@ -14,7 +14,7 @@ from spark_jobs.engines.frames import Column, DataFrame, F, cached, fields_of, r
 from spark_jobs.frames.history import events_of, operations
 from spark_jobs.frames.summary import HistorySummary, summarise_history, summarise_logs
 from spark_jobs.live.judgement import LiveJudge, invalid_results
-from spark_jobs.live.progress import LinkLag, LiveViolation, RunProgress
+from spark_jobs.live.progress import FollowedLink, LiveViolation, RunProgress
 from spark_jobs.live.window import OPEN_MAX, JoinedWindow, MessageWindow, Producer
 from spark_jobs.sources.growing import GROWN_SCHEMA, entries_of, lines_of
 from spark_jobs.sources.region_log import TRIMMED_SCHEMA, read_trimmed
@@ -247,11 +247,11 @@ class RunFollower:
         for link in shared | set(found):
             self._links[link] = self._totals.of_link(link, found.get(link, _NO_MESSAGES))
 
-    def _link(self, link: Link, now_ms: float) -> LinkLag:
+    def _link(self, link: Link, now_ms: float) -> FollowedLink:
         acknowledged, stored, oldest_ms = self._links[link]
         lag_s = 0.0 if oldest_ms is None else max(_seconds(now_ms - oldest_ms), 0.0)
         highest = self._totals.lag_max_s[link] = max(self._totals.lag_max_s.get(link, 0.0), lag_s)
-        return LinkLag(*link, acknowledged, stored, lag_s, highest)
+        return FollowedLink(*link, acknowledged, stored, lag_s, highest)
 
 
 def _markers(entries: DataFrame) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import IO, Any, Protocol
 
-from spark_jobs.live.progress import LinkLag, LiveViolation, RunProgress
+from spark_jobs.live.progress import FollowedLink, LiveViolation, RunProgress
 from spark_jobs.wording import count
 
 COLUMNS = 80
@@ -112,7 +112,7 @@ def _link_lines(progress: RunProgress, *, all_links: bool) -> list[str]:
     return [*lines, f"{INDENT}{count(more, 'link')} more"] if more > 0 else lines
 
 
-def _link_line(link: LinkLag) -> str:
+def _link_line(link: FollowedLink) -> str:
     name = f"{link.source} > {link.target}"
     numbers = f"lag {link.lag_s:.1f} s, highest {link.lag_max_s:.1f} s, {link.missing:,} missing"
     room = COLUMNS - len(INDENT) - len(numbers) - 2

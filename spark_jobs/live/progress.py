@@ -10,7 +10,7 @@ from spark_jobs.verdict import CheckResult, Witness
 
 
 @dataclass(frozen=True, slots=True)
-class LinkLag:
+class FollowedLink:
     """How far replication over one link is. Only acknowledged messages count."""
 
     source: str
@@ -76,7 +76,7 @@ class RunProgress:
     """Receipts."""
     stored: Mapping[str, int]
     """Region -> number of stored messages."""
-    links: tuple[LinkLag, ...]
+    links: tuple[FollowedLink, ...]
     """Sorted by source and target."""
     open: int
     """Messages in the window."""
@@ -89,7 +89,7 @@ class RunProgress:
         return all(link.missing == 0 for link in self.links)
 
     @property
-    def worst(self) -> LinkLag | None:
+    def worst(self) -> FollowedLink | None:
         """The link with the highest lag; None without links."""
         return max(self.links, key=lambda link: (link.lag_s, link.missing), default=None)
 
