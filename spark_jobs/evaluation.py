@@ -20,6 +20,7 @@ from spark_jobs.checks.replication_state import (
 )
 from spark_jobs.checks.service_contract import check_of
 from spark_jobs.engines.frames import parallel, split_for_threads
+from spark_jobs.figures.cursors import CursorCurve, collect_cursors
 from spark_jobs.figures.curves import Curve, collect_curves, shown
 from spark_jobs.figures.headline import EVIDENCE, SCENARIO_FAILED, headline
 from spark_jobs.figures.journeys import Journey, collect_journeys, follow_messages
@@ -70,6 +71,8 @@ class Evaluation:
     links: tuple[LinkSummary, ...] = ()
     markers: tuple[MarkerCount, ...] = ()
     """Markers of replicated subscriptions over time."""
+    cursors: tuple[CursorCurve, ...] = ()
+    """Positions of replicated subscriptions over time."""
 
     @property
     def headline(self) -> str:
@@ -88,6 +91,7 @@ class Evaluation:
             "ownership": [contest.as_json() for contest in self.ownership],
             "links": [link.as_json() for link in self.links],
             "markers": [marker.as_json() for marker in self.markers],
+            "cursors": [curve.as_json() for curve in self.cursors],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -112,6 +116,7 @@ class QueryResults:
     measures: Measures
     counts: Sequence[TimelineCount]
     markers: tuple[MarkerCount, ...]
+    cursors: tuple[CursorCurve, ...]
 
 
 def evaluate(
@@ -150,6 +155,7 @@ def evaluate(
         timeline=timeline,
         links=summarise_links(folder.latencies_ms, timeline, queried.measures),
         markers=queried.markers,
+        cursors=queried.cursors,
         limits=check_limits(limits, figures),
         scenario=read_scenario_run(folder, history.facts, history.start_ms),
         curves=shown(queried.curves),
@@ -179,8 +185,7 @@ def _query(
         inconsistencies = workers.submit(
             find_inconsistencies, normalised.lines, down_at_the_end(history.facts)
         )
-        with_markers = [(region, log.markers) for region, log in run.logs.items()]
-        markers = workers.submit(count_markers, run.rows, with_markers, history.start_ms, history.end_ms)
+        drawn = workers.submit(_replicated_subscriptions, run, evidence)
         lags = workers.submit(_replication_lags, run, evidence, limits)
         curves, measures, counts = timed.result()
         return QueryResults(
@@ -194,8 +199,19 @@ def _query(
             curves,
             measures,
             counts,
-            markers.result(),
+            *drawn.result(),
         )
+
+
+def _replicated_subscriptions(
+    run: LoadedRun, evidence: Evidence
+) -> tuple[tuple[MarkerCount, ...], tuple[CursorCurve, ...]]:
+    """Return the markers and the positions over time, of runs with any marker."""
+    start_ms, end_ms = run.history.start_ms, run.history.end_ms
+    stored = [(region, log.markers) for region, log in run.logs.items()]
+    if not any(n for _, n in stored):
+        return (), ()
+    return count_markers(run.rows, stored, start_ms, end_ms), collect_cursors(evidence, start_ms, end_ms)
 
 
 def _replication_lags(run: LoadedRun, evidence: Evidence, limits: Sequence[Limit]) -> Sequence[LinkLag]:

@@ -4,6 +4,8 @@ A panel for each curve shows the median, the 99th percentile and the maximum of 
 logarithmic, so that a stall of a second and a median of five milliseconds are both visible. The background shows the
 outages of regions.
 
+A panel for each replicated subscription shows how far its position in each region is behind the end of the log there.
+
 The loads are the numbers of topics of each host: a row for each host, in it a bar for the time before the first fault
 of a host and one for the time after each moment of faults, all on one scale.
 
@@ -18,6 +20,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from spark_jobs.figures.cursors import SLICES, CursorCurve
 from spark_jobs.figures.curves import POINTS, Curve, Point
 from spark_jobs.figures.ownership import Contest, Moment
 from spark_jobs.figures.timeline import Timeline
@@ -29,6 +32,7 @@ from spark_jobs.report.picture import (
     NARROW_BELOW_PX,
     PlotArea,
     axis,
+    distinct_periods,
     frame_for,
     grid,
     name_of,
@@ -41,7 +45,7 @@ from spark_jobs.report.picture import (
     text,
     time_scale,
 )
-from spark_jobs.wording import duration_text
+from spark_jobs.wording import count, duration_text
 
 PANEL_PX = 84
 LEAST_SECONDS = 0.001
@@ -49,6 +53,8 @@ LEAST_SECONDS = 0.001
 BAR_PX = 8
 GAP_PX = 9
 NARROW_NAME_MAX = 16
+REGION_COLOURS = 6
+"""Number of colours of regions in the style sheet."""
 COLOURS = ("soft", "published", "gap", "wait")
 """Names of colours in the style sheet: of the bar before the first moment, and of the bar after each moment."""
 
@@ -78,7 +84,9 @@ def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, hi
     p99 = f"p99 {duration_text(curve.whole.p99)}"
     parts = [name_of(frame, title_of_curve(curve), y + (36 if frame.names_beside else 13), p99)]
     y += frame.name_height
-    parts += [period_rect(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in down]
+    parts += [
+        period_rect(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in distinct_periods(frame, down)
+    ]
     parts.append(grid(frame, y, y + PANEL_PX))
     lowest = round(math.log10(LEAST_SECONDS))
     for power in range(lowest, highest + 1):
@@ -113,6 +121,54 @@ def _y(seconds: float, top: float, highest: int) -> float:
 
 def _power_text(power: int) -> str:
     return f"{10.0**power:g} s" if power >= 0 else f"{10.0 ** (power + 3):g} ms"
+
+
+def draw_cursors(
+    curves: Sequence[CursorCurve], timeline: Timeline, width: int, names: Iterable[str] = ()
+) -> str:
+    """Return an `<svg>` element with a panel for each subscription, each on its own linear scale, and a line for each
+    region (`legend_of_cursors`). Its text is escaped. `names`: see `draw_curves`."""
+    regions = [region for _, region in legend_of_cursors(curves)]
+    by_subscription: dict[str, list[CursorCurve]] = {}
+    for curve in curves:
+        by_subscription.setdefault(curve.subscription, []).append(curve)
+    frame = frame_for(width, timeline.seconds, [*names, *by_subscription], ["up to 100,000 entries"])
+    parts, y = [], 4.0
+    height = PANEL_PX + frame.name_height + 8
+    for name, of_name in by_subscription.items():
+        most = max(max(curve.behind) for curve in of_name)
+        panel = [
+            name_of(frame, name, y + (36 if frame.names_beside else 13), f"up to {count(most, 'entry')}")
+        ]
+        top = y + frame.name_height
+        panel += [
+            period_rect(frame, "down", one.from_s, one.to_s, top, PANEL_PX)
+            for one in distinct_periods(frame, timeline.down)
+        ]
+        panel.append(grid(frame, top, top + PANEL_PX))
+        panel.append(path("line", f"M{frame.left:.1f} {top + PANEL_PX}H{frame.right:.1f}"))
+        panel += [
+            _cursor_line(frame, curve, top, max(most, 1), regions.index(curve.region)) for curve in of_name
+        ]
+        parts.append(named_row(name, height, panel))
+        y += height
+    ticks, end = axis(frame, y - 6)
+    title = f"Positions of {len(by_subscription)} replicated subscriptions"
+    return svg([*parts, ticks], width, end, title, more=time_scale(frame))
+
+
+def _cursor_line(frame: PlotArea, curve: CursorCurve, top: float, most: int, number: int) -> str:
+    points = (
+        f"{frame.x(frame.seconds * (slice + 1) / SLICES):.1f} {top + PANEL_PX * (1 - behind / most):.1f}"
+        for slice, behind in enumerate(curve.behind)
+    )
+    return path(f"curve region-{number % REGION_COLOURS}", f"M{'L'.join(points)}")
+
+
+def legend_of_cursors(curves: Iterable[CursorCurve]) -> list[tuple[str, str]]:
+    """Return (name of a colour in the style sheet, region) of each line; colours repeat after REGION_COLOURS."""
+    regions = sorted({curve.region for curve in curves})
+    return [(f"region-{number % REGION_COLOURS}", region) for number, region in enumerate(regions)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,11 @@ from spark_jobs.figures.ownership import Contest
 from spark_jobs.figures.timeline import BINS, Timeline
 from spark_jobs.report.causes import causes
 from spark_jobs.report.charts import (
+    draw_cursors,
     draw_curves,
     draw_loads,
     legend_of,
+    legend_of_cursors,
     sentences_of,
     title_of_contest,
     title_of_curve,
@@ -141,6 +143,10 @@ def _pictures(evaluation: Evaluation) -> dict[str, Any]:
         "markers": _twice(lambda width: draw_markers(evaluation.markers, timeline, width, names))
         if evaluation.markers
         else None,
+        "cursors": _twice(lambda width: draw_cursors(evaluation.cursors, timeline, width, names))
+        if evaluation.cursors
+        else None,
+        "cursor_legend": legend_of_cursors(evaluation.cursors),
         "curves": [
             (heading, _twice(partial(_drawn_curves, of_kind, timeline, names)))
             for heading, of_kind in curves_by_kind(evaluation.curves)

@@ -11,12 +11,18 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.evaluation import Evaluation
+from spark_jobs.figures.cursors import CursorCurve
 from spark_jobs.figures.curves import Curve, Point
 from spark_jobs.figures.journeys import Journey, JourneyEvent
+from spark_jobs.figures.links import summarise_links
+from spark_jobs.figures.markers import MarkerCount
+from spark_jobs.figures.measures import Measures, Stretch
 from spark_jobs.figures.ownership import Contest, Moment
 from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep
+from spark_jobs.figures.timeline import BINS, TimelineCount, make_timeline
+from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.report.report import write_report
-from tests.spark_jobs.report.test_report import EVIL, evaluation
+from tests.spark_jobs.report.test_report import EVIL, evaluation, facts, timeline
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -116,8 +122,195 @@ def told_with_everything() -> Evaluation:
     )
 
 
+KINDS = ("request", "response", "snapshot", "update")
+
+
+def with_every_picture() -> Evaluation:
+    """Return an evaluation with links, markers and cursors of three regions, one of which has a long name."""
+    long = "a-region-with-quite-a-long-name"
+    told = evaluation(timeline=timeline(("us-east", "us-west", long)))
+    regions = [lane.region for lane in told.timeline.lanes]
+    pairs = [(a, b) for a in regions for b in regions if a != b]
+    lags = {f"{a} > {b}": {"p50": 0.01, "p99": 0.1, "max": 1.0} for a, b in pairs}
+    declared = dict.fromkeys(pairs, 20.0)
+    counts = [
+        MarkerCount(kind, a, b, at, 1, at * 14 / 60 + number / 20)
+        for number, kind in enumerate(KINDS)
+        for at in range(60)
+        for a in regions
+        for b in regions
+    ]
+    return replace(
+        told,
+        links=summarise_links(declared, told.timeline, Measures(lag_seconds=lags)),
+        markers=tuple(counts),
+        cursors=tuple(CursorCurve("billing", region, tuple(range(60))) for region in regions),
+    )
+
+
+def most_of_everything() -> Evaluation:
+    """Return an evaluation in which every part of the page is as large as it can be: of 3,000,000 messages, 10,000
+    actors, 1,000 topics, 40 regions, and thousands of faults and steps."""
+    regions = tuple(f"region-{number}" for number in range(40))
+    slices = [
+        TimelineCount(f"actor-{number % 12}", region, series, at, 313)
+        for number, region in enumerate(regions)
+        for series in ("published", "received")
+        for at in range(BINS)
+    ]
+    happened = facts(
+        *((at / 100, op, regions[at % 40], None) for at in range(0, 4000, 2) for op in ("kill", "start")),
+        *(
+            (at / 100, op, "region-0", f"region-{at % 39 + 1}")
+            for at in range(2000)
+            for op in ("cut", "heal")
+        ),
+    )
+    happened.sort(key=lambda fact: fact["at_ms"])
+    gap = {"region": "region-0", "other_region": "region-1", "subscription": "billing"}
+    waits = {
+        f"actor-{number}": (Stretch(float(number), 100.0 * number, True),) * 5 for number in range(10_000)
+    }
+    shown = make_timeline(
+        regions,
+        {},
+        0.0,
+        40_000.0,
+        slices,
+        happened,
+        [{**gap, "at_ms": 100 * n, "until_ms": 100 * n + 50} for n in range(300)],
+        Measures(stalls=waits),
+    )
+    declared = {(a, b): 20.0 for a in regions for b in regions if a != b}
+    told = evaluation(timeline=shown)
+    origin = ("persistent://public/default/topic-999", "region-0", "actor-9999")
+    stops = tuple(JourneyEvent(n, "receive", "ok", "region-0", f"s{n}", f"1:{n}") for n in range(60))
+    journeys = tuple(Journey(*origin, number, (), (), stops) for number in range(100))
+    witness = [
+        dict(zip(ORIGIN, (*origin, number), strict=True), kind="missing", region="region-1")
+        for number in range(100)
+    ]
+    points = tuple(Point(at, 10, 0.01, 0.5, 2.0) for at in range(60))
+    curves = [Curve("latency", f"s-{n}", points[0], points) for n in range(12)]
+    curves += [Curve("lag", f"region-{n} > region-1", points[0], points) for n in range(12)]
+    steps = tuple(ScenarioStep(n, f"publish: actor-{n}", "done", n / 10, 0.1) for n in range(5000))
+    markers = tuple(
+        MarkerCount(kind, a, b, at, 1000, at * 40 / 60)
+        for kind in KINDS
+        for at in range(60)
+        for a in regions[:6]
+        for b in regions[:6]
+    )
+    return replace(
+        told,
+        checks=(replace(told.checks[0], witness=tuple(witness)), *told.checks[1:]),
+        journeys=journeys,
+        curves=tuple(curves),
+        scenario=ScenarioRun(RunInfo("most", "", "", "", "", ""), steps),
+        links=summarise_links(declared, shown, Measures()),
+        markers=markers,
+        cursors=tuple(CursorCurve(f"s{n}", region, (n,) * 60) for n in range(6) for region in regions[:6]),
+    )
+
+
+OPENED_MS = "performance.getEntriesByType('navigation')[0].domComplete"
+
+
+def test_the_largest_page_opens_in_a_second_and_is_filtered_at_once(browser: object, tmp_path: Path) -> None:
+    """The time is in seconds of an otherwise idle machine: a page with one sentence opens first, for comparison."""
+    path = write_report(most_of_everything(), tmp_path)
+    assert path.stat().st_size < 3_000_000
+    page = browser.new_page(viewport={"width": 1600, "height": 900})  # type: ignore[attr-defined]
+    (tmp_path / "small.html").write_text("<!doctype html><p>one sentence")
+    page.goto((tmp_path / "small.html").as_uri())
+    idle_ms = page.evaluate(OPENED_MS)
+    page.goto(path.as_uri())
+    assert page.evaluate(OPENED_MS) < max(1000, 20 * idle_ms)
+    page.get_by_label("Filter").fill("actor-9999")
+    assert page.locator("#found").inner_text().endswith("match")
+    assert page.locator("tr[data-f]:visible").count() == 0
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1600, "light"), (1000, "dark"), (400, "light"), (400, "dark")]
+)
+def test_every_picture_fits_and_its_text_can_be_read(
+    browser: object, tmp_path: Path, width: int, scheme: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
+    page.goto(write_report(with_every_picture(), tmp_path).as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(OUTSIDE_OF_CARDS) == []
+    assert page.locator("svg:visible").count() == 4
+    assert page.evaluate(UNREADABLE) == []
+    page.close()
+
+
+def test_a_filter_leaves_what_matches_and_can_be_used_by_keyboard(browser: object, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1000, "height": 900})  # type: ignore[attr-defined]
+    page.goto(write_report(with_every_picture(), tmp_path).as_uri())
+    rows = page.locator(".wide .row:visible")
+    heights = "[...document.querySelectorAll('.wide svg')].map(one => one.getBoundingClientRect().height)"
+    before, all_rows = page.evaluate(heights), rows.count()
+    page.keyboard.press("/")
+    page.keyboard.type("us-west CUT")
+    assert page.locator("tr[data-f]:visible").count() == 3, "two links, one event"
+    assert page.locator("#found").inner_text() == "3 of 20 match"
+    assert sum(page.evaluate(heights)) < sum(before)
+    page.keyboard.press("Control+a")
+    page.keyboard.type("billing")
+    assert rows.count() == 2, "its lane and its cursors"
+    page.keyboard.press("Escape")
+    assert rows.count() == all_rows
+    assert page.evaluate(heights) == before
+    page.get_by_label("only failed checks").press("Space")
+    assert page.locator("article:visible").count() == 1
+    page.close()
+
+
+def test_the_map_shows_the_state_at_any_moment(browser: object, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1000, "height": 900})  # type: ignore[attr-defined]
+    page.goto(write_report(with_every_picture(), tmp_path).as_uri())
+    slider = page.get_by_label("State at")
+    assert page.locator(".wide .now-failed").count() == 0
+    slider.focus()
+    slider.press("Home")
+    assert page.locator("#moment-text").inner_text() == "0.0 s"
+    assert page.locator(".wide .now-failed").count() == 0
+    for _ in range(5):
+        slider.press("PageUp")  # a tenth of the run each
+    assert page.locator("#moment-text").inner_text() == "7.0 s"
+    assert page.locator(".wide .node.now-failed .region").all_inner_texts() == ["us-east"]
+    assert page.locator(".wide .link.now-failed").count() == 0, "the cut ended at 6 s"
+    slider.press("PageDown")
+    assert page.locator(".wide .link.now-failed").count() == 2
+    slider.press("End")
+    assert page.locator("#moment-text").inner_text() == "the whole run"
+    page.close()
+
+
+def test_no_other_script_runs_even_if_text_were_not_escaped(browser: object, tmp_path: Path) -> None:
+    path = write_report(evaluation(), tmp_path)
+    attack = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\"><h1>"
+    path.write_text(path.read_text().replace("<h1>", attack))
+    page = browser.new_page()  # type: ignore[attr-defined]
+    page.goto(path.as_uri())
+    assert page.title() != "ran"
+    assert page.get_by_label("Filter").is_visible(), "the page's own script runs"
+    page.close()
+
+
+def test_everything_is_readable_without_the_script(browser: object, tmp_path: Path) -> None:
+    page = browser.new_page(java_script_enabled=False)  # type: ignore[attr-defined]
+    page.goto(write_report(told_with_everything(), tmp_path).as_uri())
+    assert page.get_by_label("Filter").is_hidden()
+    assert page.locator("article").first.is_visible()
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1000, 400])
+@pytest.mark.parametrize("width", [1600, 1000, 400])
 def test_nothing_leaves_its_card_or_is_cut_off(
     browser: object, tmp_path: Path, width: int, scheme: str
 ) -> None:
@@ -138,6 +331,14 @@ def test_nothing_leaves_its_card_or_is_cut_off(
     page.close()
 
 
+UNREADABLE = """
+[...document.querySelectorAll("svg text")].flatMap(text => {
+  const box = text.getBoundingClientRect(), picture = text.closest("svg").getBoundingClientRect();
+  const inside = box.left >= picture.left - 1 && box.right <= picture.right + 1 && box.bottom <= picture.bottom + 1;
+  return box.width === 0 || (inside && box.height > 8) ? [] : [text.outerHTML];
+})
+"""
+"""JavaScript that returns the visible texts of pictures that are too small, or cut off."""
 OUTSIDE_OF_CARDS = """
 [...document.querySelectorAll(".card")].flatMap(card => {
   const right = card.getBoundingClientRect().right + 1;
