@@ -32,13 +32,12 @@ from spark_jobs.report.picture import (
     NARROW_BELOW_PX,
     PlotArea,
     axis,
-    distinct_periods,
+    covered,
     frame_for,
     grid,
     name_of,
     named_row,
     path,
-    period_rect,
     rect,
     shortened,
     svg,
@@ -84,9 +83,7 @@ def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, hi
     p99 = f"p99 {duration_text(curve.whole.p99)}"
     parts = [name_of(frame, title_of_curve(curve), y + (36 if frame.names_beside else 13), p99)]
     y += frame.name_height
-    parts += [
-        period_rect(frame, "down", one.from_s, one.to_s, y, PANEL_PX) for one in distinct_periods(frame, down)
-    ]
+    parts.append(covered(frame, "down", down, y, PANEL_PX))
     parts.append(grid(frame, y, y + PANEL_PX))
     lowest = round(math.log10(LEAST_SECONDS))
     for power in range(lowest, highest + 1):
@@ -94,9 +91,7 @@ def _panel(frame: PlotArea, curve: Curve, down: Iterable[Interval], y: float, hi
         parts.append(path("grid", f"M{frame.left:.1f} {line:.1f}H{frame.right:.1f}"))
         if power < highest:
             parts.append(text(frame.right, line - 2, _power_text(power), "tick", "end"))
-    for name in ("max", "p99", "p50"):
-        parts.append(_line(frame, curve.points, name, y, highest))
-    return parts
+    return [*parts, *(_line(frame, curve.points, name, y, highest) for name in ("max", "p99", "p50"))]
 
 
 def _line(frame: PlotArea, points: Sequence[Point], name: str, y: float, highest: int) -> str:
@@ -141,10 +136,7 @@ def draw_cursors(
             name_of(frame, name, y + (36 if frame.names_beside else 13), f"up to {count(most, 'entry')}")
         ]
         top = y + frame.name_height
-        panel += [
-            period_rect(frame, "down", one.from_s, one.to_s, top, PANEL_PX)
-            for one in distinct_periods(frame, timeline.down)
-        ]
+        panel.append(covered(frame, "down", timeline.down, top, PANEL_PX))
         panel.append(grid(frame, top, top + PANEL_PX))
         panel.append(path("line", f"M{frame.left:.1f} {top + PANEL_PX}H{frame.right:.1f}"))
         panel += [

@@ -15,12 +15,11 @@ from spark_jobs.report.picture import (
     NARROW_BELOW_PX,
     PlotArea,
     axis,
-    distinct_periods,
+    covered,
     frame_for,
     grid,
     name_of,
     path,
-    period_rect,
     rect,
     svg,
     time_scale,
@@ -48,10 +47,7 @@ def draw_markers(
         lane = top + frame.name_height
         parts.append(rect("lane", frame.left, lane, frame.right - frame.left, LANE_PX - 8, ' rx="3"'))
         down = [one for one in timeline.down if one.region == region]
-        parts += [
-            period_rect(frame, "down", one.from_s, one.to_s, lane, LANE_PX - 8)
-            for one in distinct_periods(frame, down)
-        ]
+        parts.append(covered(frame, "down", down, lane, LANE_PX - 8))
         parts.append(grid(frame, lane, lane + LANE_PX - 8))
         parts.append(path("line", f"M{frame.left:.1f} {lines[region]:.1f}H{frame.right:.1f}"))
     parts += _arrows(frame, counts, lines)

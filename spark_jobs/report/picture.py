@@ -129,6 +129,19 @@ def distinct_periods(frame: PlotArea, periods: Iterable[Interval]) -> list[Inter
     return list(covered.values())
 
 
+def covered(frame: PlotArea, kind: str, periods: Iterable[Interval], y: float, height: float) -> str:
+    """Return the area that periods cover as one path, each at least 1 px wide; empty without periods. The length of
+    the path depends on the width of the picture, not on the number of periods."""
+    spans: list[tuple[float, float]] = []
+    for start, end in sorted((frame.x(one.from_s), frame.x(one.to_s)) for one in periods):
+        if spans and start <= spans[-1][1] + 0.5:
+            spans[-1] = spans[-1][0], max(spans[-1][1], end)
+        else:
+            spans.append((start, max(end, start + 1)))
+    moves = (f"M{start:.1f} {y:.1f}H{end:.1f}v{height:.1f}H{start:.1f}z" for start, end in spans)
+    return path(kind, "".join(moves)) if spans else ""
+
+
 def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escaped(words)}</text>'
 
@@ -140,6 +153,8 @@ def name_of(frame: PlotArea, name: str, y: float, below: str = "") -> str:
     if frame.names_beside:
         x = frame.left - 12
         return text(x, y, name, "region", "end") + (text(x, y + 15, below, "cluster", "end") if below else "")
+    room = (frame.right - frame.left - len(name) * BOLD_PX) / CHARACTER_PX
+    below = shortened(below, max(int(room) - 2, 2)) if below else ""
     small = f' <tspan class="cluster">{escaped(below)}</tspan>' if below else ""
     return f'<text class="region" x="{frame.left + 5:.1f}" y="{y:.1f}">{escaped(name)}{small}</text>'
 

@@ -26,6 +26,7 @@ from spark_jobs.report.picture import (
     bar_px,
     bars,
     bracket,
+    covered,
     distinct_periods,
     escaped,
     frame_for,
@@ -165,10 +166,10 @@ def _lane_background(frame: PlotArea, lane: RegionLane, down: Iterable[Interval]
     """Return the area of a lane, its name, and the outages of its region."""
     height = _lane_height(frame) - 6
     parts = [_lane(frame, y, height)]
-    parts += [
-        period_rect(frame, f"down {escaped(one.what)}", one.from_s, one.to_s, y, height)
-        for one in distinct_periods(frame, [one for one in down if one.region == lane.region])
-    ]
+    own = [one for one in down if one.region == lane.region]
+    for kind in sorted({one.what for one in own}):
+        of_kind = [one for one in own if one.what == kind]
+        parts.append(covered(frame, f"down {escaped(kind)}", of_kind, y, height))
     parts.append(grid(frame, y, y + height))
     at = _middle(frame, y) if frame.names_beside else y + 14
     return "".join([*parts, name_of(frame, lane.region, at, _cluster_text(lane))])
@@ -197,7 +198,8 @@ def _lane_marks(frame: PlotArea, lane: RegionLane, marks: Iterable[TimelineMark]
     # Marks on the same pixel are drawn once.
     own = [*{round(frame.x(mark.at_s)): mark for mark in reversed(of_region)}.values()][::-1]
     top, bottom = y + frame.name_height, y + _lane_height(frame) - 6
-    parts = [path("mark", f"M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}") for mark in own]
+    lines = "".join(f"M{frame.x(mark.at_s):.1f} {top:.1f}V{bottom:.1f}" for mark in own)
+    parts = [path("mark", lines)] if own else []
     rows = [LabelRow(), LabelRow()]
     for mark in own:
         words = f"{MARK_WORDS[mark.op]} {mark.at_s:.1f} s"

