@@ -18,7 +18,7 @@ from emulator.broker.transactions.completion import NotifyingRegion, Participant
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
-from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
+from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Coordinator, CoordinatorLimits
 from emulator.core.transactions.journal_format import (
     Began,
     Decided,
@@ -98,7 +98,7 @@ class RunningCoordinator:
         on_failure: Callable[[RunningCoordinator, StorageError], None],
     ) -> None:
         settings, components = region.config.settings, region.environment.components
-        bounds = Bounds(
+        bounds = CoordinatorLimits(
             settings.transactions_open_max,
             settings.transaction_participants_max,
             settings.transaction_timeout_ms_max,

@@ -46,7 +46,7 @@ is one append: this is half its maximum, and the other half is for outcomes, tim
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CoordinatorLimits:
     """Limits of one coordinator."""
 
     open_max: int
@@ -141,7 +141,7 @@ class Deadlines:
 class Coordinator:
     """A transaction coordinator of one region. Times are milliseconds of any monotonic clock, except `opened_at_ms`."""
 
-    def __init__(self, number: int, bounds: Bounds) -> None:
+    def __init__(self, number: int, bounds: CoordinatorLimits) -> None:
         self.number = number
         self.bounds = bounds
         self.next_least = 0

@@ -11,8 +11,8 @@ from emulator.config.region import BrokerSettings
 from emulator.core.transactions.coordinator import (
     FENCED,
     PARTICIPANTS_BYTES_MAX,
-    Bounds,
     Coordinator,
+    CoordinatorLimits,
     KeyTransaction,
 )
 from emulator.core.transactions.journal_format import (
@@ -26,7 +26,9 @@ from emulator.core.transactions.journal_format import (
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import KEY_CHARACTERS_MAX, TransactionStatus, TxnId
 
-BOUNDS = Bounds(open_max=3, participants_max=2, timeout_ms_max=1_000, outcomes_max=2, outcome_ms=10_000)
+BOUNDS = CoordinatorLimits(
+    open_max=3, participants_max=2, timeout_ms_max=1_000, outcomes_max=2, outcome_ms=10_000
+)
 TOPIC = "persistent://public/default/orders"
 
 

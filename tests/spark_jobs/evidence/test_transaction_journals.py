@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from emulator.core.transactions import journal_format
-from emulator.core.transactions.coordinator import Bounds, Coordinator
+from emulator.core.transactions.coordinator import Coordinator, CoordinatorLimits
 from emulator.core.transactions.keys import KeyBook
 from emulator.model.transaction_names import TransactionStatus
 from emulator.run.history_events import HistoryEvent
@@ -68,7 +68,9 @@ def test_without_keys_and_transactions_nothing_is_checked(check: Check) -> None:
 
 def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions() -> None:
     """The broker's coordinator and key book write the journals."""
-    bounds = Bounds(open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1)
+    bounds = CoordinatorLimits(
+        open_max=9, participants_max=9, timeout_ms_max=60_000, outcomes_max=9, outcome_ms=1
+    )
     coordinator, book = Coordinator(0, bounds), KeyBook(0, 9)
     journal: list[journal_format.JournalEntry] = []
     key_journal: list[journal_format.KeyEntry] = []
