@@ -212,6 +212,17 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "run_dir", type=Path, metavar="RUN_DIR", help="directory of the run, or of an export of it"
     )
+    _add_engine(parser)
+    _add_content(parser)
+    _add_output(parser)
+    options = parser.parse_args(arguments)
+    if options.master is not None and options.engine == "embedded":
+        parser.error("--master requires Spark: the embedded engine runs in this process")
+    return options
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add the options of where and when the verdict is computed."""
     parser.add_argument(
         "--master",
         help=f"use this Spark cluster, which must see RUN_DIR under the same path (default: {LOCAL_MASTER})",
@@ -222,13 +233,23 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="compute the verdict with Spark, or with DuckDB in this process, without Java, for runs of up to a million"
         " messages (default: spark, or embedded where there is no Java)",
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of text")
     parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="DIR",
-        help="write the report to this directory (default: RUN_DIR/report)",
+        "--in-network", action="store_true", help="connect to the regions from a container in their network"
     )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="print lags and violations while the run is running, and the verdict when it has ended",
+    )
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="start the engine now, verify when a line arrives on standard input; with --follow, follow until then",
+    )
+
+
+def _add_content(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what the report contains."""
     parser.add_argument(
         "--expect",
         metavar="LIMITS",
@@ -243,30 +264,24 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         default=[],
         help="print the journey of a message, given by its producer and sequence id",
     )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the checks as JUnit XML")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the checks as Markdown")
-    parser.add_argument(
-        "--in-network", action="store_true", help="connect to the regions from a container in their network"
-    )
     parser.add_argument(
         "--called",
         metavar="NAME",
         help="name of the run in the report (default: its directory)",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what is written, and where."""
+    parser.add_argument("--json", action="store_true", help="print report.json instead of text")
     parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="print lags and violations while the run is running, and the verdict when it has ended",
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="write the report to this directory (default: RUN_DIR/report)",
     )
-    parser.add_argument(
-        "--wait",
-        action="store_true",
-        help="start the engine now, verify when a line arrives on standard input; with --follow, follow until then",
-    )
-    options = parser.parse_args(arguments)
-    if options.master is not None and options.engine == "embedded":
-        parser.error("--master requires Spark: the embedded engine runs in this process")
-    return options
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the checks as JUnit XML")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the checks as Markdown")
 
 
 if __name__ == "__main__":

@@ -239,6 +239,25 @@ JunitFile = Annotated[
 MarkdownFile = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the checks as Markdown.")
 ]
+VerifiedRun = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
+]
+VerifiedRunOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", metavar="DIR", help=("The run directory, instead of RUN_DIR.")),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help=("URL of a Spark cluster. Default: a local Spark.")),
+]
+InNetwork = Annotated[
+    bool,
+    typer.Option(
+        "--in-network",
+        help=("Verify in a container beside the regions; this machine needs no Java."),
+    ),
+]
 FollowRun = Annotated[
     bool,
     typer.Option("--follow", help="Print lags and violations while the run is running, then the verdict."),

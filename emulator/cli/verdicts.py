@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,14 +28,18 @@ from emulator.cli.options import (
     Expect,
     Followed,
     FollowRun,
+    InNetwork,
     Insecure,
     JunitFile,
     Listen,
     MarkdownFile,
+    Master,
     NewRunDir,
     ReportDir,
     RuntimeName,
     TopologyFile,
+    VerifiedRun,
+    VerifiedRunOption,
 )
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.limits import LIMITS_FILE, as_text, parse_limits
@@ -94,23 +99,10 @@ def run(
 
 @app.command(epilog="Example: geoemu verify .geoemu/runs/1 --json")
 def verify(
-    directory: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
-    ] = None,
-    run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", metavar="DIR", help=("The run directory, instead of RUN_DIR."))
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help=("URL of a Spark cluster. Default: a local Spark.")),
-    ] = None,
-    in_network: Annotated[
-        bool,
-        typer.Option(
-            "--in-network", help=("Verify in a container beside the regions; this machine needs no Java.")
-        ),
-    ] = False,
+    directory: VerifiedRun = None,
+    run_dir: VerifiedRunOption = None,
+    master: Master = None,
+    in_network: InNetwork = False,
     report: ReportDir = None,
     as_json: AsJson = False,
     expect: Expect = None,
@@ -122,54 +114,56 @@ def verify(
 ) -> None:
     """Check the stored logs of a run against its clients' histories. Exit code 0 valid, 1 invalid or a
     limit was missed, 2 unknown."""
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
+    options = {
+        "master": master,
+        "report": report,
+        "expect": expect,
+        "junit": junit,
+        "markdown": markdown,
+        "engine": engine,
+        "message": message,
+        "follow": follow,
+    }
+    path = _verified_run(directory, run_dir)
+    command = _command_in_network if in_network else _command_here
+    raise typer.Exit(_perform(command(path, as_json, options), follow=follow))
+
+
+def _verified_run(directory: Path | None, run_dir: Path | None) -> Path:
     from emulator.run.directory import find_run
-    from emulator.runtimes.verifier import follow_now, in_network_command, verify_command, verify_now
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
-    if master is not None and engine == "embedded":
-        raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
-    path = directory or run_dir or find_run(None).path
-    if in_network:
-        options = (
-            "--master",
-            "--report",
-            "--expect",
-            "--junit",
-            "--markdown",
-            "--engine",
-            "--message",
-            "--follow",
-        )
-        given = (master, report, expect, junit, markdown, engine, message, follow)
-        _refuse_in_network(dict(zip(options, given, strict=True)))
-        command = in_network_command(path.resolve(), as_json=as_json)
-    else:
-        command = verify_command(
-            path,
-            master=master,
-            engine=engine,
-            report=report,
-            as_json=as_json,
-            expect=expect,
-            junit=junit,
-            markdown=markdown,
-            messages=message or (),
-            follow=follow,
-        )
-    if follow:
-        raise typer.Exit(follow_now(command))
-    verdict = verify_now(command)
-    print(verdict.output, end="")
-    raise typer.Exit(verdict.exit_code)
+    return directory or run_dir or find_run(None).path
 
 
-def _refuse_in_network(options: dict[str, object]) -> None:
-    """Refuse options that have no effect on a verdict in a container."""
+def _command_here(path: Path, as_json: bool, options: Mapping[str, Any]) -> list[str]:
+    others = {name: value for name, value in options.items() if name != "message"}
+    return verify_command(path, as_json=as_json, messages=options["message"] or (), **others)
+
+
+def _command_in_network(path: Path, as_json: bool, options: Mapping[str, Any]) -> list[str]:
+    """Return the command of a verdict in a container. Raises BadParameter for options that have no effect there."""
+    from emulator.runtimes.verifier import in_network_command
+
     if unsupported := next((option for option, given in options.items() if given), None):
         raise typer.BadParameter(
-            f"{unsupported} applies only to a verdict on this machine", param_hint="--in-network"
+            f"--{unsupported} applies only to a verdict on this machine", param_hint="--in-network"
         )
+    return in_network_command(path.resolve(), as_json=as_json)
+
+
+def _perform(command: list[str], *, follow: bool) -> int:
+    """Compute and print the verdict, and return the exit code."""
+    from emulator.runtimes.verifier import follow_now, verify_now
+
+    if follow:
+        return follow_now(command)
+    verdict = verify_now(command)
+    print(verdict.output, end="")
+    return verdict.exit_code
 
 
 @dataclass(frozen=True, slots=True)
