@@ -9,27 +9,32 @@ from typing import Annotated
 import typer
 
 from emulator.cli.application import app
-from emulator.cli.options import AsJson, EngineName, Expect
+from emulator.cli.options import (
+    AsJson,
+    EngineName,
+    Expect,
+    Master,
+    VerifiedRun,
+    VerifiedRunOption,
+    verified_run,
+)
 from emulator.errors import Refused
 
 
 @app.command(epilog="Example: geoemu export .geoemu/runs/1 --to /shared/run-1")
 def export(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The new directory of the export.")],
-    directory: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
-    ] = None,
+    directory: VerifiedRun = None,
+    run_dir: VerifiedRunOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the tables of a run as partitioned Parquet, without payloads. `geoemu verify DIR` computes the verdict on
     them, and docs/SPARK.md describes them."""
-    from emulator.run.directory import find_run
     from spark_jobs.sources.export_folder import ExportUnreadable
     from spark_jobs.tables.export import ExportRefused, export_run
 
     try:
-        done = export_run(directory or find_run(None).path, to)
+        done = export_run(verified_run(directory, run_dir), to)
     except (ExportRefused, ExportUnreadable) as problem:
         raise Refused(str(problem)) from None
     except OSError as problem:
@@ -50,10 +55,7 @@ def sweep(
         list[Path],
         typer.Argument(metavar="DIR...", help="Run directories, exports, or directories that contain them."),
     ],
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="URL of a Spark cluster. Default: a local Spark."),
-    ] = None,
+    master: Master = None,
     engine: EngineName = None,
     as_json: AsJson = False,
     expect: Expect = None,

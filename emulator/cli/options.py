@@ -286,3 +286,13 @@ ReportDir = Annotated[
         "--report", metavar="DIR", help="Folder of the report. Default: report/ in the run directory."
     ),
 ]
+
+
+def verified_run(directory: Path | None, run_dir: Path | None) -> Path:
+    """Return the run directory that a command names in one of two ways, by default the latest run of this folder.
+    Raises BadParameter for two different ones, Refused if there is none."""
+    from emulator.run.directory import find_run
+
+    if directory and run_dir and directory != run_dir:
+        raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    return directory or run_dir or find_run(None).path

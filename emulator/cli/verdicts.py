@@ -40,6 +40,7 @@ from emulator.cli.options import (
     TopologyFile,
     VerifiedRun,
     VerifiedRunOption,
+    verified_run,
 )
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.limits import LIMITS_FILE, as_text, parse_limits
@@ -126,17 +127,9 @@ def verify(
         "message": message,
         "follow": follow,
     }
-    path = _verified_run(directory, run_dir)
+    path = verified_run(directory, run_dir)
     command = _command_in_network if in_network else _command_here
     raise typer.Exit(_perform(command(path, as_json, options), follow=follow))
-
-
-def _verified_run(directory: Path | None, run_dir: Path | None) -> Path:
-    from emulator.run.directory import find_run
-
-    if directory and run_dir and directory != run_dir:
-        raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
-    return directory or run_dir or find_run(None).path
 
 
 def _command_here(path: Path, as_json: bool, options: Mapping[str, Any]) -> list[str]:
