@@ -289,14 +289,15 @@ class RecordedRuntime(LinkedRegions):
 
 
 def running_peers(record: RunRecord, states: States, name: str) -> list[str]:
-    """Return the regions with which `name` should be linked now: running regions whose links are up in both
-    directions."""
+    """Return the regions with which `name` should be linked now: regions that run and are not stopping, whose links are
+    up in both directions."""
     return [
         peer
         for peer in record.regions
         if peer != name
         and record.links[name, peer].state == record.links[peer, name].state == "up"
         and states[peer] == "running"
+        and not record.regions[peer].stopped
     ]
 
 

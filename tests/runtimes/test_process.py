@@ -256,6 +256,8 @@ async def test_a_link_changes_while_one_of_its_regions_is_stopping(
                 await call("127.0.0.1", port, "GET", "/")
         await begin(elsewhere(runtime), "cut", CLIENTS, "us-west")
         assert states(await runtime.status())["us-west"] != "stopped", "it still stops"
+        record = runtime._directory.read()
+        assert regions.running_peers(record, await runtime._states(), "us-east") == ["eu-central"]
         await runtime.kill("us-west")
         await stop
         await runtime.down()
