@@ -38,6 +38,7 @@ def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
     assert {one.name for one in evaluation.checks if one.verdict == "not applicable"} == {
         "snapshots-safe",
         "cursors-correct",
+        "cursors-converge",
         "one-owner",
         "transactions-atomic",
         "uncommitted-invisible",
@@ -50,7 +51,7 @@ def test_a_drill_that_went_well(engine: QueryEngine, drill: Path) -> None:
     assert {one.invariant for one in evaluation.checks if one.verdict == "measured"} == {"info"}
     assert evaluation.verdict == "valid"
     assert [one.invariant for one in evaluation.checks if one.invariant != "info"] == [
-        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59, 70, 71, 72, 125)
+        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 128, 25, 58, 59, 70, 71, 72, 125)
     ]
 
     sample = failover_drill(seconds=4.0, per_second=50)
