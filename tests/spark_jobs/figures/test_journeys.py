@@ -81,7 +81,9 @@ def test_any_message_can_be_followed_by_its_producer_and_number(engine: QueryEng
     text = summary(evaluation, page)
     assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
     assert "orders-us-east publishes it to us-east" in text
-    assert "Requested messages" in render_page(evaluation)
+    page_text = render_page(evaluation)
+    assert "Journeys of messages" in page_text
+    assert f"orders-us-east 1 of us-east in {TOPIC}" in page_text
 
 
 def test_events_at_the_same_time_have_one_order() -> None:
