@@ -76,23 +76,23 @@ def find(evidence: Evidence) -> DataFrame | None:
         return None
     sent = cached(_with_state(evidence, all_of([_updates(evidence), _snapshots(evidence)])))
     compared = F.max(F.when(F.col("state") == CHECKED, F.col("upto")))
-    owed = sent.groupBy(*SENT, "named", "defect").agg(
+    required = sent.groupBy(*SENT, "named", "defect").agg(
         compared.alias("upto"), F.min("state").alias("state"), F.max("written_ms").alias("written_ms")
     )
-    reasons = finding(owed.where(F.col("upto").isNull()), F.col("state"), other_region="source_region")
-    checked = finding(owed.where(F.col("upto").isNotNull()), CHECKED, other_region="source_region")
+    reasons = finding(required.where(F.col("upto").isNull()), F.col("state"), other_region="source_region")
+    checked = finding(required.where(F.col("upto").isNotNull()), CHECKED, other_region="source_region")
     unclaimed = find_unclaimed(evidence, _acknowledgements(evidence))
-    uncounted = _uncounted(evidence, owed.where(F.col("upto").isNotNull()))
+    uncounted = _uncounted(evidence, required.where(F.col("upto").isNotNull()))
     return all_of(filter(None, [uncounted, unclaimed, reasons, checked]))
 
 
-def _uncounted(evidence: Evidence, owed: DataFrame) -> DataFrame:
-    """Find acknowledged messages up to an owed position that sender and receiver store, and the receiver's cursor does
-    not count."""
+def _uncounted(evidence: Evidence, required: DataFrame) -> DataFrame:
+    """Find acknowledged messages up to a required position that sender and receiver store, and the receiver's cursor
+    does not count."""
     source_places = F.filter("places", lambda place: place["region"] == F.col("source_region"))
     lacking = (
         evidence.uncounted.where(~F.col("aged") & ~F.col("sought"))
-        .join(owed.hint("broadcast"), ["topic", "subscription", "region"])
+        .join(required.hint("broadcast"), ["topic", "subscription", "region"])
         .where((F.col("at") <= F.col("upto")) & F.array_contains("named", F.col("origin_region")))
         .withColumn("source_at", F.array_min(F.transform(source_places, lambda place: place["at"])))
         .where(F.col("source_at").isNotNull())

@@ -13,7 +13,7 @@ from spark_jobs.checks.check import circumstances_of
 from spark_jobs.engines.frames import Column, DataFrame, F, cached, fields_of, release, small_frame
 from spark_jobs.frames.history import events_of, operations
 from spark_jobs.frames.summary import HistorySummary, summarise_history, summarise_logs
-from spark_jobs.live.judgement import LiveJudge, invalid_results
+from spark_jobs.live.early_checks import EarlyChecks, invalid_results
 from spark_jobs.live.progress import FollowedLink, LiveViolation, RunProgress
 from spark_jobs.live.window import OPEN_MAX, JoinedWindow, MessageWindow, Producer
 from spark_jobs.sources.growing import GROWN_SCHEMA, entries_of, lines_of
@@ -103,14 +103,14 @@ class RunFollower:
     ) -> None:
         self._run, self._in_network, self._clock = run, in_network, clock
         self._window = MessageWindow(open_max)
-        self._judge = LiveJudge()
+        self._checks = EarlyChecks()
         self._untrimmed = small_frame([], TRIMMED_SCHEMA)
         self._no_rows = small_frame([], GROWN_SCHEMA)
         self._totals = Totals()
         self._has_receipts = False
         """Whether the latest step read outcomes of publishes, which the next one uses."""
         self._sessions: dict[Producer, dict[str, tuple[int, int]]] = {}
-        self._unjudged: set[Producer] = set()
+        self._unchecked: set[Producer] = set()
         self._violations: dict[str, LiveViolation] = {}
         self._links: dict[Link, tuple[int, int, float | None]] = {}
         """Link -> acknowledged, stored, and when the oldest missing message was acknowledged."""
@@ -138,10 +138,10 @@ class RunFollower:
             {topic for log in logs.values() for topic in log.topics},
             self._totals.topics,
             folder.namespaces,
-            self._unjudged,
-            self._judged_regions(folder),
+            self._unchecked,
+            self._checked_regions(folder),
         )
-        self._judge_messages(folder, joined, _markers(entries) if with_markers else [])
+        self._check_messages(folder, joined, _markers(entries) if with_markers else [])
         size = self._window.leave_old(joined, self._totals.end_ms)
         self._open, self._left = size.open, self._left + size.left
         self._measure_links(folder, joined, size.is_left)
@@ -189,10 +189,10 @@ class RunFollower:
             if row["first"] is not None:
                 self._add_session(producer, row["session"], row["first"], row["last"])
             if row["in_transactions"]:
-                self._unjudged.add(producer)
+                self._unchecked.add(producer)
 
     def _add_session(self, producer: Producer, session: str, first: int, last: int) -> None:
-        """Note the sequence ids of a session. A producer whose sessions overlap is not judged: its region may store
+        """Note the sequence ids of a session. A producer whose sessions overlap is not checked: its region may store
         other sequence ids than its program recorded (`frames.history`)."""
         sessions = self._sessions.setdefault(producer, {})
         before = sessions.get(session, (first, last))
@@ -200,18 +200,18 @@ class RunFollower:
         if any(
             one[0] <= other[1] and other[0] <= one[1] for one, other in combinations(sessions.values(), 2)
         ):
-            self._unjudged.add(producer)
+            self._unchecked.add(producer)
 
-    def _judged_regions(self, folder: RunFolder) -> set[str]:
+    def _checked_regions(self, folder: RunFolder) -> set[str]:
         lost = {fact["region"] for fact in self._totals.facts if fact["op"] in LOG_LOST}
         return set(folder.regions) - lost
 
-    def _judge_messages(
+    def _check_messages(
         self, folder: RunFolder, joined: JoinedWindow, markers: Sequence[Mapping[str, Any]]
     ) -> None:
         trims = any(folder.trims(topic) for topic in self._totals.topics)
         trimmed = read_trimmed(folder, self._totals.topics)[0] if trims else self._untrimmed
-        findings = self._judge.find_violations(joined, trimmed, markers, self._totals.topics)
+        findings = self._checks.find_violations(joined, trimmed, markers, self._totals.topics)
         if trims:
             release(trimmed)
         if not findings:

@@ -82,7 +82,7 @@ class MessageWindow:
         self._is_left: Column = F.lit(False)
         """Condition of the messages that the step leaves to the end."""
         self._left_producers: set[Producer] = set()
-        """Producers of all left messages: a copy that arrives later is not judged."""
+        """Producers of all left messages: a copy that arrives later is not checked."""
         nothing = small_frame([], LINE_SCHEMA).select(*_EVENT)
         self._events = cached(nothing)
         self._receipts = cached(nothing)
@@ -99,11 +99,11 @@ class MessageWindow:
         log_topics: Collection[str],
         history_topics: Collection[str],
         namespaces: Mapping[str, Namespace],
-        unjudged: Collection[Producer],
+        unchecked: Collection[Producer],
         regions: Collection[str],
     ) -> JoinedWindow:
-        """Add new rows. `unjudged`: producers whose messages are left out; `regions`: those whose logs are used."""
-        left_out = small_frame(sorted(unjudged), _PRODUCER_SCHEMA) if unjudged else None
+        """Add new rows. `unchecked`: producers whose messages are left out; `regions`: those whose logs are used."""
+        left_out = small_frame(sorted(unchecked), _PRODUCER_SCHEMA) if unchecked else None
         publish = operations(lines, "publish").select(*_EVENT)
         is_asked = F.col("outcome") == "asked"
         events = self._events.union(publish.where(is_asked))

@@ -203,7 +203,7 @@ def test_a_copy_that_is_visible_before_its_origin_is_no_violation(
 def test_the_oldest_messages_are_left_to_the_end_if_too_many_wait(
     engine: EmbeddedEngine, growing: GrowingSample
 ) -> None:
-    """eu-central is down. Its copies arrive after their messages have left the window: they are not judged then."""
+    """eu-central is down. Its copies arrive after their messages have left the window: they are not checked then."""
     stepper = Stepper(engine, growing.path, open_max=10)
     publish(growing, *range(20), to=[WEST])
     growing.grow()

@@ -55,7 +55,7 @@ MARKER_STEPS = 3
 """Number of steps in which a marker is compared: the copies of messages before it may be read later than the marker."""
 
 
-class LiveJudge:
+class EarlyChecks:
     """Evaluates `LIVE_CHECKS`, with empty frames for evidence that they do not use."""
 
     def __init__(self) -> None:
