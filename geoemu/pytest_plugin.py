@@ -50,7 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "geo(topology=FILE): topology of the test's geoemu fixtures, relative to the root directory",
     )
-    config.stash[_RUNS] = Runs(keep=config.getoption("--geo-keep"))
+    keeps = config.getoption("--geo-keep")
+    if keeps and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--geo-keep does not work with -n: each worker has regions of its own")
+    config.stash[_RUNS] = Runs(keep=keeps)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +24,7 @@ from spark_jobs.figures.limits import exit_code
 from spark_jobs.sources.export_folder import ExportUnreadable
 from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
 from spark_jobs.verdict import EXIT_CODES, Verdict
-from spark_jobs.verify import LimitsUnreadable, evaluate_run, limits_of, parsed_limits
+from spark_jobs.verify import LimitsUnreadable, evaluate_run, exit_code_of, limits_of, parsed_limits
 from spark_jobs.wording import count
 
 Expected = tuple[Limit, ...] | None
@@ -67,9 +65,9 @@ class SweepResult:
     @property
     def summary(self) -> str:
         """The headline, or the reason why there is no verdict; then limits that were not kept."""
-        told = self.problem if self.evaluation is None else self.evaluation.headline
+        sentence = self.problem if self.evaluation is None else self.evaluation.headline
         missed = self.missed_limits
-        return f"{told} Limits not kept: {', '.join(missed)}." if missed else told
+        return f"{sentence} Limits not kept: {', '.join(missed)}." if missed else sentence
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -183,20 +181,14 @@ def as_text(results: Sequence[SweepResult]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        name, remark = choose(options.engine, options.master)
-        if remark:
-            print(remark, file=sys.stderr, flush=True)
-        results = sweep(name, find_runs(options.directories), master=options.master, expect=options.expect)
-    except EngineUnavailable as problem:
-        print(problem, file=sys.stderr)
-        return EXIT_CODES["unknown"]
-    except PermissionError as problem:
-        print(f"user {os.getuid()} has no permission to read {problem.filename}", file=sys.stderr)
-        return EXIT_CODES["unknown"]
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    return exit_code_of(lambda: _perform(options))
+
+
+def _perform(options: argparse.Namespace) -> int:
+    name, remark = choose(options.engine, options.master)
+    if remark:
+        print(remark, file=sys.stderr, flush=True)
+    results = sweep(name, find_runs(options.directories), master=options.master, expect=options.expect)
     status = overall_exit_code(results)
     content = {"exit_code": status, "runs": [one.as_json() for one in results]}
     text = json.dumps(content) if options.json else as_text(results)

@@ -99,10 +99,13 @@ def render(evaluation: Evaluation, report: Path, files: Mapping[Renderer, Path |
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
+    return exit_code_of(lambda: _perform(options))
+
+
+def _perform(options: argparse.Namespace) -> int:
     run: Path = options.run_dir
     if not options.wait and not looks_like_a_run(run):
         return _give_up(f"{run} is not a run directory; use one that `geoemu up` or `geoemu run` created")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     ready = ReadySignal() if options.wait else None
     try:
         name, remark = choose(options.engine, options.master)
@@ -116,7 +119,16 @@ def main(arguments: list[str] | None = None) -> int:
                     warm_up(Interruptible(engine, ready.is_given))
                 ready.wait()
             return _verify(engine, run, options)
-    except (EngineUnavailable, ExportUnreadable, LimitsUnreadable, ReportNotWritten, RunVanished) as problem:
+    except (ExportUnreadable, LimitsUnreadable, ReportNotWritten, RunVanished) as problem:
+        return _give_up(str(problem))
+
+
+def exit_code_of(program: Callable[[], int]) -> int:
+    """Run a program that computes verdicts, and return its exit code. Any failure of it is no verdict."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return program()
+    except EngineUnavailable as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
@@ -127,10 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["unknown"]
     except Exception:
-        if not options.follow:
-            raise
-        # Python would exit with 1, the code of an invalid verdict, and the caller cannot see that there was no output.
-        traceback.print_exc()
+        traceback.print_exc()  # a defect; Python would exit with 1, the code of an invalid verdict
         return EXIT_CODES["unknown"]
 
 

@@ -104,6 +104,13 @@ def test_kept_regions_run_on_and_the_commands_to_use_them_are_printed(project: P
         end_all(run_dir)
 
 
+def test_regions_of_several_workers_are_not_kept(project: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "--geo-keep", "-n", "2"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4
+    assert "--geo-keep does not work with -n" in done.stderr
+
+
 def test_seeds_of_a_scenario_run_in_virtual_time(project: Path) -> None:
     write_test(
         project,

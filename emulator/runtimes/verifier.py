@@ -237,7 +237,7 @@ class WaitingVerifier:
 
 async def _read_lines(stream: asyncio.StreamReader, on_line: Callable[[str], None] | None) -> bytes:
     """Read all output, and pass each line to `on_line`. Lines may have any length."""
-    output, begun = b"", b""
+    output, begun = bytearray(), b""
     while data := await stream.read(_READ_BYTES):
         output += data
         if on_line is not None:
@@ -246,4 +246,4 @@ async def _read_lines(stream: asyncio.StreamReader, on_line: Callable[[str], Non
                 on_line(line.decode(errors="replace"))
     if begun and on_line is not None:
         on_line(begun.decode(errors="replace"))
-    return output
+    return bytes(output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +72,9 @@ class SparkEngine:
         if size_bytes is not None and size_bytes <= self._local_bytes:
             batches = (batch for part in source.parts() for batch in source.read(part))
             return self.table(pa.Table.from_batches(batches, source.schema))
-        register_source(self.session, source)
-        return self.session.read.format(SOURCE_FORMAT).load()
+        with _registering:  # another thread would replace the source before it is loaded
+            register_source(self.session, source)
+            return self.session.read.format(SOURCE_FORMAT).load()
 
     def follow(
         self,
@@ -111,6 +113,7 @@ class SparkEngine:
 
 
 SOURCE_FORMAT = "evidence"
+_registering = threading.Lock()
 
 
 def register_source(session: SparkSession, source: PartitionedSource) -> None:

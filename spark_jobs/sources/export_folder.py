@@ -104,7 +104,7 @@ def read_export(folder: Path) -> Export | None:
                 f"{path} has schema version {version!r}; this geoemu reads version {SCHEMA_VERSION}"
             )
         return _export_of(folder, raw)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise ExportUnreadable(f"{path} cannot be read: {problem!r}") from problem
 
 

@@ -12,9 +12,10 @@ was in force at any time in any region counts, even if it was removed later: reg
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ DELIVERIES_FILE = "metadata.jsonl"
 CLUSTERS = "replication_clusters"
 EVICTION = "consumer_backlog_eviction"
 INDIVIDUAL_ACKS = "replicate_individual_acks"
+CLAIM_INTERVAL_MS_MAX = 1_000
+"""Maximum of `individual_ack_interval_ms` with which claims are sent within `quiescence.REST_MS`."""
+CLAIM_RANGES_MIN = 1_000
+"""Minimum of `individual_acks_max` with which the claims that `checks.unclaimed` compares are whole."""
 NEVER_MS = 1e300
 SETTLING_MS = 1_000.0
 """Time between a region's receipt of a change and its effect; a publish meanwhile is checked against neither policy."""
@@ -104,7 +109,7 @@ class Namespace:
     """Policies of topics that had replication clusters of their own at any time."""
     individual_acks_since_ms: float = NEVER_MS
     """Since when all regions replicate individual acknowledgements by a policy of the namespace; NEVER_MS: they do not
-    at the end, or a topic has a policy of its own."""
+    at the end, a topic has a policy of its own, or claims may be late or incomplete by a policy or setting."""
 
 
 Received = tuple[float, Mapping[str, Any]]
@@ -151,7 +156,28 @@ def read_namespaces(run: Path, declared: Mapping[str, Namespace]) -> tuple[dict[
     for name in sorted(key.name for key in keys if isinstance(key, NamespacePath)):
         before = namespaces[name].regions if name in namespaces else ()
         namespaces[name] = _changed(received, name, before)
+    if not all(map(_has_whole_claims, _settings(run))):
+        namespaces = {
+            name: replace(one, individual_acks_since_ms=NEVER_MS) for name, one in namespaces.items()
+        }
     return namespaces, unreadable
+
+
+def _settings(run: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings of each region. Other readers report files that cannot be read."""
+    for file in sorted((run / "regions").glob("*/region.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            settings = parse_json(file.read_text())["settings"]
+            if isinstance(settings, dict):
+                yield settings
+
+
+def _has_whole_claims(values: Mapping[str, Any]) -> bool:
+    """Return whether claims of individual acknowledgements are prompt and whole with these policies or settings."""
+    interval_ms, ranges = values.get("individual_ack_interval_ms"), values.get("individual_acks_max")
+    return (interval_ms is None or (type(interval_ms) is int and interval_ms <= CLAIM_INTERVAL_MS_MAX)) and (
+        ranges is None or (type(ranges) is int and ranges >= CLAIM_RANGES_MIN)
+    )
 
 
 def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
@@ -217,6 +243,8 @@ def _changed(
         claimed_since_ms = NEVER_MS  # the policies of a region are unknown
     for of_region in received.values():
         for key, (_, policies) in of_region:
+            if not _has_whole_claims(policies):  # of this or any other namespace: a run rarely has several
+                claimed_since_ms = NEVER_MS
             if not isinstance(key, TopicPoliciesPath | RegionTopicPoliciesPath):
                 continue
             if TopicName.parse(key.topic).full_namespace == name:

@@ -1,8 +1,8 @@
 """Export a run: all public tables as partitioned Parquet, and what else a verdict reads (`sources/export_folder.py`).
 
-The export is written to `DIR.partial`, which becomes DIR when it is complete. Memory is bounded: batches are written as
-they are read. Files are read in the order in which a verdict reads them, so that an export of a run that is still
-growing gives the verdict of that moment.
+The export is written to a new directory beside DIR, which becomes DIR when it is complete. Memory is bounded: batches
+are written as they are read. Files are read in the order in which a verdict reads them, so that an export of a run that
+is still growing gives the verdict of that moment.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def export_run(run: Path, to: Path, *, in_network: bool = False) -> ExportResult
     folder = open_run_folder(run, in_network=in_network)
     if folder.export is not None:
         raise ExportRefused(f"{run} is an export already")
-    partial = to.with_name(f"{to.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    to = to.resolve()
+    partial = to.with_name(f"{to.name}.partial-{os.getpid()}")
+    partial.mkdir(parents=True)
     try:
-        partial.mkdir(parents=True)
         export = _write(folder, partial)
         if to.exists():
             to.rmdir()

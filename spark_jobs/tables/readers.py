@@ -6,6 +6,7 @@ Parts are slices of one region's log, or of one history file. A reader decodes o
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -74,7 +75,7 @@ def table_source(
 
 
 @dataclass(frozen=True)
-class TableReader:
+class TableReader(ABC):
     """The source of one table."""
 
     name: str
@@ -90,8 +91,9 @@ class TableReader:
         for batch in self._batches(part):
             yield self.only.apply(self._without_damages(batch))
 
+    @abstractmethod
     def _batches(self, part: Any) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """Yield the rows of a part, damages included."""
 
     def _without_damages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if "damage" not in batch.schema.names or self.on_damage == "rows":

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.model.stored_keys import (
+    BROKER_POLICIES_PATH,
     NamespacePath,
     RegionTopicPoliciesPath,
     StoredKey,
@@ -324,6 +325,33 @@ def test_individual_acknowledgements_are_replicated_once_every_region_has_the_po
         for revision, (at_ms, value) in enumerate(received, 2):
             claiming(tmp_path, region, at_ms, revision, value)
     assert changes(tmp_path).individual_acks_since_ms == since_ms
+
+
+@pytest.mark.parametrize(
+    ("values", "is_compared"),
+    [
+        ({"individual_acks_max": 1_000, "individual_ack_interval_ms": 1_000}, True),
+        ({"individual_acks_max": 999}, False),
+        ({"individual_ack_interval_ms": 1_001}, False),
+        ({"individual_acks_max": "many"}, False),
+    ],
+)
+@pytest.mark.parametrize("place", ["namespace", "topic", "cluster", "setting"])
+def test_claims_that_may_be_late_or_incomplete_are_not_compared(
+    tmp_path: Path, place: str, values: dict[str, object], is_compared: bool
+) -> None:
+    for region in TWO:
+        claiming(tmp_path, region, 10.0, 2, True)
+        (tmp_path / "regions" / region / "region.json").write_text(json.dumps({"settings": {}}))
+    keys = {"namespace": SPACE, "topic": TopicPoliciesPath(TOPIC), "cluster": BROKER_POLICIES_PATH}
+    if place == "setting":
+        (tmp_path / "regions" / "us-west" / "region.json").write_text(json.dumps({"settings": values}))
+    else:
+        both = (
+            {"replication_clusters": TWO, "replicate_individual_acks": True} if place == "namespace" else {}
+        )
+        receive(tmp_path, "us-east", 20.0, 3, keys[place], json.dumps({"policies": {**both, **values}}))
+    assert (changes(tmp_path).individual_acks_since_ms < NEVER_MS) == is_compared
 
 
 def test_a_topic_with_a_policy_of_its_own_on_individual_acknowledgements_excludes_its_namespace(

@@ -212,6 +212,19 @@ def test_what_cannot_be_exported(run: Path, export: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
 
 
+def test_an_export_deletes_no_directory_that_it_did_not_make(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the name of the new directory is that of the working directory."""
+    (tmp_path / "new.partial").mkdir()
+    (tmp_path / "new.partial" / "mine").touch()
+    (tmp_path / "new").mkdir()
+    monkeypatch.chdir(tmp_path / "new")
+    done = export_run(run.resolve(), Path("."))
+    assert (done.folder, (tmp_path / "new" / "export.json").is_file()) == (tmp_path / "new", True)
+    assert (tmp_path / "new.partial" / "mine").exists()
+
+
 def test_an_export_that_fails_leaves_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
