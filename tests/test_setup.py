@@ -351,10 +351,10 @@ def bare(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path, *words: str) -> list[str]:
-    """Return the commands of `make`. The tests may have been started by a make, whose settings must not count."""
-    outside = {
-        name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
-    }
+    """Return the commands of `make`. A make that started the tests passes its settings and variables on: they must not
+    count."""
+    ours = {"MAKELEVEL", "MAKEFLAGS", "MFLAGS", "PYTHON", "SCENARIO", "GOAL", "RUNTIME", "ENGINE", "ARGS"}
+    outside = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         ["make", "-n", *words],
         cwd=folder,
