@@ -18,6 +18,9 @@ from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.region_queries import ANSWER_CHARACTERS, CallRegion, call_over_http
 
 POLL_SECONDS: Final = 0.05
+GROUPING_SECONDS: Final = 0.15
+"""Time before the first request. Released clients send acknowledgements in groups, up to 0.1 s after their programs
+acknowledged: what a program acknowledged before the wait has arrived by then."""
 COMPARE_SECONDS: Final = 10.0
 """Maximum time for one response: a region may read its log for it."""
 REASONS_MAX: Final = 8
@@ -61,6 +64,7 @@ class ConditionWait:
         """Wait up to `seconds`, and return whether the condition was reached. Raises Refused if no region has the
         topic, RuntimeFailure if a region rejects the request."""
         deadline = asyncio.get_running_loop().time() + seconds
+        await asyncio.sleep(min(GROUPING_SECONDS, seconds))
         while not await self._holds():
             if asyncio.get_running_loop().time() >= deadline:
                 return False

@@ -137,6 +137,25 @@ async def test_replicated_with_a_subscription_means_that_a_fail_over_redelivers_
                 await again.close()
 
 
+async def test_acknowledgements_that_a_client_sends_in_a_group_are_waited_for() -> None:
+    """Released clients send acknowledgements up to 100 ms after their program acknowledged."""
+    async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
+        consumer = await subscribed(us)
+        await publish(us, 5)
+        received = [await asyncio.wait_for(consumer.receive(), 5) for _ in range(5)]
+
+        async def acknowledge_later() -> None:
+            await asyncio.sleep(0.1)
+            await consumer.acknowledge(*received, confirmed=True)
+
+        later = asyncio.ensure_future(acknowledge_later())
+        assert await awaiting(world, "replicated", "orders", "s").run(LONG)
+        assert later.done()
+        await (await eu.producer(TOPIC)).send(b"new")
+        again = await subscribed(eu)
+        assert (await asyncio.wait_for(again.receive(), 5)).payload == b"new"
+
+
 async def test_an_unacknowledged_message_keeps_the_later_ones_from_being_replicated() -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
         consumer = await subscribed(us)
