@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.resource import Body
 from emulator.core.policies.codecs import fits
 from emulator.core.policies.declaration import Codec, OutOfRange, OutOfRangeVerbatim, Policy
 from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
+from emulator.net.http_server import HttpError
 
 LONG: Final = 2**63
 ENDS: Final = {"earliest": BEFORE_EVERYTHING, "latest": AFTER_EVERYTHING}

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.broker.admin.http import HttpError, RequestHead
 from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, TrustLevel, authorize
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.region import Region
@@ -19,12 +18,13 @@ from emulator.errors import GoneMeanwhile, ProtocolError
 from emulator.model.stored_keys import NamespacePath, StoredKey
 from emulator.model.values import PERSISTENT, TopicName, is_valid_name
 from emulator.net.addresses import in_url
+from emulator.net.http_server import HttpError, RequestHead
 
 Authorize = Callable[[RequestHead, Action, ProtectedResource], None]
 """Checks that the sender of a request may perform an action. ProtocolError (authentication or authorization)."""
 Content = Any
 """The result of a handler: content of the response, as JSON, or as text if the operation declares text; None for 204
-without a body; or a complete `http.Response`."""
+without a body; or a complete `http_server.Response`."""
 
 
 def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from emulator.broker.admin.http import HttpError, RequestHead, Response
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.authorization import Action, ResourceScope
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
+from emulator.net.http_server import HttpError, RequestHead, Response
 
 Handler = Callable[[AdminRequest], Awaitable[Content]]
 _SCOPES: Final = (ResourceScope.TOPIC, ResourceScope.NAMESPACE, ResourceScope.TENANT)

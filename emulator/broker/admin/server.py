@@ -7,8 +7,6 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from emulator.broker.admin.guard import AdminGuard
-from emulator.broker.admin.http import HttpConnection, HttpError, PreparedCall, RequestHead, Response
 from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize, allow_clients
 from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
@@ -16,8 +14,11 @@ from emulator.broker.explain.topics import NotKnown
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
 from emulator.broker.region import Region
+from emulator.config.region import RegionConfig
 from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
+from emulator.net.host_guard import HostGuard
+from emulator.net.http_server import HttpConnection, HttpError, PreparedCall, RequestHead, Response
 from emulator.net.network import Listener
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,13 @@ STATUS_BY_ERROR = {
 """ServerError -> HTTP status; 400 for all others."""
 
 
+def admin_guard(config: RegionConfig) -> HostGuard:
+    """Return the guard of a region's HTTP port, which rejects changes by web pages of other sites."""
+    names = (config.advertised_host, config.bind_host, config.internal_host, *config.admin_hosts)
+    remedy = "; add other names to admin_hosts in the topology"
+    return HostGuard(f"region {config.region}", names, remedy=remedy)
+
+
 class Admin:
     """The HTTP application of one region."""
 
@@ -54,7 +62,7 @@ class Admin:
         self, region: Region, links: dict[str, EmulatedLink], authorize: Authorize = allow_clients
     ) -> None:
         self._context = AdminContext(region, links, authorize)
-        self._guard = AdminGuard.of(region.config)
+        self._guard = admin_guard(region.config)
         self._listener: Listener | None = None
 
     async def start(self) -> int:

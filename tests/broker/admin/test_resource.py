@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.admin.http import HttpError, RequestHead
 from emulator.broker.admin.request import AdminRequest
 from emulator.broker.admin.resource import (
     Body,
@@ -16,6 +15,7 @@ from emulator.broker.admin.resource import (
     reads,
     split_path,
 )
+from emulator.net.http_server import HttpError, RequestHead
 
 
 async def nothing(call: AdminRequest) -> None:

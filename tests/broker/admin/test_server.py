@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin.http import BODY_BYTES_MAX, RequestHead
 from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import RouteMatch, RouteTable, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 from emulator.broker.authorization import Action, ProtectedResource
 from emulator.errors import ProtocolError, ServerError
+from emulator.net.http_server import BODY_BYTES_MAX, RequestHead
 from tests.broker.admin.served import DEADLINE_SECONDS, Served, reply_in, served
 
 LINK = "/geoemu/v1/links/us/eu"

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 
 from emulator import __version__
 from emulator.broker.admin import stats
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
@@ -20,6 +19,7 @@ from emulator.config.region import BrokerSettings
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.topic_policies import REGISTRY
 from emulator.model.stored_keys import BROKER_POLICIES_PATH
+from emulator.net.http_server import HttpError
 
 logger = logging.getLogger(__name__)
 

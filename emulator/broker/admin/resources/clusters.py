@@ -7,7 +7,6 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
@@ -16,6 +15,7 @@ from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import ClusterPath, parse_path
 from emulator.model.values import is_valid_name
 from emulator.net.addresses import in_url, is_loopback
+from emulator.net.http_server import HttpError
 from emulator.storage.configuration.contract import ABSENT, Conflict
 
 OBEYS = (ALLOWED_CLUSTERS,)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes
 from emulator.broker.explain.conditions import WaitScope, state_of
@@ -15,6 +14,7 @@ from emulator.core.replication.delivery_state import DeliveryState
 from emulator.model.conditions import CONDITIONS
 from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
+from emulator.net.http_server import HttpError
 
 WAIT_MS_MAX = 30_000
 POLL_SECONDS = 0.02

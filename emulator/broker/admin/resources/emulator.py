@@ -11,7 +11,6 @@ from typing import Any
 from emulator.broker import log_output
 from emulator.broker.admin import stats
 from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, text_of, wants_openmetrics
-from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.region_metrics import families_of
 from emulator.broker.admin.request import AdminContext, AdminRequest, Content
@@ -30,6 +29,7 @@ from emulator.model.frame_faults import (
 )
 from emulator.model.frame_faults import COUNT_MAX as FRAME_COUNT_MAX
 from emulator.model.values import CLIENTS
+from emulator.net.http_server import HttpError, Response
 
 
 async def status(call: AdminRequest) -> Content:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, reads
 from emulator.broker.explain import delivery, failover, translation
@@ -12,6 +11,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.replication.delivery_state import DeliveryState, parse_origin, parse_position
 from emulator.core.replication.update_records import UpdateRecords
 from emulator.model.values import Position
+from emulator.net.http_server import HttpError
 
 _TOPIC = "{tenant}/{namespace}/{topic}"
 

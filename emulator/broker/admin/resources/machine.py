@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
 from emulator.broker.environment import ShiftedClock
@@ -17,6 +16,7 @@ from emulator.model.values import (
     DiskCondition,
     checked_drift_ppm,
 )
+from emulator.net.http_server import HttpError
 from emulator.storage.contract import FaultableDisk
 
 

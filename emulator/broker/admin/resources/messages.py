@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.parsing import MESSAGE_ID, message_id_json, whole_number
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Handler, Operation, Query, Resource, reads
@@ -19,6 +18,7 @@ from emulator.broker.topic import reading
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
 from emulator.model.values import BEFORE_EVERYTHING, Position
+from emulator.net.http_server import HttpError, Response
 from emulator.wire.message_metadata import read_entry, read_metadata, read_properties
 from emulator.wire.payloads import decompress
 

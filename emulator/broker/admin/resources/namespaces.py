@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.parsing import OBJECT, PROPERTIES_BODY, limit_properties, policy_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads, stored_only
@@ -27,6 +26,7 @@ from emulator.core.policies.topic_policies import REGISTRY
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
+from emulator.net.http_server import HttpError, Response
 
 
 async def names(call: AdminRequest) -> Content:

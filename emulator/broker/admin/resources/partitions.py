@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from emulator.broker.admin import stats
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
@@ -15,6 +14,7 @@ from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import COORDINATORS
 from emulator.model.values import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, TopicName
+from emulator.net.http_server import HttpError
 
 
 def partitioned_topic(call: AdminRequest) -> tuple[TopicName, Partitioned]:

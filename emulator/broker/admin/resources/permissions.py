@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads, stored_only
 from emulator.broker.authorization import ResourceScope
 from emulator.core.policies.stored_only import PERMISSIONS
 from emulator.model.values import TopicName
+from emulator.net.http_server import HttpError
 
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
 GRANTS_MAX: Final = 10_000

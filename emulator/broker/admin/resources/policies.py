@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import codec_body, policy_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads
@@ -32,6 +31,7 @@ from emulator.core.policies.limits import (
 from emulator.core.policies.topic_policies import REGISTRY
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import StoredKey
+from emulator.net.http_server import HttpError
 
 UNSET_BY_NULL: Final = frozenset({"deduplicationSnapshotInterval"})
 """Path segments of policies that tools remove by setting null."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, reads
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, full_topic
+from emulator.net.http_server import HttpError
 
 WAIT_MS_MAX = 30_000
 

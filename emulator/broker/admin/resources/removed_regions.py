@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Resource, changes, reads
 from emulator.broker.region import Region
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model.values import BEFORE_EVERYTHING
+from emulator.net.http_server import HttpError
 
 
 def _other_region(call: AdminRequest) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.core.schemas.json_text import BadSchema
 from emulator.core.schemas.key_value import data_as_text, data_from_text
 from emulator.core.schemas.versions import Version
 from emulator.model.values import Schema, SchemaType
+from emulator.net.http_server import HttpError, Response
 
 _NEVER_REGISTERED: Final = frozenset({SchemaType.NONE, SchemaType.AUTO_CONSUME})
 

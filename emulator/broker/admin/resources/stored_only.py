@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import codec_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads, stored_only
@@ -22,6 +21,7 @@ from emulator.core.policies.declaration import Codec
 from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE, RESOURCE_GROUP
 from emulator.model.stored_keys import NamespacePath, StoredOnlyPath, parse_path
 from emulator.model.values import is_valid_name
+from emulator.net.http_server import HttpError
 
 DOCUMENTS_MAX: Final = 1_000
 """Maximum number of documents of one kind."""

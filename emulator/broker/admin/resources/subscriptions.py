@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import (
     MESSAGE_ID,
     PROPERTIES_BODY,
@@ -26,6 +25,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.policies.codecs import BOOLEAN
 from emulator.model.values import AFTER_EVERYTHING, Position
+from emulator.net.http_server import HttpError
 
 ANALYSED_ENTRIES_MAX = 10_000
 READ_ENTRIES = 500

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import known_clusters, regions_of
 from emulator.broker.metadata.tenancy import Tenant
 from emulator.broker.region import Region
 from emulator.model.values import is_valid_name
+from emulator.net.http_server import HttpError
 
 NAMES_MAX = 1_000
 

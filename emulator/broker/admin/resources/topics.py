@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from emulator.broker.admin import stats
-from emulator.broker.admin.guard import host_in
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import PROPERTIES_BODY, limit_properties, message_id_json
 from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
 from emulator.broker.admin.resource import Operation, Query, Resource, changes, reads
@@ -31,6 +29,8 @@ from emulator.core.partitions import partition_names
 from emulator.model.stored_keys import TopicPropertiesKey
 from emulator.model.transaction_names import COORDINATORS
 from emulator.model.values import NON_PERSISTENT, PERSISTENT, TopicName
+from emulator.net.host_guard import host_in
+from emulator.net.http_server import HttpError
 
 
 async def subscriptions(call: AdminRequest) -> Content:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
@@ -17,6 +16,7 @@ from emulator.core.transactions.keys import KeyState
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.errors import ProtocolError
 from emulator.model.transaction_names import SEPARATOR, TxnId, full_text
+from emulator.net.http_server import HttpError
 
 NUMBER_MAX = 2**64 - 1
 

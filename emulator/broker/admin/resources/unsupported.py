@@ -6,11 +6,11 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.parsing import OBJECT, names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import cluster_document
+from emulator.net.http_server import HttpError
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property by which tools create a shadow topic: the name of its source topic."""

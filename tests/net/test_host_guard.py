@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.admin.guard import AdminGuard, host_in
-from emulator.broker.admin.http import HttpError, RequestHead
+from emulator.broker.admin.server import admin_guard
 from emulator.config.region import RegionConfig
+from emulator.net.host_guard import HostGuard, host_in
+from emulator.net.http_server import HttpError, RequestHead
 
-GUARD = AdminGuard.of(
+GUARD = admin_guard(
     RegionConfig(
         "us",
         "test",
@@ -20,10 +21,10 @@ GUARD = AdminGuard.of(
 )
 
 
-def refusal(method: str, host: str, origin: str | None = None) -> int:
+def refusal(method: str, host: str, origin: str | None = None, guard: HostGuard = GUARD) -> int:
     headers = {"host": host} | ({} if origin is None else {"origin": origin})
     try:
-        GUARD.check(RequestHead(method, "/", headers))
+        guard.check(RequestHead(method, "/", headers))
     except HttpError as problem:
         return problem.status
     return 0
@@ -93,6 +94,19 @@ def test_reading_is_not_guarded(method: str) -> None:
     assert refusal(method, "evil.example", "http://evil.example") == 0
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:80", None, 0),
+        ("localhost:80", "http://localhost:80", 0),
+        ("evil.example", None, 421),
+        ("localhost", "http://evil.example", 403),
+    ],
+)
+def test_a_server_may_guard_reading_too(host: str, origin: str | None, status: int) -> None:
+    assert refusal("GET", host, origin, HostGuard("the dashboard", guards_reads=True)) == status
+
+
 def test_the_response_names_the_option_to_set() -> None:
     with pytest.raises(HttpError, match=r"'evil' is not a name of region us.*192\.168\.7\.20.*admin_hosts"):
         GUARD.check(RequestHead("PUT", "/", {"host": "evil"}))
@@ -110,7 +124,7 @@ def test_odd_authorities_have_a_host_or_none(authority: str, host: str) -> None:
 )
 def test_the_address_that_the_client_connected_to_may_be_called(local_address: str, host: str) -> None:
     """A region that listens on every address has no list of its names."""
-    everywhere = AdminGuard.of(RegionConfig("us", "test", bind_host="0.0.0.0", advertised_host=""))
+    everywhere = admin_guard(RegionConfig("us", "test", bind_host="0.0.0.0", advertised_host=""))
     everywhere.check(
         RequestHead("PUT", "/", {"host": host, "origin": f"http://{host}"}, local_address=local_address)
     )
