@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from emulator.cli import (
     run,
+    client_environment,
     regions,
     links,
     machines,
@@ -24,6 +25,7 @@ from emulator.cli.application import app
 
 FAMILIES = (
     run,
+    client_environment,
     regions,
     links,
     machines,

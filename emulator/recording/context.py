@@ -126,15 +126,15 @@ class RegionAddress(Protocol):
 
 
 def environment_variables(
-    run_dir: Path, actor: str, region: str, regions: Iterable[RegionAddress]
+    run_dir: Path, actor: str | None, region: str, regions: Iterable[RegionAddress]
 ) -> dict[str, str]:
-    """Return the environment variables for a program that works in `region`. Raises KeyError if there is no such
-    region."""
+    """Return the environment variables for a program that works in `region`. `actor` None: the program is recorded
+    under a name of its own. Raises KeyError if there is no such region."""
     known = {one.name: one for one in regions}
     region_address = known[region]
     return {
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
-        ACTOR_VARIABLE: actor,
+        **({} if actor is None else {ACTOR_VARIABLE: actor}),
         "GEOEMU_REGION": region,
         "GEOEMU_SERVICE_URL": region_address.service_url,
         "GEOEMU_ADMIN_URL": region_address.admin_url,
