@@ -233,6 +233,17 @@ Expect = Annotated[
         ),
     ),
 ]
+ContractFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--contract",
+        metavar="FILE",
+        help=(
+            "YAML file with `contract` and `expect` as in a scenario. They are stored with the run, so later verdicts "
+            "check them too (docs/OWN_SERVICE.md)."
+        ),
+    ),
+]
 JunitFile = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Also write the checks as JUnit XML.")
 ]

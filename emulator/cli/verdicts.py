@@ -24,6 +24,7 @@ from emulator.cli.application import (
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
+    ContractFile,
     EngineName,
     Expect,
     Followed,
@@ -111,6 +112,7 @@ def verify(
     markdown: MarkdownFile = None,
     engine: EngineName = None,
     message: Followed = None,
+    contract: ContractFile = None,
     follow: FollowRun = False,
 ) -> None:
     """Check the stored logs of a run against its clients' histories. Exit code 0 valid, 1 invalid or a
@@ -128,8 +130,22 @@ def verify(
         "follow": follow,
     }
     path = verified_run(directory, run_dir)
+    if contract is not None:
+        _store_contract(contract, path)
     command = _command_in_network if in_network else _command_here
     raise typer.Exit(_perform(command(path, as_json, options), follow=follow))
+
+
+def _store_contract(file: Path, run_dir: Path) -> None:
+    """Store what a contract file requires in a run directory. Raises ConfigurationError for an invalid file, Refused
+    for a directory without a run."""
+    from emulator.scenarios.contract_file import load_contract
+    from spark_jobs.sources.run_folder import looks_like_a_run
+
+    terms = load_contract(file)
+    if not looks_like_a_run(run_dir):
+        raise Refused(f"{run_dir} is not a run directory; use one that `geoemu up` or `geoemu run` created")
+    terms.store(run_dir)
 
 
 def _command_here(path: Path, as_json: bool, options: Mapping[str, Any]) -> list[str]:
