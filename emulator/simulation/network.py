@@ -169,6 +169,15 @@ class HostNetwork:
             raise
         return endpoint.transport, protocol
 
+    def round_trip_seconds(self, host: str) -> float:
+        """Return the maximum round trip to a host while the links are up."""
+        target, network = self._network.resolve(host), self._network
+        ways = (
+            network.link(self.location, target.location).shape,
+            network.link(target.location, self.location).shape,
+        )
+        return sum(way.latency_ms + way.jitter_ms for way in ways) / 1000
+
     def _free_port(self) -> int:
         while True:
             port = self._next_port

@@ -18,7 +18,6 @@ from emulator.config.region import LinkShape, RegionConfig
 from emulator.errors import StorageError
 from emulator.model.frame_faults import FrameFault
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
-from emulator.net.network import Network
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.durable_media import DiskFaults, Medium
@@ -211,7 +210,7 @@ class SimulatedRegion:
         self._schedule_exit(host)
 
     async def _recover(self, host: Host) -> tuple[Region, Admin]:
-        network: Network = host.network
+        network = host.network
         links = {
             name: self._new_link(name, host)
             for name in (*(peer.region for peer in self.config.peers), CLIENTS)
@@ -225,7 +224,7 @@ class SimulatedRegion:
             wall_clock_ms=host.wall_clock_ms,
             random=host.random,
             network=network,
-            peer_network=EmulatedNetwork(network, by_address),
+            peer_network=EmulatedNetwork(network, by_address, network.round_trip_seconds),
             client_link=links[CLIENTS],
             store=store,
             configuration=self._configuration.open_on(host),

@@ -36,6 +36,11 @@ from emulator.config.region import LinkShape
 from emulator.model.frame_faults import BETWEEN_REGIONS, FrameFault, Sender
 from emulator.net.network import Listener, Network, abort_with_reset
 
+REQUEST_SECONDS = 1.5
+"""Maximum time for the network's response to a connection request, without its round trip. A kernel repeats a lost
+request after one second, then after two, four and so on. An attempt that ends after its first repetition, and is
+followed by another one, repeats the request about every second. So a healed network connects within that time."""
+
 __all__ = ["EmulatedLink", "EmulatedNetwork", "EmulatedProtocol", "LinkCut"]
 
 
@@ -360,13 +365,25 @@ class LinkCut(OSError):
     """Error of a connection attempt while the link is cut."""
 
 
+def _negligible(host: str) -> float:
+    """Return the round trip of a network that is fast compared with REQUEST_SECONDS, as every real one is."""
+    return 0.0
+
+
 class EmulatedNetwork:
     """A Network whose connections to peers are emulated."""
 
-    def __init__(self, network: Network, links: dict[tuple[str, int], EmulatedLink]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        links: dict[tuple[str, int], EmulatedLink],
+        round_trip_seconds: Callable[[str], float] = _negligible,
+    ) -> None:
+        """`round_trip_seconds` returns the round trip to a host over `network`, without the emulated latency."""
         self._network = network
         self._links = links
         """(host, port) of a peer -> the link to it."""
+        self._round_trip_seconds = round_trip_seconds
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
@@ -378,4 +395,5 @@ class EmulatedNetwork:
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         link = self._links[host, port]
         await link.admit()
-        return await self._network.connect(lambda: EmulatedProtocol(protocol_factory(), link), host, port)
+        async with asyncio.timeout(REQUEST_SECONDS + self._round_trip_seconds(host)):
+            return await self._network.connect(lambda: EmulatedProtocol(protocol_factory(), link), host, port)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
+"""Maximum time of a connection attempt, including the time for which the emulated link holds it."""
 HANDSHAKE_SECONDS = 15.0
 """Maximum time from an open connection to CONNECTED; longer than what the remote region allows, which sends ERROR."""
 _LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_SILENT, Cause.LINK_UNFINISHED)

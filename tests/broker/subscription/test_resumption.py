@@ -7,8 +7,9 @@ import asyncio
 
 import pytest
 
-from emulator.broker.replication.link import CONNECT_DEADLINE_SECONDS
+from emulator.broker.links.emulation import REQUEST_SECONDS
 from emulator.client import Consumer, InitialPosition, Producer
+from emulator.config.region import LinkShape
 from emulator.simulation.world import World, world
 from tests.broker.regions import broker_of
 
@@ -16,9 +17,8 @@ __all__ = ["world"]
 
 TOPIC = "persistent://public/default/orders"
 RESUMED_SECONDS = 2.0
-ATTEMPT_SECONDS = CONNECT_DEADLINE_SECONDS + 1
-"""Time after which a region connects again if a cut link lost its connection request. Kernels repeat the request after
-one and three seconds, the simulated network does not."""
+CALM_SECONDS = 21.0
+"""Time after which a link that was lost once counts as lost after one silent interval again (RE4)."""
 LONG_SECONDS = 100.0
 """An absence in which several snapshots time out, and the waits between them grow."""
 
@@ -70,8 +70,36 @@ async def test_positions_follow_within_two_seconds_of_a_return(
     if loading is not None:
         loading.cancel()
     {"killed": world.start, "paused": world.resume, "cut": lambda name: world.heal()}[absence]("ap")
-    lost_request = ATTEMPT_SECONDS if absence == "cut" else 0.0
-    await world.simulation.until(lambda: follows(world), within_seconds=RESUMED_SECONDS + lost_request)
+    await world.simulation.until(lambda: follows(world), within_seconds=RESUMED_SECONDS)
+
+
+@pytest.mark.world("us", "eu", "ap")
+async def test_positions_follow_within_two_seconds_of_any_moment_of_a_connection_attempt(
+    world: World,
+) -> None:
+    """The cut link loses the connection request, or the responses to it, at each part of an attempt."""
+    producer, consumer = await consumed(world)
+    for part in range(8):
+        world.cut("us", "ap")
+        await consume(producer, consumer)
+        await passes(world, 4.0 + part * REQUEST_SECONDS / 4)
+        assert not broker_of(world, "us").peers["ap"].connected
+        world.heal()
+        await world.simulation.until(lambda: follows(world), within_seconds=RESUMED_SECONDS)
+        await passes(world, CALM_SECONDS)
+
+
+@pytest.mark.world("us", "eu")
+async def test_a_link_whose_round_trip_is_longer_than_the_limit_of_a_request_is_established(
+    world: World,
+) -> None:
+    link = broker_of(world, "us").peers["eu"]
+    await world.simulation.until(lambda: link.connected)
+    for one, other in (("us", "eu"), ("eu", "us")):
+        world.simulation.network.shape(one, other, LinkShape(latency_ms=REQUEST_SECONDS * 600))
+    world.simulation.network.reset("us", "eu")
+    await world.simulation.until(lambda: not link.connected)
+    await world.simulation.until(lambda: link.connected, within_seconds=60)
 
 
 @pytest.mark.world("us", "eu", "ap")
