@@ -37,11 +37,11 @@ from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.checks.snapshots_safe import with_named
 from spark_jobs.checks.unclaimed import find_unclaimed
 from spark_jobs.engines.frames import Column, DataFrame, F, cached
+from spark_jobs.evidence.positions import LEDGER
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import place_text
 from spark_jobs.sources.policies import NEVER_MS
-from spark_jobs.sources.stored_values import LEDGER
 from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 

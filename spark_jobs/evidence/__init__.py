@@ -7,5 +7,6 @@ decoders.
 cursors.py               positions of subscriptions
 grants.py                exclusive access
 metadata_fold.py         the documents that result from metadata events
+positions.py             the positions that a log can have
 transaction_journals.py  transaction keys
 """

@@ -18,10 +18,10 @@ from itertools import accumulate
 from typing import Any
 
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
+from spark_jobs.evidence.positions import LEDGER
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import each_copy
-from spark_jobs.sources.stored_values import LEDGER
 
 SLICES = 60
 """Number of slices of a run."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.evidence.positions import LEDGER
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.transactions import PLAIN, with_fates
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.policies import Namespace, ReplicationPolicy
-from spark_jobs.sources.stored_values import LEDGER
 
 ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
 """The columns that identify a message."""
@@ -46,7 +46,7 @@ def entry_text(position: Column) -> Column:
 
 
 def place_number(ledger: Column, entry: Column) -> Column:
-    """Return a number that orders the entries of one log, as `stored_values.place_number` does."""
+    """Return a number that orders the entries of one log, as `evidence.positions.place_number` does."""
     return ledger * F.lit(LEDGER) + entry
 
 

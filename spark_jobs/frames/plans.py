@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_jobs.engines.frames import DataFrame, F, cached, schema, small_frame
+from spark_jobs.evidence.positions import LEDGER
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import place_number
 from spark_jobs.sources.plans import RecordedPlan, topics_of
-from spark_jobs.sources.stored_values import LEDGER
 
 Outcome = Literal["kept", "exceeded", "missed", "not followed", "moved", "consumed in both"]
 """`exceeded`: more messages than planned were redelivered. `missed`: fewer, although the numbers must be equal."""

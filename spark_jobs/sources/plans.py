@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.sources.stored_values import LEDGER
+from spark_jobs.evidence.positions import LEDGER
 
 Range = tuple[int, int]
 

@@ -16,14 +16,11 @@ from typing import Any
 from spark_jobs.engines.frames import DataFrame, schema, small_frame
 from spark_jobs.evidence.cursors import consumed_ranges, cursors_of, read_position
 from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked, stored_grants
+from spark_jobs.evidence.positions import is_place, place_number
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, JournalRow, rows_of
 from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.run_folder import EvidenceDamage
-
-LEDGER = 1 << 36
-"""Factor that makes a position one number of 64 bits: `ledger * LEDGER + entry`. Ledgers have ids up to 2^27: the first
-one of a region is below 10,000,000 (`ledger_id_base`)."""
 
 SNAPSHOT_SCHEMA = schema(
     "topic string, region string, position string, upto bigint, other_region string, other_upto bigint,"
@@ -104,16 +101,6 @@ class KeyEvidence:
     entries: DataFrame
     is_known: bool
     """Whether any client used a transaction key."""
-
-
-def place_number(ledger: int, entry: int) -> int:
-    """Return a number that orders the entries of one log."""
-    return ledger * LEDGER + entry
-
-
-def is_place(ledger: int, entry: int) -> bool:
-    """Whether `place_number` is defined; entry -1 is the position before the first entry of a ledger."""
-    return 0 <= ledger < 1 << 27 and -1 <= entry < LEDGER
 
 
 def read_position_claims(

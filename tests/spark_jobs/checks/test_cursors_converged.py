@@ -10,9 +10,9 @@ import pytest
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks.check import Circumstances
 from spark_jobs.checks.cursors_converged import CHECK
+from spark_jobs.evidence.positions import place_number
 from spark_jobs.frames.quiescence import RunEnd
 from spark_jobs.sources.policies import Namespace
-from spark_jobs.sources.stored_values import place_number
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import (
     NAMESPACES,

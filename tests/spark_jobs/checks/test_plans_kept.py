@@ -11,10 +11,10 @@ from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks.check import Circumstances
 from spark_jobs.checks.plans_kept import over_estimates, plan_figures, plans_kept
 from spark_jobs.engines.contract import QueryEngine
+from spark_jobs.evidence.positions import place_number
 from spark_jobs.frames.plans import PlanComparison, compare_plans
 from spark_jobs.frames.summary import summarise_history
 from spark_jobs.sources.plans import recorded_plans
-from spark_jobs.sources.stored_values import place_number
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import (
     NAMESPACES,

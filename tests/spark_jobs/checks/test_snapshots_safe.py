@@ -9,8 +9,8 @@ from spark_jobs.checks import snapshots_safe
 from spark_jobs.checks.check import Circumstances
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.frames import use_engine
+from spark_jobs.evidence.positions import place_number
 from spark_jobs.sources.policies import Namespace
-from spark_jobs.sources.stored_values import place_number
 from tests.spark_jobs.literal import (
     TOPIC,
     Row,

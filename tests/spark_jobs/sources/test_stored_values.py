@@ -10,7 +10,8 @@ import pytest
 from emulator.model.stored_keys import CursorKey
 from emulator.storage.contract import ledger_id_base
 from spark_jobs.engines.contract import QueryEngine
-from spark_jobs.sources.stored_values import LEDGER, place_number, read_position_claims
+from spark_jobs.evidence.positions import LEDGER, place_number
+from spark_jobs.sources.stored_values import read_position_claims
 
 TOPIC = "persistent://public/default/t"
 
