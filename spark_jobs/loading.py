@@ -6,14 +6,28 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, small_frame
+from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, read, small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.history import events_of, read_history, renumbered
 from spark_jobs.frames.messages import stored_messages
 from spark_jobs.frames.metadata import SharedMetadata, read_metadata
 from spark_jobs.frames.quiescence import RunEnd
-from spark_jobs.frames.summary import HistorySummary, LogSummary, outages, summarise_history, summarise_logs
+from spark_jobs.frames.stored_values import (
+    newest_entries,
+    read_cursors,
+    read_keys,
+    read_ownership,
+    read_position_claims,
+)
+from spark_jobs.frames.summary import (
+    HistorySummary,
+    LogSummary,
+    damages_in,
+    outages,
+    summarise_history,
+    summarise_logs,
+)
 from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.region_log import (
     read_coordinators,
@@ -22,8 +36,8 @@ from spark_jobs.sources.region_log import (
     read_trimmed,
     read_values,
 )
+from spark_jobs.sources.region_values import region_values
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
-from spark_jobs.sources.stored_values import read_keys, read_ownership, read_position_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +55,10 @@ class LoadedRun:
     read_at_ms: float
     """Time at which all logs had been read, on this machine's clock."""
     trimmed: DataFrame
+    stored: DataFrame
+    """What regions store besides logs, in the schema `region_values.VALUE_SCHEMA`."""
     values: Sequence[RegionValue]
-    """Stored cursors and grants."""
+    """Stored grants."""
     ends: Mapping[tuple[str, str], int]
     """Highest entry id by region and topic, where it may be larger than the id of the newest stored entry."""
     journals: Sequence[CoordinatorEntry]
@@ -83,7 +99,8 @@ def load(folder: RunFolder) -> LoadedRun:
     read_at_ms = time.time() * 1000 if folder.export is None else folder.export.read_at_ms
     trimmed, trim_damages = read_trimmed(folder, history.topics)
     ends = read_ends(folder)
-    values, value_damages = read_values(folder)
+    stored = cached(read(region_values(folder, history.topics)))
+    values, _ = read_values(folder)
     transactional = bool(history.in_transactions or any(log.in_transactions for log in logs.values()))
     journals, journal_damages = read_coordinators(folder) if transactional else ([], [])
     return LoadedRun(
@@ -94,13 +111,14 @@ def load(folder: RunFolder) -> LoadedRun:
         logs=logs,
         read_at_ms=read_at_ms,
         trimmed=trimmed,
+        stored=stored,
         values=values,
         ends=ends,
         journals=journals,
         metadata=read_metadata(folder),
         is_transactional=transactional,
         damages=[*damages, *trim_damages],
-        value_damages=value_damages,
+        value_damages=damages_in(stored),
         journal_damages=journal_damages,
     )
 
@@ -118,7 +136,9 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         *("source_ledger", "source_entry", "publish_time_ms", "marker"),
     )
     claims, claim_damages = read_position_claims(
-        [row.asDict() for row in markers.collect()], run.values, _newest_entries(run), history.topics
+        [row.asDict() for row in markers.collect()],
+        read_cursors(run.stored, newest_entries(run.rows, run.ends)),
+        history.topics,
     )
     ownership, grant_damages = read_ownership(run.values, history.epochs, history.topics)
     keys, key_damages = read_keys(run.journals, in_history=history.with_keys > 0)
@@ -158,14 +178,3 @@ def _end_of(run: LoadedRun) -> RunEnd:
         folder.routes,
         [log.region for log in folder.logs if log.has_other_clock],
     )
-
-
-def _newest_entries(run: LoadedRun) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the ledger and the highest entry id by region and topic, of topics with a readable entry."""
-    readable = run.rows.where(F.col("damage").isNull()).groupBy("region", "topic")
-    newest = readable.agg(F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id"))
-    found = {(row["region"], row["topic"]): (row["ledger_id"], row["entry_id"]) for row in newest.collect()}
-    for place, end in run.ends.items():
-        if place in found:
-            found[place] = (found[place][0], max(found[place][1], end))
-    return found

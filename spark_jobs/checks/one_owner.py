@@ -15,7 +15,7 @@ from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.messages import position_text
-from spark_jobs.sources.stored_values import Ownership
+from spark_jobs.frames.stored_values import Ownership
 from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "DataFrame", "F", "Window"]
 
+BATCH_ROWS = 16_384
+"""Maximum number of rows of one batch."""
 _engine: ContextVar[QueryEngine] = ContextVar("engine")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,6 +89,14 @@ def record_batch(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.RecordB
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def record_batches(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Convert rows to columns, in at least one batch: Spark detects from the first one that there are columns."""
+    remaining = iter(rows)
+    while some := list(islice(remaining, BATCH_ROWS)):
+        yield record_batch(some, schema)
+    yield record_batch([], schema)
 
 
 def small_frame(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.run.json_text import parse_json
+from spark_jobs.evidence.positions import is_entry
 
 PART_IDS = 4096
 CLAIMS = -1
@@ -89,6 +90,15 @@ def read_position(head: bytes, parts: Parts) -> StoredPosition:
         bool(state.get("generation")),
         (state.get("generation", 0), CLAIMS) in parts,
     )
+
+
+def checked_cursor(head: bytes, parts: Parts) -> tuple[StoredPosition, list[Range]]:
+    """Decode a cursor and its ranges. ValueError if it is not a cursor, or has an entry id that no log can have."""
+    ranges, position = consumed_ranges(head, parts), read_position(head, parts)
+    ids = (position.mark_delete, *(entry for one in ranges for entry in one))
+    if wrong := next((entry for entry in ids if not is_entry(entry)), None):
+        raise ValueError(f"{wrong} is no entry id")
+    return position, ranges
 
 
 def cursors_of(values: Iterable[tuple[str, bytes]]) -> list[tuple[CursorKey, bytes, Parts]]:

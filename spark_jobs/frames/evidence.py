@@ -10,7 +10,7 @@
                     to it, how many `times` it was delivered
     strays          one row per subscription and position of a delivery that names no message, where no message is
                     stored and none was trimmed
-    claims          the positions in snapshots, updates and stored cursors (`sources/stored_values.py`)
+    claims          the positions in snapshots, updates and stored cursors (`frames/stored_values.py`)
     ownership       grants of exclusive access, and the responses to clients (`evidence/grants.py`)
     outages         one row per outage of a region
     trimmed         the entry ids below which retention removed entries
@@ -42,9 +42,9 @@ from spark_jobs.frames.deliveries import (
 )
 from spark_jobs.frames.messages import ORIGIN, entry_text, join_messages, places_of, publishes
 from spark_jobs.frames.quiescence import Quiescence, RunEnd, quiescence
+from spark_jobs.frames.stored_values import KeyEvidence, Ownership, PositionClaims
 from spark_jobs.frames.transactions import with_ends, without_void_acks
 from spark_jobs.sources.policies import NEVER_MS, Namespace
-from spark_jobs.sources.stored_values import KeyEvidence, Ownership, PositionClaims
 
 OUTAGE_SCHEMA = schema("region string, down_ms double, up_ms double")
 """`up_ms` is null for a region that stayed down."""

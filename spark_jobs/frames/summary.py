@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.sources.run_folder import EvidenceDamage
 
 DAMAGES_SHOWN_MAX = 5
 _EPOCH = ("region", "topic", "producer", "topic_epoch")
@@ -109,6 +110,14 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
         in_transactions=row["in_transactions"],
         with_keys=row["with_keys"],
     )
+
+
+def damages_in(rows: DataFrame) -> list[EvidenceDamage]:
+    """Return the first DAMAGES_SHOWN_MAX different damages of each region among the rows of a source."""
+    damages = rows.where(F.col("damage").isNotNull()).groupBy("region")
+    shown = F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX)
+    found = sorted(damages.agg(shown.alias("damages")).collect(), key=lambda row: str(row["region"]))
+    return [EvidenceDamage(text, row["region"]) for row in found for text in row["damages"]]
 
 
 def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:

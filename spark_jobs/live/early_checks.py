@@ -20,13 +20,13 @@ from spark_jobs.engines.frames import DataFrame, F, release, small_frame
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, missing_copies
 from spark_jobs.frames.messages import position_text
 from spark_jobs.frames.quiescence import Quiescence
-from spark_jobs.live.window import JoinedWindow
-from spark_jobs.sources.stored_values import (
+from spark_jobs.frames.stored_values import (
     PositionClaims,
     read_keys,
     read_ownership,
     read_position_claims,
 )
+from spark_jobs.live.window import JoinedWindow
 from spark_jobs.verdict import CheckResult
 
 
@@ -62,7 +62,7 @@ class EarlyChecks:
         self._markers: list[Sequence[Mapping[str, Any]]] = []
         """Markers of the latest steps."""
         self._nothing = small_frame([], OUTAGE_SCHEMA)
-        self._claims, _ = read_position_claims([], [], {}, ())
+        self._claims, _ = read_position_claims([], None, ())
         self._ownership, _ = read_ownership([], [], ())
         self._keys, _ = read_keys([], in_history=False)
 
@@ -76,7 +76,7 @@ class EarlyChecks:
         """Return the final findings of a step, by the name of their check. `markers`: new rows with a marker."""
         self._markers = [*self._markers[1 - MARKER_STEPS :], markers]
         recent = [marker for of_step in self._markers for marker in of_step]
-        claims = read_position_claims(recent, [], {}, history_topics)[0] if recent else self._claims
+        claims = read_position_claims(recent, None, history_topics)[0] if recent else self._claims
         evidence = self._evidence(joined, trimmed, claims)
         findings = self._find(evidence, joined)
         if recent:

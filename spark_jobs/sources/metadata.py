@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from emulator.run.json_text import readable
 from emulator.storage.group import decode_group
 from emulator.wire.entry_layout import metadata_bounds
 from emulator.wire.message_metadata import read_entry
-from spark_jobs.engines.frames import record_batch, schema
+from spark_jobs.engines.frames import record_batches, schema
 from spark_jobs.evidence.metadata_events import (
     EXISTENCE,
     NUMBER_MAX,
@@ -48,12 +47,11 @@ from spark_jobs.evidence.metadata_events import (
     read_record,
 )
 from spark_jobs.sources.contract import Group, LogDamaged
-from spark_jobs.sources.region_log import STORED_READERS
+from spark_jobs.sources.region_log import STORED_READERS, size_of
 from spark_jobs.sources.run_folder import RegionLog, RunFolder
 from spark_jobs.sources.sqlite import connect_read_only
 
 STORE_FILE = "configuration.sqlite"
-BATCH_ROWS = 16_384
 _WITH_EVENTS = ("events", "answer")
 """Kinds of messages in the event topic that contain events."""
 _EVENT = (
@@ -143,7 +141,7 @@ class ConfigurationStores:
             rows = list(_store_rows(part, self.settings[part], _read_store(self.run, part)))
         except StoreUnreadable as problem:
             rows = [(str(problem), part, *[None] * (len(STORE_SCHEMA) - 2))]
-        yield from _in_batches(rows, STORE_SCHEMA)
+        yield from record_batches(rows, STORE_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -163,13 +161,10 @@ class MetadataEvents:
         return self.logs
 
     def size_bytes(self) -> int | None:
-        """Return the size of the whole logs; None with Kafka, where it is unknown before reading."""
-        if any(log.backend == "kafka" for log in self.logs):
-            return None
-        return sum(log.size_bytes for log in self.logs)
+        return size_of(self.logs)
 
     def read(self, part: RegionLog) -> Iterator[pa.RecordBatch]:
-        yield from _in_batches(self._rows(part), EVENT_SCHEMA)
+        yield from record_batches(self._rows(part), EVENT_SCHEMA)
 
     def _rows(self, log: RegionLog) -> Iterator[Sequence[Any]]:
         reader = STORED_READERS.get(log.backend)
@@ -190,14 +185,6 @@ class MetadataEvents:
     @staticmethod
     def _damage(log: RegionLog, sentence: str) -> Sequence[Any]:
         return sentence, log.region, *[None] * (len(EVENT_SCHEMA) - 2)
-
-
-def _in_batches(rows: Iterable[Sequence[Any]], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as columns, at least one batch: Spark detects from the first one that there are columns."""
-    remaining = iter(rows)
-    while some := list(islice(remaining, BATCH_ROWS)):
-        yield record_batch(some, columns)
-    yield record_batch([], columns)
 
 
 def event_values(event: MetadataEvent) -> Sequence[Any]:

@@ -61,10 +61,7 @@ class RegionLogs:
         return [part for log in self.logs for part in slices_of(log)]
 
     def size_bytes(self) -> int | None:
-        """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
-        if any(log.backend == "kafka" for log in self.logs):
-            return None
-        return sum(log.size_bytes for log in self.logs)
+        return size_of(self.logs)
 
     def read(self, part: LogSlice) -> Iterator[pa.RecordBatch]:
         yield from row_batches(part)
@@ -125,6 +122,20 @@ def _read_each(
         except (LogDamaged, StorageError) as damage:
             damages.append(EvidenceDamage(str(damage), log.region))
     return found, damages
+
+
+def stored_bytes(folder: RunFolder, table: str) -> int | None:
+    """Return the size of the files from which a table of `export_log.SCHEMAS` is read: the whole logs, or the files of
+    an export; None with Kafka, where it is unknown before reading."""
+    if folder.export is not None:
+        return sum(file.size_bytes for file in folder.export.of(export_log.table_name(table)))
+    return size_of(folder.logs)
+
+
+def size_of(logs: Iterable[RegionLog]) -> int | None:
+    """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
+    logs = list(logs)
+    return None if any(log.backend == "kafka" for log in logs) else sum(log.size_bytes for log in logs)
 
 
 def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDamage]]:

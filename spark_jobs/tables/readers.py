@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.run.history_schema import LINK_VERBS, REGION_VERBS
-from emulator.run.json_text import parse_json
 from emulator.storage.group import decode_group
 from emulator.wire.message_metadata import EntryDetails, read_entry
 from spark_jobs.engines.contract import PartitionedSource
 from spark_jobs.engines.frames import record_batch
-from spark_jobs.evidence.cursors import Range, consumed_ranges, cursors_of
+from spark_jobs.evidence.cursors import Range, checked_cursor, cursors_of
 from spark_jobs.evidence.metadata_events import as_written
 from spark_jobs.frames.history import HistoryLines, history_lines
 from spark_jobs.sources.contract import Group, LogDamaged
@@ -35,6 +34,7 @@ from spark_jobs.sources.region_log import (
     READERS,
     LogSlice,
     row_batches,
+    size_of,
     slices_of,
 )
 from spark_jobs.sources.run_folder import RegionLog, RunFolder
@@ -121,10 +121,7 @@ class LogTable(TableReader):
         return [part for log in self.logs for part in slices_of(log)]
 
     def size_bytes(self) -> int | None:
-        """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
-        if any(log.backend == "kafka" for log in self.logs):
-            return None
-        return sum(log.size_bytes for log in self.logs)
+        return size_of(self.logs)
 
     def _is_wanted(self, group: Group) -> bool:
         return (
@@ -247,10 +244,10 @@ class CursorTable(LogTable):
             return
         for key, head, parts in cursors_of(values):
             try:
-                mark_delete = int(parse_json(head)["mark_delete"])
-                ranges = _after(mark_delete, consumed_ranges(head, parts))
-                yield log.region, key.topic, key.subscription, mark_delete, ranges, None
-            except (ValueError, KeyError, TypeError) as problem:
+                position, consumed = checked_cursor(head, parts)
+                ranges = _after(position.mark_delete, consumed)
+                yield log.region, key.topic, key.subscription, position.mark_delete, ranges, None
+            except ValueError as problem:
                 what = f"the cursor of {key.subscription} in {log.region} cannot be read: {problem}"
                 yield self._damage(what, log.region)
 

@@ -14,12 +14,7 @@ from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.messages import stored_messages
 from spark_jobs.frames.quiescence import RunEnd
-from spark_jobs.sources.entry_columns import ROW_SCHEMA
-from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
-from spark_jobs.sources.history_files import full_topic, row_of
-from spark_jobs.sources.policies import NEVER_MS, Namespace
-from spark_jobs.sources.region_log import TRIMMED_SCHEMA
-from spark_jobs.sources.stored_values import (
+from spark_jobs.frames.stored_values import (
     CURSOR_SCHEMA,
     POSITION_SCHEMA,
     SNAPSHOT_SCHEMA,
@@ -28,6 +23,11 @@ from spark_jobs.sources.stored_values import (
     read_keys,
     read_ownership,
 )
+from spark_jobs.sources.entry_columns import ROW_SCHEMA
+from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
+from spark_jobs.sources.history_files import full_topic, row_of
+from spark_jobs.sources.policies import NEVER_MS, Namespace
+from spark_jobs.sources.region_log import TRIMMED_SCHEMA
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from spark_jobs.engines.frames import DataFrame, schema, small_frame
-from spark_jobs.evidence.cursors import consumed_ranges, cursors_of, read_position
+from spark_jobs.engines.frames import DataFrame, F, cached, schema, small_frame
 from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked, stored_grants
 from spark_jobs.evidence.positions import is_place, place_number
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, JournalRow, rows_of
+from spark_jobs.frames.messages import place_number as place_column
 from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.history_files import history_topic
+from spark_jobs.sources.region_values import POSITION, RANGE
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 SNAPSHOT_SCHEMA = schema(
@@ -49,6 +50,8 @@ POSITION_SCHEMA = schema(
 """A stored cursor. `mark_delete`: everything up to it is acknowledged. `is_ahead`: consumers of the region acknowledged
 what no update of another region covers. `was_moved`: a seek moved the cursor. `has_claims`: other regions acknowledged
 entries which the region has not read yet."""
+
+_END_SCHEMA = schema("region string, log_topic string, higher bigint")
 
 GRANT_SCHEMA = schema(
     "region string, log_topic string, topic string, epoch bigint, owner string, first_entry bigint, until bigint,"
@@ -105,12 +108,11 @@ class KeyEvidence:
 
 def read_position_claims(
     markers: Iterable[Mapping[str, Any]],
-    values: Iterable[RegionValue],
-    ends: Mapping[tuple[str, str], tuple[int, int]],
+    cursors: tuple[DataFrame, DataFrame] | None,
     history_topics: Collection[str],
 ) -> tuple[PositionClaims, list[EvidenceDamage]]:
-    """Build the frames from rows of `region_log` with a `marker`, and from the regions' stored values (region, key and
-    value). `ends`: ledger and highest entry id by region and topic."""
+    """Build the frames from rows of `region_log` with a `marker`. `cursors`: result of `read_cursors`; None: no
+    cursors."""
     damages: list[EvidenceDamage] = []
     markers = list(markers)
     arrived = {
@@ -145,50 +147,49 @@ def read_position_claims(
                 copy = (other, row["topic"], region, row["ledger_id"], row["entry_id"])
                 update = (topic, marker["subscription"], region, position, other, place_number(*place))
                 updates.append((*update, written_ms, copy in arrived))
-    cursors, positions = _cursors(values, ends, history_topics, damages)
+    ranges, positions = cursors or (small_frame([], CURSOR_SCHEMA), small_frame([], POSITION_SCHEMA))
     claims = PositionClaims(
         small_frame(snapshots, SNAPSHOT_SCHEMA),
         small_frame(updates, UPDATE_SCHEMA),
-        small_frame(cursors, CURSOR_SCHEMA),
-        small_frame(positions, POSITION_SCHEMA),
+        ranges,
+        positions,
         has_markers=bool(snapshots or updates),
     )
     return claims, damages
 
 
-def _cursors(
-    values: Iterable[RegionValue],
-    ends: Mapping[tuple[str, str], tuple[int, int]],
-    history_topics: Collection[str],
-    damages: list[EvidenceDamage],
-) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
-    """Return the rows in CURSOR_SCHEMA and in POSITION_SCHEMA."""
-    rows: list[Sequence[Any]] = []
-    positions: list[Sequence[Any]] = []
-    by_region: dict[str, list[tuple[str, bytes]]] = {}
-    for region, value in values:
-        by_region.setdefault(region, []).append(value)
-    for region, of_region in by_region.items():
-        for key, head, parts in cursors_of(of_region):
-            if (region, key.topic) not in ends:
-                continue
-            ledger, end = ends[region, key.topic]
-            topic = history_topic(key.topic, history_topics) or key.topic
-            try:
-                ranges, position = consumed_ranges(head, parts), read_position(head, parts)
-                ids = (position.mark_delete, *(entry for one in ranges for entry in one))
-                if wrong := next((entry for entry in ids if not is_place(ledger, entry)), None):
-                    raise ValueError(f"{wrong} is no entry id")
-            except ValueError as problem:
-                what = f"the cursor of {key.subscription} in {region} cannot be read: {problem}"
-                damages.append(EvidenceDamage(what, region))
-                continue
-            for first, last in ranges:
-                places = (place_number(ledger, entry) for entry in (first, last, end))
-                rows.append((topic, key.subscription, region, *places))
-            mark_delete = place_number(ledger, position.mark_delete)
-            positions.append((topic, key.subscription, region, mark_delete, *position[1:]))
-    return rows, positions
+def newest_entries(rows: DataFrame, ends: Mapping[tuple[str, str], int]) -> DataFrame:
+    """Return the ledger and the highest entry id (`end`) by region and topic (`log_topic`), of topics with a readable
+    entry. `rows`: those of `region_log`; `ends`: entry ids that may be higher than those of the newest rows."""
+    newest = (
+        rows.where(F.col("damage").isNull())
+        .groupBy("region", F.col("topic").alias("log_topic"))
+        .agg(F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("end"))
+    )
+    if not ends:
+        return newest
+    higher = small_frame([(*place, end) for place, end in ends.items()], _END_SCHEMA).hint("broadcast")
+    # The greatest that is not null.
+    end = F.greatest("end", F.coalesce("higher", F.col("end"))).alias("end")
+    return newest.join(higher, ["region", "log_topic"], "left").select(
+        "region", "log_topic", "ledger_id", end
+    )
+
+
+def read_cursors(values: DataFrame, newest: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Return the ranges of stored cursors in CURSOR_SCHEMA, and the cursors in POSITION_SCHEMA, of logs with an entry.
+    `values`: rows of `region_values`; `newest`: see `newest_entries`."""
+    of_logs = values.where(F.col("subscription").isNotNull()).join(
+        cached(newest).hint("broadcast"), ["region", "log_topic"]
+    )
+    first, last, end = (place_column(F.col("ledger_id"), F.col(name)) for name in ("first", "last", "end"))
+    cursor = ("topic", "subscription", "region")
+    ranges = of_logs.where(F.col("kind") == RANGE).select(
+        *cursor, first.alias("first"), last.alias("last"), end.alias("end")
+    )
+    flags = ("is_replicated", "is_ahead", "was_moved", "has_claims")
+    positions = of_logs.where(F.col("kind") == POSITION).select(*cursor, last.alias("mark_delete"), *flags)
+    return cached(ranges), cached(positions)
 
 
 _GRANT_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
