@@ -23,18 +23,16 @@ from spark_jobs.frames.stored_values import (
 from spark_jobs.frames.summary import (
     HistorySummary,
     LogSummary,
-    damages_in,
     outages,
     summarise_history,
     summarise_logs,
+    summarise_table,
 )
-from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.region_log import (
     read_coordinators,
     read_ends,
     read_region_logs,
     read_trimmed,
-    read_values,
 )
 from spark_jobs.sources.region_values import region_values
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
@@ -57,8 +55,8 @@ class LoadedRun:
     trimmed: DataFrame
     stored: DataFrame
     """What regions store besides logs, in the schema `region_values.VALUE_SCHEMA`."""
-    values: Sequence[RegionValue]
-    """Stored grants."""
+    grants: int
+    """Number of stored grants of exclusive access."""
     ends: Mapping[tuple[str, str], int]
     """Highest entry id by region and topic, where it may be larger than the id of the newest stored entry."""
     journals: Sequence[CoordinatorEntry]
@@ -100,7 +98,7 @@ def load(folder: RunFolder) -> LoadedRun:
     trimmed, trim_damages = read_trimmed(folder, history.topics)
     ends = read_ends(folder)
     stored = cached(read(region_values(folder, history.topics)))
-    values, _ = read_values(folder)
+    value_damages, grants = summarise_table(stored, "epoch")
     transactional = bool(history.in_transactions or any(log.in_transactions for log in logs.values()))
     journals, journal_damages = read_coordinators(folder) if transactional else ([], [])
     return LoadedRun(
@@ -112,13 +110,13 @@ def load(folder: RunFolder) -> LoadedRun:
         read_at_ms=read_at_ms,
         trimmed=trimmed,
         stored=stored,
-        values=values,
+        grants=grants,
         ends=ends,
         journals=journals,
         metadata=read_metadata(folder),
         is_transactional=transactional,
         damages=[*damages, *trim_damages],
-        value_damages=damages_in(stored),
+        value_damages=value_damages,
         journal_damages=journal_damages,
     )
 
@@ -140,11 +138,12 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         read_cursors(run.stored, newest_entries(run.rows, run.ends)),
         history.topics,
     )
-    ownership, grant_damages = read_ownership(run.values, history.epochs, history.topics)
     keys, key_damages = read_keys(run.journals, in_history=history.with_keys > 0)
     log_topics = {topic for log in run.logs.values() for topic in log.topics}
     messages = stored_messages(run.rows, log_topics, history.topics, transactional=transactional)
     lines = events_of(run.lines)
+    is_owned = run.grants + history.with_epochs > 0
+    ownership = read_ownership(run.stored, lines, is_known=is_owned)
     events, remarks = renumbered(lines, messages)
     evidence = gather(
         messages,
@@ -158,7 +157,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         _end_of(run),
         transactional=transactional,
     )
-    value_damages = [*run.value_damages, *claim_damages, *grant_damages]
+    value_damages = [*run.value_damages, *claim_damages]
     return NormalisedRun(
         evidence,
         lines,

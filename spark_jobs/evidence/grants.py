@@ -13,9 +13,10 @@ from itertools import groupby
 
 from emulator.model.stored_keys import GrantKey, parse_key
 from emulator.run.json_text import parse_json
+from spark_jobs.evidence.positions import is_entry
 
 NUMBER_MAX = 2**63 - 1
-"""Highest epoch and entry id that the tables can hold; a row with a higher one is unreadable."""
+"""Highest epoch that the tables can hold; a row with a higher one is unreadable."""
 MISSING_MAX = 1000
 """Maximum number of missing epochs that are listed before one grant: a manipulated key may name any epoch."""
 
@@ -67,8 +68,8 @@ def read_grant(region: str, topic: str, epoch: int, value: bytes) -> StoredGrant
         row = parse_json(value)
         end = None if row["end_entry"] is None else int(row["end_entry"])
         grant = StoredGrant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
-        if max(abs(grant.first_entry), abs(end or 0)) > NUMBER_MAX:
-            raise ValueError("an entry id is too large")
+        if not is_entry(grant.first_entry) or not is_entry(end or 0):
+            raise ValueError("an entry id that no log can have")
         return grant if int(row["epoch"]) == epoch else replace(grant, problem=FALLING)
     except (ValueError, KeyError, TypeError, OverflowError):
         return StoredGrant(region, topic, epoch, problem=UNREADABLE)

@@ -14,13 +14,11 @@ from itertools import groupby
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F, cached, schema, small_frame
-from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked, stored_grants
 from spark_jobs.evidence.positions import is_place, place_number
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, JournalRow, rows_of
 from spark_jobs.frames.messages import place_number as place_column
-from spark_jobs.sources.contract import RegionValue
 from spark_jobs.sources.history_files import history_topic
-from spark_jobs.sources.region_values import POSITION, RANGE
+from spark_jobs.sources.region_values import GRANT, POSITION, RANGE
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 SNAPSHOT_SCHEMA = schema(
@@ -192,36 +190,28 @@ def read_cursors(values: DataFrame, newest: DataFrame) -> tuple[DataFrame, DataF
     return cached(ranges), cached(positions)
 
 
-_GRANT_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
+def read_ownership(values: DataFrame, events: DataFrame, *, is_known: bool) -> Ownership:
+    """Return the grants among the rows of `region_values`, and the epochs in the responses among events. `is_known`:
+    there is any grant or epoch."""
+    if not is_known:
+        return Ownership(small_frame([], GRANT_SCHEMA), small_frame([], RETURNED_EPOCH_SCHEMA), is_known)
+    returned = events.where(F.col("topic_epoch").isNotNull())
+    epoch = F.col("topic_epoch").alias("epoch")
+    return Ownership(
+        cached(grants_of(values)),
+        cached(returned.select("region", "topic", "producer", epoch).distinct()),
+        is_known,
+    )
 
 
-def read_ownership(
-    values: Iterable[RegionValue],
-    returned: Iterable[tuple[str, str, str, int]],
-    history_topics: Collection[str],
-) -> tuple[Ownership, list[EvidenceDamage]]:
-    """Build the frame from the regions' key-value stores (region, key and value) and the responses to clients (region,
-    topic, producer, epoch)."""
-    grants = [one for of_topic in stored_grants(values) for one in checked(of_topic)]
-    rows = [
-        (one.region, one.topic, history_topic(one.topic, history_topics) or one.topic, *_covered(one))
-        for one in grants
-    ]
-    returned_rows = sorted(set(returned))
-    damages = [
-        EvidenceDamage(
-            f"the grant of epoch {one.epoch} of {one.topic} in {one.region} {_GRANT_DAMAGES[one.problem]}",
-            one.region,
-        )
-        for one in grants
-        if one.problem in _GRANT_DAMAGES
-    ]
-    frames = small_frame(rows, GRANT_SCHEMA), small_frame(returned_rows, RETURNED_EPOCH_SCHEMA)
-    return Ownership(*frames, is_known=bool(rows or returned_rows)), damages
-
-
-def _covered(grant: StoredGrant) -> tuple[object, ...]:
-    return grant.epoch, grant.owner, grant.first_entry, grant.until, grant.is_bounded, grant.problem
+def grants_of(values: DataFrame) -> DataFrame:
+    """Return the grants among the rows of `region_values`, in GRANT_SCHEMA."""
+    return values.where(F.col("kind") == GRANT).select(
+        *("region", "log_topic", "topic", "epoch", "owner"),
+        F.col("first").alias("first_entry"),
+        F.col("last").alias("until"),
+        *("is_bounded", "problem"),
+    )
 
 
 def read_keys(

@@ -10,7 +10,6 @@ from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 DAMAGES_SHOWN_MAX = 5
-_EPOCH = ("region", "topic", "producer", "topic_epoch")
 _FACT = ("at_ms", "op", "region", "other_region", "topic", "subscription", "error", "detail", "plan")
 DOWN = {
     "kill": True,
@@ -44,8 +43,6 @@ class HistorySummary:
     """Contents of the history that are required before it is joined with the logs."""
 
     topics: frozenset[str]
-    epochs: frozenset[tuple[str, str, str, int]]
-    """Region, topic, producer and topic epoch of each response that has an epoch."""
     facts: tuple[Mapping[str, Any], ...]
     """Facts of the run, sorted by time."""
     damages: tuple[str, ...]
@@ -58,6 +55,8 @@ class HistorySummary:
     """Number of lines that name a transaction."""
     with_keys: int = 0
     """Number of lines that name a transaction key."""
+    with_epochs: int = 0
+    """Number of lines that name a topic epoch."""
 
 
 def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
@@ -90,18 +89,17 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
     at_ms = F.when(good, F.col("at_ms"))
     row = lines.agg(
         F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
-        F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_EPOCH))).alias("epochs"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
         F.array_sort(F.collect_set("damage")).alias("damages"),
         F.count_if(good & F.col("transaction").isNotNull()).alias("in_transactions"),
         F.count_if(good & F.col("transaction_key").isNotNull()).alias("with_keys"),
+        F.count_if(good & F.col("topic_epoch").isNotNull()).alias("with_epochs"),
         F.min(at_ms).alias("start_ms"),
         F.max(at_ms).alias("end_ms"),
         F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
     ).collect()[0]
     return HistorySummary(
         topics=frozenset(row["topics"]),
-        epochs=frozenset(tuple(one) for one in row["epochs"]),
         facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
         damages=tuple(row["damages"]),
         start_ms=row["start_ms"] or 0.0,
@@ -109,15 +107,24 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
         last_client_ms=row["last_client_ms"] or 0.0,
         in_transactions=row["in_transactions"],
         with_keys=row["with_keys"],
+        with_epochs=row["with_epochs"],
     )
 
 
 def damages_in(rows: DataFrame) -> list[EvidenceDamage]:
     """Return the first DAMAGES_SHOWN_MAX different damages of each region among the rows of a source."""
-    damages = rows.where(F.col("damage").isNotNull()).groupBy("region")
-    shown = F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX)
-    found = sorted(damages.agg(shown.alias("damages")).collect(), key=lambda row: str(row["region"]))
-    return [EvidenceDamage(text, row["region"]) for row in found for text in row["damages"]]
+    return summarise_table(rows, "damage")[0]
+
+
+def summarise_table(rows: DataFrame, counted: str) -> tuple[list[EvidenceDamage], int]:
+    """Return the first DAMAGES_SHOWN_MAX different damages of each region among the rows of a source, and the number of
+    rows in which the column `counted` is not null."""
+    damages = F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX)
+    found = rows.groupBy("region").agg(damages.alias("damages"), F.count(counted).alias("n")).collect()
+    found = sorted(found, key=lambda row: str(row["region"]))
+    return [EvidenceDamage(text, row["region"]) for row in found for text in row["damages"]], sum(
+        row["n"] for row in found
+    )
 
 
 def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:

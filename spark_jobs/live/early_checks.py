@@ -63,7 +63,7 @@ class EarlyChecks:
         """Markers of the latest steps."""
         self._nothing = small_frame([], OUTAGE_SCHEMA)
         self._claims, _ = read_position_claims([], None, ())
-        self._ownership, _ = read_ownership([], [], ())
+        self._ownership = read_ownership(self._nothing, self._nothing, is_known=False)
         self._keys, _ = read_keys([], in_history=False)
 
     def find_violations(

@@ -81,7 +81,6 @@ class Totals:
     def summary(self) -> HistorySummary:
         return HistorySummary(
             topics=frozenset(self.topics),
-            epochs=frozenset(),
             facts=tuple(self.facts),
             damages=(),
             start_ms=self.start_ms,

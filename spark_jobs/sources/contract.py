@@ -46,8 +46,6 @@ class LogHead(NamedTuple):
 
 
 StoredValue = bytes
-RegionValue = tuple[str, tuple[str, StoredValue]]
-"""A region, and a key with its value that the region stores besides its logs."""
 
 
 class StoredReader(Protocol):

@@ -18,7 +18,7 @@ from emulator.storage.group import decode_group
 from spark_jobs.engines.frames import DataFrame, read, schema, small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.sources import export_log, kafka, sqlite
-from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RegionValue, RowRange, StoredReader
+from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredReader
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.sources.export_folder import EXPORT_BACKEND, ExportedRows
 from spark_jobs.sources.history_files import history_topic
@@ -136,11 +136,6 @@ def size_of(logs: Iterable[RegionLog]) -> int | None:
     """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
     logs = list(logs)
     return None if any(log.backend == "kafka" for log in logs) else sum(log.size_bytes for log in logs)
-
-
-def read_values(folder: RunFolder) -> tuple[list[RegionValue], list[EvidenceDamage]]:
-    """Return the stored cursors and grants of all regions: region, and key with value."""
-    return _read_each(folder, lambda log, reader: [(log.region, value) for value in reader.read_values(log)])
 
 
 def read_coordinators(folder: RunFolder) -> tuple[list[CoordinatorEntry], list[EvidenceDamage]]:

@@ -1,11 +1,11 @@
-"""What regions store besides their logs, as a table: positions of subscriptions.
+"""What regions store besides their logs, as a table: positions of subscriptions, and grants of exclusive access.
 
 `RegionValues` has one part per region. Values are decoded independently of the broker's code (`spark_jobs/evidence`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from emulator.errors import StorageError
 from emulator.model.stored_keys import CursorKey
 from spark_jobs.engines.frames import record_batches, schema
 from spark_jobs.evidence.cursors import Parts, checked_cursor, cursors_of
+from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked, stored_grants
 from spark_jobs.sources.contract import LogDamaged, StoredValue
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.region_log import STORED_READERS, stored_bytes
@@ -22,17 +23,21 @@ from spark_jobs.sources.run_folder import RegionLog, RunFolder
 
 VALUE_SCHEMA = schema(
     "damage string, region string, kind string, log_topic string, topic string, subscription string, first bigint,"
-    " last bigint, is_replicated boolean, is_ahead boolean, was_moved boolean, has_claims boolean"
+    " last bigint, is_replicated boolean, is_ahead boolean, was_moved boolean, has_claims boolean, epoch bigint,"
+    " owner string, is_bounded boolean, problem string"
 )
 """A value of a region. `log_topic`: the stored topic, `topic`: its name in the history. `damage` is null except in rows
 for unreadable values, which set only `region` besides. `kind`:
 
 position  a stored cursor: everything up to the entry `last` is acknowledged, and its flags (`cursors.StoredPosition`)
 range     a range of entries from `first` to `last` that a cursor counts as consumed
+grant     a grant of exclusive access from the entry `first`. `last`: the first entry that it does not cover; null: it
+          lasts to the end of the log, or with `is_bounded` its end is unknown. `problem`: a kind of finding, or null
 """
-POSITION, RANGE = "position", "range"
-_FLAGS = VALUE_SCHEMA.names[VALUE_SCHEMA.names.index("is_replicated") :]
-_NO_FLAGS = (None,) * len(_FLAGS)
+POSITION, RANGE, GRANT = "position", "range", "grant"
+_NO_FLAGS = (None,) * 4
+_NO_GRANT = (None,) * 4
+_GRANT_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
 
 
 @dataclass(frozen=True)
@@ -59,34 +64,46 @@ class RegionValues:
         try:
             values = STORED_READERS[log.backend].read_values(log)
         except (LogDamaged, StorageError) as damage:
-            yield _damage(log, str(damage))
+            yield _damage(log.region, str(damage))
             return
-        yield from self._of_cursors(log, values)
-
-    def _of_cursors(
-        self, log: RegionLog, values: Sequence[tuple[str, StoredValue]]
-    ) -> Iterator[Sequence[Any]]:
-        for key, head, parts in cursors_of(values):
-            try:
-                yield from self._of_cursor(log, key, head, parts)
-            except ValueError as problem:
-                yield _damage(
-                    log, f"the cursor of {key.subscription} in {log.region} cannot be read: {problem}"
-                )
-
-    def _of_cursor(
-        self, log: RegionLog, key: CursorKey, head: bytes, parts: Parts
-    ) -> Iterator[Sequence[Any]]:
-        position, ranges = checked_cursor(head, parts)
-        topic = history_topic(key.topic, self.history_topics) or key.topic
-        cursor = (key.topic, topic, key.subscription)
-        yield None, log.region, POSITION, *cursor, None, *position
-        for first, last in ranges:
-            yield None, log.region, RANGE, *cursor, first, last, *_NO_FLAGS
+        yield from value_rows(log.region, values, self.history_topics)
 
 
-def _damage(log: RegionLog, sentence: str) -> Sequence[Any]:
-    return sentence, log.region, *[None] * (len(VALUE_SCHEMA) - 2)
+def value_rows(
+    region: str, values: Sequence[tuple[str, StoredValue]], history_topics: Collection[str]
+) -> Iterator[Sequence[Any]]:
+    """Decode the values of a region, given by key."""
+    for key, head, parts in cursors_of(values):
+        topic = history_topic(key.topic, history_topics) or key.topic
+        try:
+            yield from _of_cursor(region, key, topic, head, parts)
+        except ValueError as problem:
+            yield _damage(region, f"the cursor of {key.subscription} in {region} cannot be read: {problem}")
+    for of_topic in stored_grants((region, value) for value in values):
+        topic = history_topic(of_topic[0].topic, history_topics) or of_topic[0].topic
+        for grant in checked(of_topic):
+            yield from _of_grant(grant, topic)
+
+
+def _of_cursor(region: str, key: CursorKey, topic: str, head: bytes, parts: Parts) -> Iterator[Sequence[Any]]:
+    position, ranges = checked_cursor(head, parts)
+    cursor = (key.topic, topic, key.subscription)
+    yield None, region, POSITION, *cursor, None, *position, *_NO_GRANT
+    for first, last in ranges:
+        yield None, region, RANGE, *cursor, first, last, *_NO_FLAGS, *_NO_GRANT
+
+
+def _of_grant(grant: StoredGrant, topic: str) -> Iterator[Sequence[Any]]:
+    covered = (grant.first_entry, grant.until, *_NO_FLAGS)
+    owned = (grant.epoch, grant.owner, grant.is_bounded, grant.problem)
+    yield None, grant.region, GRANT, grant.topic, topic, None, *covered, *owned
+    if grant.problem in _GRANT_DAMAGES:
+        why = f"the grant of epoch {grant.epoch} of {grant.topic} in {grant.region} {_GRANT_DAMAGES[grant.problem]}"
+        yield _damage(grant.region, why)
+
+
+def _damage(region: str, sentence: str) -> Sequence[Any]:
+    return sentence, region, *[None] * (len(VALUE_SCHEMA) - 2)
 
 
 def region_values(folder: RunFolder, history_topics: frozenset[str]) -> RegionValues:

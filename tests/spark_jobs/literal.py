@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from emulator.run.history_events import HistoryEvent
@@ -17,17 +17,20 @@ from spark_jobs.frames.quiescence import RunEnd
 from spark_jobs.frames.stored_values import (
     CURSOR_SCHEMA,
     POSITION_SCHEMA,
+    RETURNED_EPOCH_SCHEMA,
     SNAPSHOT_SCHEMA,
     UPDATE_SCHEMA,
+    Ownership,
     PositionClaims,
+    grants_of,
     read_keys,
-    read_ownership,
 )
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.sources.history_files import full_topic, row_of
 from spark_jobs.sources.policies import NEVER_MS, Namespace
 from spark_jobs.sources.region_log import TRIMMED_SCHEMA
+from spark_jobs.sources.region_values import VALUE_SCHEMA, value_rows
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"
@@ -219,11 +222,26 @@ def evidence_from(
             small_frame(cursors, CURSOR_SCHEMA),
             small_frame(positions, POSITION_SCHEMA),
         ),
-        read_ownership(grants, epochs, published_topics)[0],
+        _ownership(list(grants), list(epochs), published_topics),
         read_keys(coordinators, in_history=any(one.transaction_key for one in lines))[0],
         namespaces,
         end or RunEnd((), NEVER_MS),
         transactional=transactional,
+    )
+
+
+def _ownership(
+    grants: Sequence[tuple[str, tuple[str, bytes]]],
+    epochs: Sequence[tuple[str, str, str, int]],
+    topics: Collection[str],
+) -> Ownership:
+    regions = sorted({region for region, _ in grants})
+    values = {region: [value for other, value in grants if other == region] for region in regions}
+    rows = [row for region in regions for row in value_rows(region, values[region], topics)]
+    return Ownership(
+        grants_of(small_frame(rows, VALUE_SCHEMA)),
+        small_frame(epochs, RETURNED_EPOCH_SCHEMA),
+        is_known=bool(rows or epochs),
     )
 
 
