@@ -23,14 +23,12 @@ from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.limits import exit_code
 from spark_jobs.sources.export_folder import ExportUnreadable
 from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
-from spark_jobs.verdict import EXIT_CODES, Verdict
+from spark_jobs.verdict import EXIT_CODES, Verdict, worst_first
 from spark_jobs.verify import LimitsUnreadable, evaluate_run, exit_code_of, limits_of, parsed_limits
 from spark_jobs.wording import count
 
 Expected = tuple[Limit, ...] | None
 """Limits to check instead of those stored with each run; None: the stored ones."""
-_WORST_FIRST: Sequence[int] = (1, 2, 0)
-"""Order of exit codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def sweep(
             for run, _ in readable
             if run not in done
         ]
-    return sorted(results, key=lambda one: (_WORST_FIRST.index(one.exit_code), -len(one.failed_checks)))
+    return sorted(results, key=lambda one: worst_first(one.exit_code, len(one.failed_checks)))
 
 
 def _size(run: Path) -> tuple[str, int]:
@@ -160,7 +158,8 @@ def _evaluated(engine: QueryEngine, run: Path, expect: Expected) -> SweepResult:
 
 
 def overall_exit_code(results: Iterable[SweepResult]) -> int:
-    return min((one.exit_code for one in results), key=_WORST_FIRST.index, default=EXIT_CODES["unknown"])
+    codes = (one.exit_code for one in results)
+    return min(codes, key=lambda code: worst_first(code, 0), default=EXIT_CODES["unknown"])
 
 
 def as_text(results: Sequence[SweepResult]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,16 @@ Verdict = Literal["valid", "invalid", "unknown", "not applicable", "measured"]
 without a guarantee."""
 
 EXIT_CODES: Mapping[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2, "not applicable": 2}
+
+_WORST_FIRST: Sequence[int] = (1, 2, 0)
+"""Order of exit codes."""
+
+
+def worst_first(exit_code: int, failed_checks: int) -> tuple[int, int]:
+    """Return the sort key of a verdict among those of other runs: invalid ones and those with a missed limit are first,
+    then unknown ones; of these, the one with the most failed checks."""
+    return _WORST_FIRST.index(exit_code), -failed_checks
+
 
 INFORMATION = "info"
 """Value of `CheckResult.invariant` for figures, and for the check that the evidence is complete."""

@@ -21,7 +21,7 @@ from emulator.cli.application import (
     interruption,
 )
 from emulator.cli.options import DEFAULT_TOPOLOGY, AsJson, EngineName, ReportDir, RuntimeName, chaos_seconds
-from emulator.cli.verdicts import RunCommand, choose_engine
+from emulator.cli.run_command import RunCommand, choose_engine
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.verifier import VerifierResult, verify_command, verify_now
