@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, read, small_frame
-from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.history import events_of, read_history, renumbered
 from spark_jobs.frames.messages import stored_messages
@@ -28,8 +27,8 @@ from spark_jobs.frames.summary import (
     summarise_logs,
     summarise_table,
 )
+from spark_jobs.sources.coordinator_journals import coordinator_journals
 from spark_jobs.sources.region_log import (
-    read_coordinators,
     read_ends,
     read_region_logs,
     read_trimmed,
@@ -59,7 +58,10 @@ class LoadedRun:
     """Number of stored grants of exclusive access."""
     ends: Mapping[tuple[str, str], int]
     """Highest entry id by region and topic, where it may be larger than the id of the newest stored entry."""
-    journals: Sequence[CoordinatorEntry]
+    journals: DataFrame | None
+    """Entries of coordinators, in the schema `coordinator_journals.JOURNAL_SCHEMA`; None: no transactions."""
+    keys: int
+    """Number of these entries with a transaction key."""
     metadata: SharedMetadata | None
     """Configuration stores and metadata events; None: no clusters share metadata."""
     is_transactional: bool
@@ -100,7 +102,8 @@ def load(folder: RunFolder) -> LoadedRun:
     stored = cached(read(region_values(folder, history.topics)))
     value_damages, grants = summarise_table(stored, "epoch")
     transactional = bool(history.in_transactions or any(log.in_transactions for log in logs.values()))
-    journals, journal_damages = read_coordinators(folder) if transactional else ([], [])
+    journals = cached(read(coordinator_journals(folder))) if transactional else None
+    journal_damages, keys = ([], 0) if journals is None else summarise_table(journals, "transaction_key")
     return LoadedRun(
         folder=folder,
         lines=lines,
@@ -113,6 +116,7 @@ def load(folder: RunFolder) -> LoadedRun:
         grants=grants,
         ends=ends,
         journals=journals,
+        keys=keys,
         metadata=read_metadata(folder),
         is_transactional=transactional,
         damages=[*damages, *trim_damages],
@@ -138,7 +142,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         read_cursors(run.stored, newest_entries(run.rows, run.ends)),
         history.topics,
     )
-    keys, key_damages = read_keys(run.journals, in_history=history.with_keys > 0)
+    keys = read_keys(run.journals, is_known=run.keys + history.with_keys > 0)
     log_topics = {topic for log in run.logs.values() for topic in log.topics}
     messages = stored_messages(run.rows, log_topics, history.topics, transactional=transactional)
     lines = events_of(run.lines)
@@ -162,7 +166,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         evidence,
         lines,
         remarks,
-        [*run.damages, *value_damages, *run.journal_damages, *key_damages],
+        [*run.damages, *value_damages, *run.journal_damages],
         frozenset(one.region for one in (*run.folder.damages, *value_damages) if one.region),
     )
 

@@ -15,6 +15,9 @@ from emulator.run.json_text import parse_json
 
 BEGAN, DECIDED, GRANTED, DELETED, FLOOR = "began", "decided", "granted", "deleted", "floor"
 
+NUMBER_MAX = 2**63 - 1
+"""Highest epoch that the tables can hold."""
+
 JournalRow = tuple[Any, ...]
 """Region, coordinator, generation, number, what, transaction, role, transaction key, epoch, process; None where a field
 does not apply."""
@@ -30,11 +33,23 @@ def rows_of(region: str, name: str, entries: Iterable[CoordinatorEntry]) -> Iter
         try:
             what, *rest = parse_json(data)
             row = _parsed(coordinator, what, rest)
+            _validate(row)
         except (ValueError, TypeError) as problem:
             raise ValueError(f"entry {number} cannot be read: {problem}") from None
         generation += what == "checkpoint"
         if row is not None:
             yield (region, coordinator, generation, number, *row)
+
+
+def _validate(row: JournalRow | None) -> None:
+    """Raise ValueError for a value that the tables cannot hold."""
+    if row is None:
+        return
+    *texts, epoch, process = row
+    if any(not isinstance(one, str | None) for one in (*texts, process)):
+        raise ValueError(f"{row!r} has a value that is no text")
+    if epoch is not None and (type(epoch) is not int or not -1 <= epoch <= NUMBER_MAX):
+        raise ValueError(f"{epoch!r} is no epoch")
 
 
 def _parsed(coordinator: int, what: str, rest: list[Any]) -> JournalRow | None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from spark_jobs.engines.frames import DataFrame, F, cached, schema, small_frame
 from spark_jobs.evidence.positions import is_place, place_number
-from spark_jobs.evidence.transaction_journals import CoordinatorEntry, JournalRow, rows_of
 from spark_jobs.frames.messages import place_number as place_column
+from spark_jobs.sources.coordinator_journals import JOURNAL_SCHEMA
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.region_values import GRANT, POSITION, RANGE
 from spark_jobs.sources.run_folder import EvidenceDamage
@@ -61,15 +60,6 @@ its end is unknown. `problem`: a kind of finding, or null."""
 RETURNED_EPOCH_SCHEMA = schema("region string, topic string, producer string, epoch bigint")
 """An epoch that a client received, according to its history."""
 
-ENTRY_SCHEMA = schema(
-    "region string, coordinator bigint, generation bigint, number bigint, what string, transaction string,"
-    " role string, transaction_key string, epoch bigint, process string"
-)
-"""An entry of a coordinator's journal. `number`: its entry id; a coordinator has two journals, of transactions and of
-keys. `role`: role of the client that has the key, empty if clients have no roles."""
-
-KEY_AT = ENTRY_SCHEMA.names.index("transaction_key")
-
 
 @dataclass(frozen=True, slots=True)
 class PositionClaims:
@@ -97,7 +87,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class KeyEvidence:
-    """Entries of the coordinators' journals, in ENTRY_SCHEMA."""
+    """Entries of the coordinators' journals, in JOURNAL_SCHEMA."""
 
     entries: DataFrame
     is_known: bool
@@ -214,16 +204,9 @@ def grants_of(values: DataFrame) -> DataFrame:
     )
 
 
-def read_keys(
-    entries: Iterable[CoordinatorEntry], *, in_history: bool
-) -> tuple[KeyEvidence, list[EvidenceDamage]]:
-    """Build the frame from the coordinators' journals. `in_history`: a client's history shows that it used a key."""
-    rows: list[JournalRow] = []
-    damages: list[EvidenceDamage] = []
-    for (region, name), of_log in groupby(entries, key=lambda entry: entry[:2]):
-        try:
-            rows += rows_of(region, name, of_log)
-        except ValueError as problem:
-            damages.append(EvidenceDamage(f"{name} of {region}: {problem}", region))
-    is_known = in_history or any(row[KEY_AT] is not None for row in rows)
-    return KeyEvidence(small_frame(rows, ENTRY_SCHEMA), is_known), damages
+def read_keys(journals: DataFrame | None, *, is_known: bool) -> KeyEvidence:
+    """Return the readable entries among the rows of `coordinator_journals`; None: no transactions. `is_known`: a
+    journal or a client's history shows that a client used a key."""
+    if journals is None:
+        return KeyEvidence(small_frame([], JOURNAL_SCHEMA), is_known)
+    return KeyEvidence(journals.where(F.col("damage").isNull()), is_known)

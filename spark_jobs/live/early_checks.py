@@ -64,7 +64,7 @@ class EarlyChecks:
         self._nothing = small_frame([], OUTAGE_SCHEMA)
         self._claims, _ = read_position_claims([], None, ())
         self._ownership = read_ownership(self._nothing, self._nothing, is_known=False)
-        self._keys, _ = read_keys([], in_history=False)
+        self._keys = read_keys(None, is_known=False)
 
     def find_violations(
         self,

@@ -14,9 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from emulator.errors import StorageError
-from emulator.storage.group import decode_group
 from spark_jobs.engines.frames import DataFrame, read, schema, small_frame
-from spark_jobs.evidence.transaction_journals import CoordinatorEntry
 from spark_jobs.sources import export_log, kafka, sqlite
 from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredReader
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
@@ -136,20 +134,6 @@ def size_of(logs: Iterable[RegionLog]) -> int | None:
     """Return the size of the logs' files; None with Kafka, where it is unknown before reading."""
     logs = list(logs)
     return None if any(log.backend == "kafka" for log in logs) else sum(log.size_bytes for log in logs)
-
-
-def read_coordinators(folder: RunFolder) -> tuple[list[CoordinatorEntry], list[EvidenceDamage]]:
-    """Return the entries in the journals of all regions' transaction coordinators."""
-
-    def entries(log: RegionLog, reader: StoredReader) -> Iterator[CoordinatorEntry]:
-        for head in reader.read_heads(log):
-            if head.topic.startswith(COORDINATORS):
-                for group in reader.read_topic(log, head.topic):
-                    for number, data in enumerate(decode_group(group.data), group.first_entry_id):
-                        if number >= group.trimmed_below:
-                            yield log.region, group.topic, number, bytes(data)
-
-    return _read_each(folder, entries)
 
 
 def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:

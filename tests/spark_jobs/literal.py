@@ -20,11 +20,12 @@ from spark_jobs.frames.stored_values import (
     RETURNED_EPOCH_SCHEMA,
     SNAPSHOT_SCHEMA,
     UPDATE_SCHEMA,
+    KeyEvidence,
     Ownership,
     PositionClaims,
     grants_of,
-    read_keys,
 )
+from spark_jobs.sources.coordinator_journals import JOURNAL_SCHEMA, journal_rows
 from spark_jobs.sources.entry_columns import ROW_SCHEMA
 from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.sources.history_files import full_topic, row_of
@@ -37,6 +38,7 @@ TOPIC = "persistent://public/default/t"
 NAMESPACES = {"public/default": Namespace(("a", "b"), deduplication=True)}
 
 Row = tuple[object, ...]
+KEY_AT = JOURNAL_SCHEMA.names.index("transaction_key")
 
 
 def stored(
@@ -223,7 +225,7 @@ def evidence_from(
             small_frame(positions, POSITION_SCHEMA),
         ),
         _ownership(list(grants), list(epochs), published_topics),
-        read_keys(coordinators, in_history=any(one.transaction_key for one in lines))[0],
+        _keys(coordinators, lines),
         namespaces,
         end or RunEnd((), NEVER_MS),
         transactional=transactional,
@@ -243,6 +245,12 @@ def _ownership(
         small_frame(epochs, RETURNED_EPOCH_SCHEMA),
         is_known=bool(rows or epochs),
     )
+
+
+def _keys(entries: Iterable[CoordinatorEntry], lines: Iterable[HistoryEvent]) -> KeyEvidence:
+    rows = list(journal_rows(entries))
+    is_known = any(row[KEY_AT] for row in rows) or any(one.transaction_key for one in lines)
+    return KeyEvidence(small_frame(rows, JOURNAL_SCHEMA), is_known)
 
 
 def history_frame(events: Iterable[HistoryEvent]) -> DataFrame:

@@ -15,7 +15,9 @@ from emulator.model.transaction_names import TransactionStatus
 from emulator.run.history_events import HistoryEvent
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.check import Check, Circumstances
+from spark_jobs.engines.frames import small_frame
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, rows_of
+from spark_jobs.sources.coordinator_journals import JOURNAL_SCHEMA, journal_rows
 from spark_jobs.verdict import CheckResult
 from tests.spark_jobs.literal import NAMESPACES, event, expect, result_of, stored
 
@@ -59,6 +61,28 @@ def kinds(result: CheckResult) -> list[str]:
 def test_an_entry_with_a_text_that_cannot_be_encoded_cannot_be_read(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"entry 7 cannot be read: .*(lone surrogate|nested)"):
         list(rows_of("a", KEY_LOG, [("a", KEY_LOG, 7, data)]))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ["granted", "", KEY, 2**63, "p", 0],
+        ["granted", "", KEY, "1", "p", 0],
+        ["granted", "", KEY, True, "p", 0],
+        ["granted", "", [KEY], 1, "p", 0],
+        ["granted", "", KEY, 1, 7, 0],
+        ["deleted", {}, KEY, 1],
+    ],
+)
+def test_a_value_that_no_table_can_hold_is_a_damage(entry: list[object]) -> None:
+    """No row of the journal follows it."""
+    granted = ["granted", "", KEY, 0, "p", 0]
+    rows = list(journal_rows(entries(KEY_LOG, granted, entry, granted)))
+    assert [row[0] and row[0].partition(": entry 1 cannot be read: ")[0] for row in rows] == [
+        None,
+        f"{KEY_LOG} of a",
+    ]
+    assert small_frame(rows, JOURNAL_SCHEMA).count() == 2
 
 
 @pytest.mark.parametrize("check", [keys.FENCED, keys.EPOCHS, processed.CHECK])
