@@ -1,19 +1,18 @@
-"""The Typer application, and functions that its verbs share: opening a run, preconditions, interruption."""
+"""The Typer application, and functions that its verbs share: opening a run, beginning a fault, interruption."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from emulator import __version__
-from emulator.errors import Refused
-from emulator.runtimes.contract import RegionState, RunStatus, Runtime
+from emulator.runtimes.contract import Runtime
 from emulator.runtimes.faults import Fault
 
 app = typer.Typer(
@@ -41,9 +40,6 @@ def _geoemu(
 ) -> None: ...
 
 
-Change = Callable[[Runtime], Awaitable[None]]
-
-
 def open_run_of(run_dir: Path | None) -> Runtime:
     """Open the run in a directory; None: the latest one. Raises Refused if there is none."""
     from emulator.runtimes.opening import open_run
@@ -51,72 +47,12 @@ def open_run_of(run_dir: Path | None) -> Runtime:
     return open_run(run_dir)
 
 
-def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
-    """Execute a change of a run, then record it as a fact in the operator's history, which the verdict takes into
-    account. Raises Refused if the run has ended."""
-    from emulator.runtimes.opening import operator_history
-
-    run = open_run_of(run_dir)
-
-    async def perform() -> None:
-        refuse_ended(await run.status())
-        await change(run)
-
-    asyncio.run(perform())
-    with closing(operator_history(run)) as history:
-        history.write(verb, "fact", **fact)
-
-
 def inject(run_dir: Path | None, fault_of: Callable[[Runtime], Fault]) -> None:
-    """Begin a fault of a run, then record it in the operator's history. Raises Refused if the run has ended, or for
-    names that are not in it."""
-    from emulator.runtimes.opening import operator_history
+    """Begin a fault of a run and record it. Raises Refused if the run has ended, or for names that are not in it."""
+    from emulator.runtimes.operator import begin_fault
 
     run = open_run_of(run_dir)
-    fault = fault_of(run)
-
-    async def perform() -> None:
-        refuse_ended(await run.status())
-        await fault.begin(run)
-
-    asyncio.run(perform())
-    with closing(operator_history(run)) as history:
-        for fact in fault.facts():
-            history.write(fact.op, "fact", **fact.fields())
-
-
-_UNCHANGED_STATES: dict[str, frozenset[RegionState]] = {
-    "kill": frozenset({"killed", "lost", "stopped"}),
-    "lose": frozenset({"lost"}),
-    "power_loss": frozenset({"killed", "lost", "stopped"}),
-    "stop": frozenset({"stopped"}),
-    "start": frozenset({"running"}),
-    "pause": frozenset({"paused"}),
-    "resume": frozenset({"running"}),
-}
-"""Verb -> the states of a region that it does not change."""
-LOST: Final = "lost; other regions wait for it while replication_clusters name it"
-"""Description of a region that `lose` killed, in the output of verbs."""
-_ENDED_BY_FAULT: frozenset[RegionState] = frozenset({"killed", "lost"})
-
-
-def refuse_ended(status: RunStatus) -> None:
-    if status.ended:
-        raise Refused(f"the run in {status.run_dir} has ended: start a new one with `geoemu up`")
-
-
-def reason_unchanged(verb: str, region: str, state: RegionState) -> str | None:
-    """Return why `verb` would not change a region in `state`; None: it would. Raises Refused for a stop of a killed or
-    lost region.
-
-    Runtimes accept verbs that change nothing, but the user must see that, and the history must not contain a fault that
-    did not happen.
-    """
-    if verb == "stop" and state in _ENDED_BY_FAULT:
-        raise Refused(f"{region} is {state} and cannot be stopped; `geoemu start {region}` starts it again")
-    return (
-        f"{region} is already {state}: nothing was done" if state in _UNCHANGED_STATES.get(verb, ()) else None
-    )
+    asyncio.run(begin_fault(run, fault_of(run)))
 
 
 INTERRUPTED_EXIT_CODE = 130

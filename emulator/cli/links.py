@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from emulator.cli.application import act, app, inject, open_run_of
+from emulator.cli.application import app, inject, open_run_of
 from emulator.cli.curl import NOT_RECORDED, print_break_curls, print_link_curls
 from emulator.cli.fault_options import (
     BytesPerSecond,
@@ -40,6 +40,7 @@ from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import BREAKS, Runtime
 from emulator.runtimes.faults import LinkFault, link_fault, link_pairs
 from emulator.runtimes.frame_faults import frame_changes, link_of
+from emulator.runtimes.operator import heal_everything
 
 
 @app.command(
@@ -217,7 +218,7 @@ def heal(
         print_link_curls(run_dir, links, new_shape=lambda link: replace(link.declared, state="up"))
         print_break_curls(run_dir, links, "normal")
     elif a is None or b is None:
-        act(run_dir, "heal", lambda run: run.heal(), detail="everything")
+        asyncio.run(heal_everything(open_run_of(run_dir)))
         print("all links are up")
     else:
         inject(run_dir, lambda run: LinkFault("heal", _pairs(run, a, b)))

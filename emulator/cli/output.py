@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -75,42 +74,6 @@ def _show_links(status: RunStatus) -> None:
     profiles = Counter(link.profile for link in status.links if link.profile)
     if profiles:
         print(f"link profiles: {', '.join(f'{name} ({count})' for name, count in profiles.items())}")
-
-
-def status_as_json(
-    status: RunStatus,
-    conflicts: Sequence[Mapping[str, str]] = (),
-    blocked: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return the status of a run as JSON values. Other programs rely on the keys."""
-    return {
-        "run": str(status.run_dir),
-        "regions": [
-            {
-                "name": region.name,
-                "cluster": region.cluster,
-                "state": region.state,
-                "service_url": region.service_url,
-                "admin_url": region.admin_url,
-                "pid": region.pid,
-                "waiting_for": region.waiting_for,
-                "disk": dataclasses.asdict(region.disk),
-            }
-            for region in status.regions
-        ],
-        "links": [
-            {
-                "from": link.source,
-                "to": link.target,
-                **dataclasses.asdict(link.shape),
-                "profile": link.profile,
-                "via": link.via,
-            }
-            for link in status.links
-        ],
-        "replication_conflicts": list(conflicts),
-        "blocked_snapshots": list(blocked),
-    }
 
 
 def _speed(link: LinkStatus) -> str:

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.application import app, interruption, open_run_of, refuse_ended
+from emulator.cli.application import app, interruption, open_run_of
 from emulator.cli.options import RunDir
 from emulator.cli.output import show_table
 from emulator.runtimes.contract import Runtime
+from emulator.runtimes.operator import refuse_ended
 
 POLL_SECONDS = 0.25
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emulator.cli.application import app, open_run_of, refuse_ended
+from emulator.cli.application import app, open_run_of
 from emulator.cli.failover import entry
 from emulator.cli.options import AsJson, Region, RunDir
+from emulator.runtimes.operator import refuse_ended
 
 if TYPE_CHECKING:
     from emulator.scenarios.region_removal import RegionRemoval

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from emulator.cli.application import LOST, app, open_run_of, reason_unchanged, refuse_ended
+from emulator.cli.application import app, open_run_of
 from emulator.cli.options import (
     Awaited,
     AwaitedWords,
@@ -23,15 +21,10 @@ from emulator.cli.options import (
     WithStore,
     protocol_state,
 )
-from emulator.errors import RuntimeFailure
 from emulator.model.conditions import CONDITIONS
 from emulator.model.protocol_events import ProtocolState
 from emulator.model.suggestions import nearest
-from emulator.runtimes.contract import Runtime
-
-if TYPE_CHECKING:
-    from emulator.run.history import HistoryWriter
-
+from emulator.runtimes.operator import LOST, refuse_ended
 
 AWAIT_SECONDS = 30.0
 
@@ -173,44 +166,15 @@ def _change_regions(
     verb: str,
     outcome: str,
 ) -> None:
-    """Change regions concurrently and record each change. Unknown regions are refused before. Regions that the verb
-    does not change are only reported: a recorded kill would undo a loss."""
-    from emulator.runtimes.opening import operator_history, select_regions
+    """Change regions concurrently, record and print each change. Unknown regions are refused before."""
+    from emulator.runtimes.opening import select_regions
+    from emulator.runtimes.operator import change_regions
 
     if bool(regions) == (cluster is not None):
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = open_run_of(run_dir)
     selected = select_regions(run.topology, regions, cluster)
-
-    async def change_one(history: HistoryWriter, region: str) -> None:
-        await getattr(run, verb)(region)
-        history.write(verb, "fact", region=region)
-        print(f"{region} {outcome}")
-
-    async def change_all() -> None:
-        to_change = await _regions_to_change(run, verb, selected)
-        if not to_change:
-            return
-        with closing(operator_history(run)) as history:
-            outcomes = await asyncio.gather(
-                *(change_one(history, region) for region in to_change), return_exceptions=True
-            )
-        failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
-        for failure in failures:
-            if not isinstance(failure, RuntimeFailure):
-                raise failure
-        if failures:
-            raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
-
-    asyncio.run(change_all())
-
-
-async def _regions_to_change(run: Runtime, verb: str, regions: list[str]) -> list[str]:
-    """Return the regions that `verb` changes; print why it does not change the others."""
-    status = await run.status()
-    refuse_ended(status)
-    states = {region.name: region.state for region in status.regions}
-    reasons = {region: reason_unchanged(verb, region, states[region]) for region in regions}
-    for reason in filter(None, reasons.values()):
-        print(reason)
-    return [region for region in regions if not reasons[region]]
+    changes = change_regions(
+        run, verb, selected, on_changed=lambda region: print(f"{region} {outcome}"), on_unchanged=print
+    )
+    asyncio.run(changes)

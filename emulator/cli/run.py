@@ -30,7 +30,7 @@ from emulator.cli.options import (
     RuntimeName,
     TopologyFile,
 )
-from emulator.cli.output import show_status, status_as_json
+from emulator.cli.output import show_status
 from emulator.config.region import NamespaceConfig
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus, Runtime
 from emulator.runtimes.spinner import spinner
@@ -123,19 +123,25 @@ def render(
 def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Show the present state of all regions and links, subscriptions that only some regions replicate, and regions
     that prevent snapshots of replicated subscriptions."""
-    from emulator.cli.explain import BLOCKED, CONFLICTS, blocked_snapshots, replication_conflicts
+    from emulator.runtimes.explain_queries import (
+        BLOCKED,
+        CONFLICTS,
+        blocked_snapshots,
+        replication_conflicts,
+    )
+    from emulator.runtimes.status_json import status_to_json
 
     if as_curl:
         for target in ("/geoemu/v1/status", CONFLICTS, BLOCKED):
             print_curl(run_dir, CurlRequest("GET", target))
         return
     found = asyncio.run(open_run_of(run_dir).status())
+    if as_json:
+        print(json.dumps(asyncio.run(status_to_json(found)), indent=1))
+        return
     conflicts = asyncio.run(replication_conflicts(found))
     blocked = asyncio.run(blocked_snapshots(found))
-    if as_json:
-        print(json.dumps(status_as_json(found, conflicts, blocked), indent=1))
-    else:
-        show_status(found, conflicts, blocked)
+    show_status(found, conflicts, blocked)
 
 
 @app.command(epilog="Example: geoemu down")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli.application import reason_unchanged, refuse_ended
 from emulator.cli.options import seconds
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
 from emulator.runtimes import spinner as spinner_module
 from emulator.runtimes.contract import RegionState, RunStatus
+from emulator.runtimes.operator import reason_unchanged, refuse_ended
 from emulator.runtimes.spinner import spinner
 from tests.cli.test_cli import ROOT, geoemu
 from tests.runtimes.fixtures import wait_until

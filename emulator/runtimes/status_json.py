@@ -1,0 +1,53 @@
+"""The status of a run as JSON, with what its running regions report of replicated subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emulator.runtimes.contract import RunStatus
+from emulator.runtimes.explain_queries import blocked_snapshots, replication_conflicts
+
+
+async def status_to_json(status: RunStatus) -> dict[str, Any]:
+    """Return the status of a run and the reports of its running regions as JSON values."""
+    conflicts, blocked = await asyncio.gather(replication_conflicts(status), blocked_snapshots(status))
+    return _as_json(status, conflicts, blocked)
+
+
+def _as_json(
+    status: RunStatus,
+    conflicts: Sequence[Mapping[str, str]],
+    blocked: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the status of a run as JSON values. Other programs rely on the keys."""
+    return {
+        "run": str(status.run_dir),
+        "regions": [
+            {
+                "name": region.name,
+                "cluster": region.cluster,
+                "state": region.state,
+                "service_url": region.service_url,
+                "admin_url": region.admin_url,
+                "pid": region.pid,
+                "waiting_for": region.waiting_for,
+                "disk": dataclasses.asdict(region.disk),
+            }
+            for region in status.regions
+        ],
+        "links": [
+            {
+                "from": link.source,
+                "to": link.target,
+                **dataclasses.asdict(link.shape),
+                "profile": link.profile,
+                "via": link.via,
+            }
+            for link in status.links
+        ],
+        "replication_conflicts": list(conflicts),
+        "blocked_snapshots": list(blocked),
+    }
