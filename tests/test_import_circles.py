@@ -19,6 +19,7 @@ ACYCLIC = (
     "emulator.client",
     "emulator.config",
     "emulator.core",
+    "emulator.dashboard",
     "emulator.model",
     "emulator.net",
     "emulator.recording",

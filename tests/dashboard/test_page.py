@@ -1,0 +1,157 @@
+"""The page in a real browser: by mouse and by keyboard, wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboard.conftest import TIMEOUT_MS
+from tests.dashboard.served_dashboard import ServedDashboard, StatesOnly, served_dashboard
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+OpenPage = Callable[..., Any]
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path) -> Iterator[ServedDashboard]:
+    with served_dashboard(StatesOnly(tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def open_page(browser: Any, dashboard: ServedDashboard) -> Iterator[OpenPage]:
+    """Open the page. At the end of the test, no script must have failed and no other server been called."""
+    complaints: list[str] = []
+    pages = []
+
+    def open_it(width: int = 1000, scheme: str = "light", expects: str = "") -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda line: (expects and expects in line.text) or complaints.append(line.text))
+        page.on("request", lambda sent: sent.url.startswith(dashboard.url) or complaints.append(sent.url))
+        page.goto(dashboard.url)
+        page.locator("#map svg").wait_for()
+        pages.append(page)
+        return page
+
+    yield open_it
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def region(page: Any, name: str) -> Any:
+    return page.get_by_role("button", name=f"Region {name},")
+
+
+def link(page: Any, source: str, target: str) -> Any:
+    return page.get_by_role("button", name=f"Link {source} to {target},")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1600, 400])
+def test_it_fits_the_screen(open_page: OpenPage, width: int, scheme: str) -> None:
+    page = open_page(width, scheme)
+    region(page, "us-east").click()
+    page.get_by_role("button", name="Kill").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(18, 22, 28)") == (scheme == "dark")
+    picture = page.locator("#map svg").bounding_box()
+    for text in page.locator("#map text").all():
+        box = text.bounding_box()
+        assert picture["x"] - 1 <= box["x"]
+        assert box["x"] + box["width"] <= picture["x"] + picture["width"] + 1, text.inner_html()
+        assert box["y"] + box["height"] <= picture["y"] + picture["height"] + 1, text.inner_html()
+
+
+def test_a_region_is_killed_and_started_with_the_mouse(
+    open_page: OpenPage, dashboard: ServedDashboard
+) -> None:
+    page = open_page()
+    region(page, "us-east").click()
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_text("kill us-east: done").wait_for()
+    page.get_by_role("button", name="Region us-east, killed").wait_for()
+    assert dashboard.run.states["us-east"] == "killed"
+    page.locator("button:enabled", has_text="Start").click()
+    page.get_by_role("button", name="Region us-east, running").wait_for()
+    assert page.title() == "geoemu: 3 of 3 regions run"
+
+
+def test_a_link_is_cut_slowed_and_healed_by_keyboard_only(
+    open_page: OpenPage, dashboard: ServedDashboard
+) -> None:
+    page = open_page()
+    way = ("us-east", "us-west")
+
+    def focus(selector: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+                return
+        raise AssertionError(f"Tab does not reach {selector}")
+
+    focus('[data-name="us-east to us-west"]')
+    page.keyboard.press("Enter")
+    focus("button.harm")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Link us-east to us-west, cut").wait_for()
+    assert dashboard.run.links[way].state == dashboard.run.links[way[::-1]].state == "cut"
+    focus("button.repair")
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Link us-east to us-west, up").wait_for()
+    focus("input[type=number]")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("750")
+    focus("button.harm")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Link us-east to us-west, up, 750 ms").wait_for()
+    assert dashboard.run.links[way].latency_ms == 750
+    focus("#heal-all")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Link us-east to us-west, up, 1 ms").wait_for()
+
+
+def test_the_focus_stays_while_the_status_changes(open_page: OpenPage, dashboard: ServedDashboard) -> None:
+    page = open_page()
+    link(page, "us-east", "us-west").focus()
+    dashboard.run.states["us-west"] = "paused"
+    page.get_by_role("button", name="Region us-west, paused").wait_for()
+    assert page.evaluate("document.activeElement.dataset.name") == "us-east to us-west"
+
+
+def test_a_refused_change_is_shown_with_its_reason(open_page: OpenPage, dashboard: ServedDashboard) -> None:
+    page = open_page(expects="502 (Bad Gateway)")
+    dashboard.run.failure = "us-east was <b>not</b> ready"
+    region(page, "us-east").click()
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_text("kill: us-east was <b>not</b> ready").wait_for()
+
+
+def test_the_page_shows_the_age_of_the_status_while_the_run_is_silent(
+    open_page: OpenPage, dashboard: ServedDashboard
+) -> None:
+    page = open_page()
+    dashboard.run.is_silent = True
+    page.get_by_text("the status is").wait_for()
+    region(page, "eu-central").click()
+    page.get_by_role("button", name="Kill").wait_for()
+    dashboard.run.is_silent = False
+    page.get_by_text("live", exact=True).wait_for()
+
+
+def test_a_page_whose_server_has_ended_says_so(browser: Any, tmp_path: Path) -> None:
+    page = browser.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    with served_dashboard(StatesOnly(tmp_path)) as dashboard:
+        page.goto(dashboard.url)
+        page.locator("#map svg").wait_for()
+    page.get_by_text("The dashboard does not respond").wait_for()
+    assert page.locator("#freshness").inner_text() == "not connected"
+    page.close()
