@@ -8,6 +8,7 @@ from __future__ import annotations
 from emulator.cli import (
     run,
     client_environment,
+    graph,
     regions,
     links,
     machines,
@@ -27,6 +28,7 @@ from emulator.cli.application import app
 FAMILIES = (
     run,
     client_environment,
+    graph,
     regions,
     links,
     machines,
